@@ -45,7 +45,8 @@ def run(session: KernelSession, line: str) -> str | Model | ModelVersion:
         except click.exceptions.NoArgsIsHelpError as problem:
             said.write(problem.format_message())
         except click.ClickException as problem:
-            hint = f"%det_model {words[0]} --help" if words else "%det_model --help"
+            known = bool(words) and model.get_command(click.Context(model), words[0]) is not None
+            hint = f"%det_model {words[0]} --help" if known else "%det_model --help"
             raise MagicError(problem.format_message(), hint=hint) from None
     return in_notebook(f"{noted.getvalue()}{said.getvalue()}".rstrip("\n"))
 

@@ -16,7 +16,7 @@ COMMANDS = {
     "agent": Lazy("Agents: list, enable, disable, enrol, remove, run.", "detlab.cli.commands.cluster:agent"),
     "audit": Lazy("The audit log: actions of users (administrators).", "detlab.cli.commands.administration:audit"),
     "backup": Lazy("Write the cluster's state into an archive.", extra="hub"),
-    "checkpoint": Lazy("Checkpoints: list, describe, download.", "detlab.cli.commands.checkpoint:checkpoint"),
+    "checkpoint": Lazy("Checkpoints: list, download, delete, keep, …", "detlab.cli.commands.checkpoint:checkpoint"),
     "cluster": Lazy("The cluster as a whole: simulate scheduling.", "detlab.cli.commands.cluster:cluster"),
     "cmd": Lazy(
         "Commands: run a program once on the cluster; list, logs, kill.", "detlab.cli.commands.tasks.command:cmd"

@@ -37,15 +37,40 @@ logger = logging.getLogger("detlab.core")
 
 
 class ExperimentalCoreContext:
-    """Accepts Determined's calls and says what is not recorded yet."""
+    """Calls that Determined marks as experimental: what a trial uses, for the lineage of what it makes.
+
+    Args:
+        checkpoints: Stores the trial's checkpoints; each that is stored later holds the links.
+    """
+
+    def __init__(self, checkpoints: CheckpointContext | None = None) -> None:
+        self._checkpoints = checkpoints
 
     def report_task_using_checkpoint(self, checkpoint: Any) -> None:
-        """Warn that the link from this trial to `checkpoint` is not recorded in this release."""
-        logger.warning("report_task_using_checkpoint(): lineage is not recorded in this release")
+        """Record that what this trial stores from now on was made with `checkpoint`, in its versions' lineage.
+
+        Args:
+            checkpoint: Its uuid, or a `Checkpoint` of `detlab.client`.
+
+        Raises:
+            ValueError: It is neither.
+        """
+        uuid = checkpoint if isinstance(checkpoint, str) else getattr(checkpoint, "uuid", None)
+        if not isinstance(uuid, str) or not uuid:
+            raise ValueError(f"name a checkpoint by its uuid, or give a Checkpoint, not {checkpoint!r:.200}")
+        if self._checkpoints is not None:
+            self._checkpoints.note_use(uuid)
 
     def report_task_using_model_version(self, model_version: Any) -> None:
-        """Warn that the link from this trial to `model_version` is not recorded in this release."""
-        logger.warning("report_task_using_model_version(): lineage is not recorded in this release")
+        """Record likewise that it was made with the checkpoint of a `ModelVersion` of `detlab.client`.
+
+        Raises:
+            ValueError: It is none.
+        """
+        uuid = getattr(model_version, "checkpoint_uuid", None)
+        if uuid is None:
+            raise ValueError(f"give a ModelVersion, not {model_version!r:.200}")
+        self.report_task_using_checkpoint(uuid)
 
 
 _LEVELS = {
@@ -92,7 +117,7 @@ class Context:
         self.searcher = searcher
         self.info = info
         self.profiler = profiler or DummyProfilerContext()
-        self.experimental = experimental or ExperimentalCoreContext()
+        self.experimental = experimental or ExperimentalCoreContext(checkpoint)
         self._tensorboard = tensorboard
         self._session = session
         self._pulse: Pulse | None = None

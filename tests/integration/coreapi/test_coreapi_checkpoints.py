@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -309,3 +310,24 @@ def test_off_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         core.checkpoint.delete(uuid)
         with pytest.raises(CheckpointError):
             core.checkpoint.get_metadata(uuid)
+
+
+def test_checkpoints_that_are_reported_as_used_are_noted_in_those_that_follow(in_task: Any, api: MasterDouble) -> None:
+    version = SimpleNamespace(checkpoint_uuid="33333333-3333-4333-8333-333333333333")
+    uuid = "22222222-2222-4222-8222-222222222222"
+    with det.core.init() as core:
+        with core.checkpoint.store_path({"steps_completed": 1}) as (path, before):
+            (path / "w").write_bytes(b"w")
+        core.experimental.report_task_using_checkpoint(uuid)
+        core.experimental.report_task_using_model_version(version)
+        core.experimental.report_task_using_checkpoint(SimpleNamespace(uuid=uuid))
+        with core.checkpoint.store_path({"steps_completed": 2, "a": 1}) as (path, after):
+            (path / "w").write_bytes(b"w")
+        assert core.checkpoint.get_metadata(before) == {"steps_completed": 1}
+        wanted = {"steps_completed": 2, "a": 1, "uses_checkpoints": [uuid, version.checkpoint_uuid]}
+        assert core.checkpoint.get_metadata(after) == wanted
+        for wrong in (None, 7, "", object()):
+            with pytest.raises(ValueError, match="uuid"):
+                core.experimental.report_task_using_checkpoint(wrong)
+        with pytest.raises(ValueError, match="give a ModelVersion"):
+            core.experimental.report_task_using_model_version("digits@1")

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from detlab.client import loading
 from detlab.client.client import Client
 from detlab.client.loading import PickleNotAllowed, load_folder, plan
 from detlab.client.transport.copying import store_of
@@ -297,15 +298,52 @@ def test_a_trials_state_loads_without_a_cluster(master: FakeMaster, client: Clie
     assert state["callbacks"] == {"n": 5}
 
 
-def test_a_pickle_is_refused_by_name_before_it_is_downloaded(
+def test_a_pickle_is_refused_and_what_it_would_import_is_said(
     master: FakeMaster, client: Client, tmp_path: Path
 ) -> None:
+    item = checkpoint(master, client, {"state_dict.pth": pickle.dumps(Evil())})
+    for _ in range(2):  # the second time from the cache
+        with pytest.raises(
+            PickleNotAllowed, match=r"checkpoint .*state_dict\.pth is a pickle: .*import.*Path"
+        ) as error:
+            item.load()
+    assert "touch" in error.value.message
+    assert "allow_pickle=True" in str(error.value)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_large_pickle_is_refused_by_name_before_it_is_downloaded(
+    master: FakeMaster, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "LOOKED_AT_BYTES", 10)
     item = checkpoint(master, client, {"state_dict.pth": pickle.dumps(Evil())})
     with pytest.raises(PickleNotAllowed, match=r"state_dict\.pth of checkpoint .* can run any code") as error:
         item.load()
     assert "allow_pickle=True" in str(error.value)
     assert not [path for path in master.requests if "/files/" in str(path)]
     assert not (tmp_path / "pwned").exists()
+
+
+def test_files_are_chosen_by_their_bytes_and_not_by_their_names(
+    master: FakeMaster, client: Client, tmp_path: Path
+) -> None:
+    assert checkpoint(master, client, {"pytorch_model.bin": WEIGHTS}).load().keys() == {"w", "b"}
+    disguised = checkpoint(master, client, {"model.safetensors": pickle.dumps(Evil())})
+    with pytest.raises(PickleNotAllowed, match=r"model\.safetensors is a pickle: opening it would import"):
+        disguised.load()
+    both = checkpoint(master, client, {"a.safetensors": WEIGHTS, "b.safetensors": pickle.dumps(Evil())})
+    with pytest.raises(PickleNotAllowed, match=r"b\.safetensors is a pickle"):
+        both.load()
+    plain = checkpoint(master, client, {"notes.pkl": b'{"a": 1}', "config.json": b'{"a": 1}'})
+    assert plain.load(globs=["*.json"]) == {"config.json": {"a": 1}}
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_folder_of_links_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(WEIGHTS)
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "model.bin").symlink_to("../blob")
+    assert load_folder(tmp_path / "snapshot").keys() == {"w", "b"}
 
 
 def test_a_pickle_is_opened_if_one_says_so(master: FakeMaster, client: Client, tmp_path: Path) -> None:

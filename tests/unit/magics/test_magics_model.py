@@ -72,6 +72,13 @@ def test_mistakes_are_said(session: KernelSession, line: str, said: str) -> None
         modelacts.run(session, line)
 
 
+def test_the_help_of_a_word_that_is_none_is_not_named(session: KernelSession) -> None:
+    for line, hint in (("digits", "%det_model --help"), ("compare", "%det_model compare --help")):
+        with pytest.raises(MagicError) as caught:
+            modelacts.run(session, line)
+        assert str(caught.value).endswith(f"next: {hint}")
+
+
 def test_help_needs_no_cluster() -> None:
     shown = modelacts.run(KernelSession(), "--help")
     assert isinstance(shown, str)

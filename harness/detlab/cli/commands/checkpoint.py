@@ -150,7 +150,9 @@ def download(invocation: Invocation, uuid: str, output_dir: Path | None, mode: A
 @json_option
 @pass_invocation
 def verify(invocation: Invocation, uuids: tuple[str, ...], mode: AnyMode) -> None:
-    """Read every byte of checkpoints and say which files are not what was committed; exit code 1 if any.
+    """Read every byte of checkpoints, and say which files have changed.
+
+    The exit status is 1 if a file is missing or is not what was committed.
 
     \b
     Examples:
@@ -298,7 +300,7 @@ def delete(invocation: Invocation, uuids: tuple[str, ...], now: bool, yes: bool)
         item.delete(now=now)
         done.append(item.view)
         if not invocation.as_json:
-            until = item.view.trash_until
+            until = None if now else item.view.trash_until
             say(f"Deleted checkpoint {item.uuid}{'' if until is None else f'; can be restored until {moment(until)}'}")
     if invocation.as_json:
         say_json(done)

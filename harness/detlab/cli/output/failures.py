@@ -60,7 +60,9 @@ def _block(error: Exception) -> list[str]:
     headline = error.headline if isinstance(error, ConfigError) else error.message
     lines = clean(headline, lines=True).splitlines() or [""]
     block = [f"Error: {lines[0]}", *(f"  {line}" for line in lines[1:])]
-    block += [f"  {problem_line(problem)}" for problem in _problems(error)]
+    problems = _problems(error)
+    if len(problems) != 1 or problems[0].hint or problems[0].message not in headline:  # else it is said already
+        block += [f"  {problem_line(problem)}" for problem in problems]
     if error.hint:
         block += [f"  → {line}" for line in clean(error.hint, lines=True).splitlines()]
     return block

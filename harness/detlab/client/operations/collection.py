@@ -23,7 +23,8 @@ def policy(best: int, trial_best: int, trial_latest: int) -> GcPolicy:
     try:
         return GcPolicy.model_validate(numbers)
     except ValidationError as error:
-        raise ConfigError([Problem(f"{one['loc'][0]}", "must be at least 0") for one in error.errors()]) from error
+        problems = [Problem(f"{one['loc'][0]}", "must be at least 0") for one in error.errors()]
+        raise ConfigError(problems, "this is no policy for checkpoints") from error
 
 
 def preview(experiment_id: int, wanted: GcPolicy | None) -> Flow[GcPreview]:

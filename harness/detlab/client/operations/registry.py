@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
+
+from pydantic import BaseModel, ValidationError
 
 from detlab.client.operations.experiments import one
 from detlab.client.transport.calls import Call, Flow, field_of, model
+from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantView
 from detlab.schemas.wire.registry import (
     Comparison,
@@ -37,9 +40,36 @@ def split_reference(reference: str) -> tuple[str, str]:
     return (name, version or "latest") if at else (version, "latest")
 
 
+_NAME = (
+    "must begin and end with a letter or a digit, and have only letters, digits, spaces and . _ - between them, 256"
+    " characters at most"
+)
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+def _checked(cls: type[_Body], fields: dict[str, Any]) -> _Body:
+    """Return a body.
+
+    Raises:
+        ConfigError: A field cannot have this value; all such fields are listed.
+    """
+    try:
+        return cls.model_validate(fields)
+    except ValidationError as error:
+        what = "version" if "Version" in cls.__name__ else "model"
+        problems = [
+            Problem(
+                ".".join(map(str, one["loc"])),
+                _NAME if one["type"] == "string_pattern_mismatch" and one["loc"] == ("name",) else one["msg"],
+            )
+            for one in error.errors()
+        ]
+        raise ConfigError(problems, f"this cannot be written about a {what}") from error
+
+
 def create_model(**fields: Any) -> Flow[ModelView]:
     """Make a model; not repeated, as a second one of its name would be refused."""
-    body = CreateModel(**fields)
+    body = _checked(CreateModel, fields)
     return one(Call("POST", "models", json=body, parse=model(ModelView), again=False))
 
 
@@ -78,7 +108,7 @@ def model_labels() -> Flow[list[str]]:
 
 def edit_model(name: Name, /, **changes: Any) -> Flow[ModelView]:
     """Change fields of `EditModel`; each names the wanted result, so this can safely be repeated."""
-    return one(Call("POST", f"{_model(name)}/edit", json=EditModel(**changes), parse=model(ModelView)))
+    return one(Call("POST", f"{_model(name)}/edit", json=_checked(EditModel, changes), parse=model(ModelView)))
 
 
 def delete_model(name: Name, *, force: bool = False) -> Flow[ModelView]:
@@ -92,7 +122,7 @@ def delete_model(name: Name, *, force: bool = False) -> Flow[ModelView]:
 
 def register(name: Name, /, **fields: Any) -> Flow[VersionView]:
     """Register a checkpoint; the same one again is the same version, so this can safely be repeated."""
-    body = CreateVersion(**fields)
+    body = _checked(CreateVersion, fields)
     return one(Call("POST", f"{_model(name)}/versions", json=body, parse=model(VersionView)))
 
 
@@ -118,7 +148,7 @@ def list_versions(name: Name, limit: int | None = None) -> Flow[list[VersionView
 
 def edit_version(name: Name, version: Name, /, **changes: Any) -> Flow[VersionView]:
     """Change fields of `EditVersion`; can safely be repeated."""
-    body = EditVersion(**changes)
+    body = _checked(EditVersion, changes)
     return one(Call("POST", f"{_version(name, version)}/edit", json=body, parse=model(VersionView)))
 
 
@@ -136,14 +166,23 @@ def lineage(name: Name, version: Name) -> Flow[LineageGraph]:
 def search(
     best: str | None, where: str = "", *, smaller_is_better: bool = False, limit: int = 100
 ) -> Flow[list[VersionView]]:
-    """Fetch versions of all models by a condition, best first by a metric or newest first."""
-    query = {
-        "best": best,
-        "where": where or None,
-        "smaller_is_better": "true" if smaller_is_better else None,
-        "limit": min(limit, _PAGE),
-    }
-    return one(Call("GET", "model-versions", params=query, parse=field_of("items", list[VersionView])))
+    """Fetch versions of all models by a condition, best first by a metric or newest first; page after page."""
+    found: list[VersionView] = []
+    after: int | None = None
+    while len(found) < limit:
+        query = {
+            "best": best,
+            "where": where or None,
+            "smaller_is_better": "true" if smaller_is_better else None,
+            "limit": min(limit - len(found), _PAGE),
+            "after": after,
+        }
+        page: VersionList = yield Call("GET", "model-versions", params=query, parse=model(VersionList))
+        found += page.items
+        after = page.after
+        if after is None:
+            break
+    return found
 
 
 def compare(name: Name, versions: Collection[Name]) -> Flow[Comparison]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detlab.client.loading import cache_folder, load_folder, plan
+from detlab.client.loading import cache_folder, load_folder, may_be_looked_at, plan
 from detlab.client.parts.edits import CheckpointEdits
 from detlab.client.transport.calls import Progress
 from detlab.client.transport.copying import copied, store_of
@@ -62,7 +62,8 @@ class CheckpointFiles(CheckpointEdits):
         """Load what it holds: tensors from safetensors, plain values from JSON, and no code.
 
         Only the files that are read are downloaded, verified, to a cache; those that are there already are not
-        downloaded again. A pickle can run any code when it is opened, so that one is opened only with `allow_pickle`.
+        downloaded again. A pickle can run any code when it is opened, so that one is opened only with `allow_pickle`;
+        what is one its bytes say, not its name.
 
         Args:
             path: Folder to download to instead of the cache.
@@ -77,12 +78,14 @@ class CheckpointFiles(CheckpointEdits):
             by its name; else the content of each JSON file, or of each allowed pickle, by its path.
 
         Raises:
-            PickleNotAllowed: What it holds is a pickle; the error names the file.
+            PickleNotAllowed: What it holds is a pickle; the error says what it would import.
             CheckpointError: A file is damaged, or there is nothing that can be read.
             StorageError: The storage cannot be read.
         """
         what = f"checkpoint {self.uuid}"
-        chosen = plan(selected(self.view, globs).files, what, allow_pickle=allow_pickle)
+        files = selected(self.view, globs).files
+        looked_at = may_be_looked_at({name: file.size for name, file in files.items()})
+        chosen = plan(files, what, allow_pickle=allow_pickle or looked_at)
         target = cache_folder(self.uuid, chosen.files) if path is None else Path(path)
         flow = download(self.view, target, mode, progress, chosen.files, cached=path is None)
         folder = self._session.run(flow)

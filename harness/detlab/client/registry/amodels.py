@@ -10,7 +10,7 @@ from detlab.client.aresources import AsyncCheckpoint
 from detlab.client.facts import TrialMetrics
 from detlab.client.operations import experiments, registry
 from detlab.client.ordering import OrderBy
-from detlab.client.registry.facts import ModelFacts, VersionFacts, cache_folder
+from detlab.client.registry.facts import ModelFacts, VersionFacts
 from detlab.client.transport.calls import Progress
 from detlab.client.transport.downloads import AnyMode
 from detlab.client.transport.session import AsyncSession
@@ -52,9 +52,7 @@ class AsyncModelVersion(VersionFacts):
             allow_pickle: Whether files may be unpickled, which can run any code of whoever wrote them.
             options: Of `AsyncCheckpoint.load`.
         """
-        loading: Any = await self.get_checkpoint()
-        target = Path(path) if path is not None else cache_folder() / self.checkpoint_uuid
-        return await loading.load(target, allow_pickle=allow_pickle, **options)
+        return await (await self.get_checkpoint()).load(path, allow_pickle=allow_pickle, **options)
 
     async def get_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
         """Return what its trial reported at its step, by group; see `AsyncCheckpoint.get_metrics`."""

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
-
-from platformdirs import user_cache_dir
 
 from detlab.client.rendering import card, settings
 from detlab.schemas.wire.registry import Lineage, ModelView, VersionView
-
-
-def cache_folder() -> Path:
-    """Return the folder of checkpoints that were loaded here; what is in it can be deleted at any time."""
-    return Path(user_cache_dir("detlab")) / "checkpoints"
 
 
 def folder_config(model: str, folder: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from detlab.client.facts import TrialMetrics
 from detlab.client.operations import experiments, registry
 from detlab.client.ordering import OrderBy
-from detlab.client.registry.facts import ModelFacts, VersionFacts, cache_folder
+from detlab.client.registry.facts import ModelFacts, VersionFacts
 from detlab.client.resources import Checkpoint
 from detlab.client.transport.calls import Progress
 from detlab.client.transport.downloads import AnyMode
@@ -53,9 +53,7 @@ class ModelVersion(VersionFacts):
             allow_pickle: Whether files may be unpickled, which can run any code of whoever wrote them.
             options: Of `Checkpoint.load`.
         """
-        loading: Any = self.get_checkpoint()
-        target = Path(path) if path is not None else cache_folder() / self.checkpoint_uuid
-        return loading.load(target, allow_pickle=allow_pickle, **options)
+        return self.get_checkpoint().load(path, allow_pickle=allow_pickle, **options)
 
     def get_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:
         """Return what its trial reported at its step, by group; see `Checkpoint.get_metrics`."""

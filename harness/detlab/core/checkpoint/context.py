@@ -30,6 +30,8 @@ from detlab.storage import files as storage_files
 
 logger = logging.getLogger("detlab.core")
 
+USES = "uses_checkpoints"
+"""Key of the metadata: the checkpoints that a trial has reported as used."""
 T = TypeVar("T")
 Selector = Callable[[str], bool]
 
@@ -59,6 +61,8 @@ class CheckpointContext:
     """None off a cluster, where no other attempt could commit what is stored."""
     _given: str | None = None
     """The checkpoint that this attempt is to resume from; None off a cluster."""
+    _used: tuple[str, ...] = ()
+    """Checkpoints that the trial has reported as used."""
 
     def __init__(
         self,
@@ -78,6 +82,14 @@ class CheckpointContext:
         if info is not None:
             self._trial_id = info.trial.trial_id
             self._leftovers = TrialLeftovers(storage, info.cluster_id, self._trial_id, info.run)
+
+    def note_use(self, uuid: str) -> None:
+        """Note in the metadata of all checkpoints that are stored from now on that `uuid` was used to make them."""
+        if uuid not in self._used:
+            self._used = (*self._used, uuid)
+
+    def _with_uses(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        return {USES: list(self._used), **metadata} if self._used else metadata
 
     def upload(
         self,
@@ -116,7 +128,7 @@ class CheckpointContext:
         uuid = self._begin()
         with self._given_up_on_error(uuid):
             part = self._upload(source, uuid, selector)
-            self._commit(uuid, checked, part)
+            self._commit(uuid, self._with_uses(checked), part)
         return uuid
 
     @contextlib.contextmanager
@@ -141,7 +153,7 @@ class CheckpointContext:
         with self._given_up_on_error(uuid):
             yield self._storage.stage(uuid), uuid
             part = self._until_back(lambda: self._storage.seal(uuid), "the upload of the checkpoint")
-            self._commit(uuid, checked, part)
+            self._commit(uuid, self._with_uses(checked), part)
 
     def download(
         self,
@@ -406,7 +418,7 @@ class CheckpointContext:
     def _commit_together(self, uuid: str, metadata: dict[str, Any], parts: Sequence[ManifestPart | None]) -> None:
         """Have the chief publish and commit what the parts of all ranks say."""
         joined = join_parts(parts)
-        self._together(lambda: self._commit(uuid, metadata, joined) if self._dist.rank == 0 else None)
+        self._together(lambda: self._commit(uuid, self._with_uses(metadata), joined) if self._dist.rank == 0 else None)
 
     @contextlib.contextmanager
     def _store_path_sharded(self, metadata: dict[str, Any] | None) -> Iterator[tuple[Path, str]]:

@@ -87,7 +87,7 @@ class Lineage(Wire):
     """What the search optimised."""
     smaller_is_better: bool = True
     config: dict[str, Any] = {}
-    """The experiment's config, secrets masked."""
+    """The experiment's config, secrets masked; empty in lists, and for those who may not read the experiment."""
     bundle_digest: str = ""
     """`sha256:<hex>` of the code."""
     environment: dict[str, str] = {}
@@ -96,7 +96,7 @@ class Lineage(Wire):
     """Declared data sets: name -> digest or version (config: `data: {digests: {name: …}}`, or the checkpoint's
     metadata `data_digests`)."""
     parents: list[str] = []
-    """Checkpoints that the trial started from."""
+    """Checkpoints that the trial started from, and those that it has reported as used."""
     slots: int = 0
     device: str = ""
     submitter: str = ""
@@ -110,7 +110,7 @@ class CreateVersion(Wire):
 
     checkpoint: str | None = None
     """Its uuid."""
-    experiment_id: int | None = None
+    experiment_id: int | None = Field(None, ge=1, lt=2**63)
     """Register the best checkpoint of this experiment."""
     name: str = Field("", max_length=1000)
     comment: str = Field("", max_length=DESCRIPTION_CHARS)

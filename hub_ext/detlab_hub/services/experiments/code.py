@@ -46,30 +46,36 @@ class Code:
         self._lists: OrderedDict[str, Sequence[CodeFile]] = OrderedDict()
         self._turn = FairPlaces(1)
 
-    async def list(self, caller: Caller, experiment_id: int) -> CodeList:
+    async def list(self, caller: Caller, experiment_id: int, was: str | None = None) -> CodeList:
         """List the files of an experiment's code by path; there are none if it was submitted without code.
+
+        Args:
+            caller: Who asks.
+            experiment_id: Whose code.
+            was: The bundle that it had earlier; None: the one that it has.
 
         Raises:
             NotFound: There is no such experiment for the caller, or its code is no longer stored.
             BundleError: Its code cannot be shown.
         """
-        bundle = await self._bundle(caller, experiment_id)
+        bundle = await self._bundle(caller, experiment_id, was)
         return CodeList(items=[] if bundle is None else [*await self._files(caller, bundle)])
 
-    async def file(self, caller: Caller, experiment_id: int, digest: str) -> bytes:
+    async def file(self, caller: Caller, experiment_id: int, digest: str, was: str | None = None) -> bytes:
         """Return the bytes of one file; of a file of secrets, such as `.env`, without the values.
 
         Args:
             caller: Who asks.
             experiment_id: Whose code.
             digest: The file's digest, as `list` gives it.
+            was: As for `list`.
 
         Raises:
             NotFound: There is no such experiment for the caller, or no such file in its code.
             BundleTooLarge: The file has more than a megabyte.
             BundleError: Its code cannot be shown.
         """
-        bundle = await self._bundle(caller, experiment_id)
+        bundle = await self._bundle(caller, experiment_id, was)
         absent = NotFound(f"the code of experiment {experiment_id} has no file {digest[:80]}")
         if bundle is None or _DIGEST.fullmatch(digest) is None:
             raise absent
@@ -86,9 +92,10 @@ class Code:
         named = (file.path for file in await self._files(caller, bundle) if file.digest == digest)
         return without_secrets(data) if any(map(holds_secrets, named)) else data
 
-    async def _bundle(self, caller: Caller, experiment_id: int) -> str | None:
+    async def _bundle(self, caller: Caller, experiment_id: int, was: str | None) -> str | None:
         def look(s: Session) -> str | None:
-            return experiment_for(s, caller, experiment_id).bundle
+            has = experiment_for(s, caller, experiment_id).bundle
+            return has if was is None else was
 
         return await self._shell.read(look)
 

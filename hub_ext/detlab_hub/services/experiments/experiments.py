@@ -397,8 +397,10 @@ class Experiments:
                 )
             check_move(state, ExperimentState.DELETING)
             if pinned := registered.pinned_of_experiment(turn.session, experiment_id):
+                what = "1 checkpoint" if pinned == 1 else f"{pinned} checkpoints"
+                are = "is a version of a model" if pinned == 1 else "are versions of models"
                 raise Conflict(
-                    f"{pinned} checkpoints of experiment {experiment_id} are versions of models in the registry",
+                    f"{what} of experiment {experiment_id} {are} in the registry",
                     hint=f"det model search --where 'experiment = {experiment_id}' lists those that you may see",
                 )
             if state is not ExperimentState.DELETING:

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from sqlalchemy import select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.services.kernel.shell import Shell
@@ -98,8 +98,13 @@ class Webhooks:
         now = self._shell.clock()
 
         def due(s: Session) -> list[WebhookRow]:
-            query = select(WebhookRow).where(WebhookRow.due_at <= now).order_by(WebhookRow.id).limit(BATCH)
-            return list(s.scalars(query))
+            # What comes after a call that waits for its next attempt waits, too: else a receiver would hear of the last
+            # move of a label before the one before it, and the calls to one that is away would fill each batch.
+            waiting = select(WebhookRow.url, func.min(WebhookRow.id).label("first"))
+            held = waiting.where(WebhookRow.due_at > now).group_by(WebhookRow.url).subquery()
+            query = select(WebhookRow).outerjoin(held, held.c.url == WebhookRow.url)
+            query = query.where(WebhookRow.due_at <= now, or_(held.c.first.is_(None), WebhookRow.id < held.c.first))
+            return list(s.scalars(query.order_by(WebhookRow.id).limit(BATCH)))
 
         rows = await self._shell.read(due)
         if not rows:
@@ -131,10 +136,13 @@ class Webhooks:
         if hook.secret:
             headers["X-Detlab-Signature"] = signature(hook.secret, body)
         try:
-            async with client.stream("POST", row.url, content=body, headers=headers) as reply:
+            async with (
+                asyncio.timeout(2 * TIMEOUT),  # httpx limits each read alone, so that one may drip for ever
+                client.stream("POST", row.url, content=body, headers=headers) as reply,
+            ):
                 fine = reply.is_success
                 return _Sent(row, "" if fine else f"the receiver answered {reply.status_code}")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             return _Sent(row, f"{type(error).__name__}: {error}"[:ERROR_CHARS])
 
 

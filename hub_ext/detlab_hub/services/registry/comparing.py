@@ -46,7 +46,7 @@ class Comparisons:
     async def compare(self, caller: Caller, model: str, versions: Sequence[str]) -> Comparison:
         """Compare versions of a model, in the order in which they are named; none named: the newest two.
 
-        The code of experiments that the caller may not read is left out.
+        The config and the code of experiments that the caller may not read are left out.
 
         Raises:
             ConfigError: They are one, or more than ten.
@@ -59,7 +59,7 @@ class Comparisons:
         def look(s: Session) -> tuple[list[VersionView], list[int | None]]:
             row = model_for(s, caller, model)
             found = [version_of(s, row, name) for name in versions] or models.versions(s, row.id, limit=2)[::-1]
-            views = version_views(s, found, full=True)
+            views = version_views(s, found, caller)
             ids = [view.lineage.experiment_id for view in views]
             return views, [one if one is not None and may_read(s, caller, one) else None for one in ids]
 
@@ -72,9 +72,14 @@ class Comparisons:
     ) -> list[FileDifference]:
         if len({view.lineage.bundle_digest for view in views}) < 2 or None in experiments:
             return []
-        sources = [one for one in experiments if one is not None]
+        # As they were when the versions were registered: an experiment may have got other code since.
+        sources = [
+            (one, view.lineage.bundle_digest or None)
+            for one, view in zip(experiments, views, strict=True)
+            if one is not None
+        ]
         try:
-            lists = [(await self._code.list(caller, one)).items for one in sources]
+            lists = [(await self._code.list(caller, *one)).items for one in sources]
         except DetlabError:  # a bundle is gone or damaged: the rest of the comparison is of use without it
             return []
         by_path = [{file.path: file for file in files} for files in lists]
@@ -95,7 +100,7 @@ class Comparisons:
         caller: Caller,
         path: str,
         here: Sequence[CodeFile | None],
-        sources: Sequence[int],
+        sources: Sequence[tuple[int, str | None]],
         views: Sequence[VersionView],
     ) -> str:
         """Return the difference of the first version that has a file and the next that has another one."""
@@ -106,7 +111,8 @@ class Comparisons:
         texts, names = [], []
         for file, place in (having[0], other):
             try:
-                texts.append((await self._code.file(caller, sources[place], file.digest)).decode())
+                experiment, bundle = sources[place]
+                texts.append((await self._code.file(caller, experiment, file.digest, bundle)).decode())
             except (DetlabError, UnicodeDecodeError):  # gone meanwhile, or no text
                 return ""
             names.append(f"{path} (version {views[place].version})")
@@ -119,11 +125,12 @@ class Comparisons:
 def compare_views(views: Sequence[VersionView]) -> Comparison:
     """Compare what the views hold."""
     lineages = [view.lineage for view in views]
+    configs = [flat(lineage.config) for lineage in lineages]
     return Comparison(
         versions=[view.model_copy(update={"lineage": _small(view)}) for view in views],
         metrics=differences([lineage.metrics for lineage in lineages]),
         hyperparameters=differences([flat(lineage.hyperparameters) for lineage in lineages]),
-        config=[row for row in differences([flat(lineage.config) for lineage in lineages]) if not row.same],
+        config=[row for row in differences(configs) if not row.same] if all(configs) else [],
         environment=[row for row in differences([lineage.environment for lineage in lineages]) if not row.same],
     )
 

@@ -99,7 +99,7 @@ def check_label(label: str) -> str:
     Raises:
         ConfigError: It may not.
     """
-    if label == LATEST:
+    if label.lower() == LATEST:
         problem = "`latest` always is the newest version; it cannot be moved"
     elif not _LABEL.fullmatch(label) or is_semver(label):
         problem = "a label begins with a letter and has letters, digits, `.`, `_` and `-`, 64 characters at most"

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.registry import Lineage, LineageEdge, LineageGraph, LineageNode
+from detlab_hub.services.checkpoints.manifests import is_uuid
 from detlab_hub.services.kernel.access import may_read
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_lineage
@@ -28,6 +29,8 @@ from detlab_hub.store.tables import (
 
 _VALIDATION = "validation"
 _DIGESTS = "data_digests"
+_USES = "uses_checkpoints"
+"""Metadata of `report_task_using_checkpoint`."""
 MOST_ANCESTORS = 20
 """Checkpoints before a version's own that its graph shows."""
 
@@ -53,7 +56,7 @@ def capture(s: Session, checkpoint: CheckpointRow) -> Lineage:
         bundle_digest=experiment.bundle or "",
         environment=_environment(s, checkpoint),
         data=_data(experiment.config, checkpoint.metadata_),
-        parents=_parents(experiment, trial),
+        parents=_parents(experiment, trial, checkpoint),
         slots=0 if attempt is None else len(attempt.slots),
         device="" if attempt is None else _device(s, attempt),
         submitter=experiment.owner,
@@ -94,9 +97,13 @@ def _data(config: dict[str, Any], metadata: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _parents(experiment: ExperimentRow, trial: TrialRow) -> list[str]:
+def _parents(experiment: ExperimentRow, trial: TrialRow, checkpoint: CheckpointRow) -> list[str]:
+    """Return what a checkpoint's trial started from, then what it has reported as used."""
     source = (experiment.config.get("searcher") or {}).get("source_checkpoint_uuid")
-    return list(dict.fromkeys(uuid for uuid in (trial.parent_checkpoint, source) if uuid))
+    told = checkpoint.metadata_.get(_USES)
+    used = [one for one in told if isinstance(one, str) and is_uuid(one)] if isinstance(told, list) else []
+    known = (trial.parent_checkpoint, source, *used[:MOST_ANCESTORS])
+    return [uuid for uuid in dict.fromkeys(known) if uuid and uuid != checkpoint.uuid]
 
 
 def _device(s: Session, attempt: AllocationRow) -> str:
@@ -153,7 +160,7 @@ def _draw_ancestor(s: Session, caller: Caller, drawn: _Drawing, child: str, uuid
     made_by = drawn.node("trial", str(row.trial_id), f"run {row.run}")
     drawn.edge(saved, made_by, "saved by")
     drawn.edge(made_by, drawn.node("experiment", str(row.experiment_id)), "of")
-    return [(made_by, parent) for parent in _parents(experiment, trial)]
+    return [(made_by, parent) for parent in _parents(experiment, trial, row)]
 
 
 class _Drawing:

@@ -60,19 +60,18 @@ class Models:
         """
 
         def look(s: Session) -> ModelList:
-            rows = models.page(
+            page = models.page(
                 s,
                 visible(caller),
-                limit=limit + 1,
+                limit=limit,
                 after=after,
                 name=name,
                 owner=owner,
                 labels=labels,
                 archived=_ARCHIVED[archived],
             )
-            shown = rows[:limit]
             return ModelList(
-                items=model_views(s, shown, caller), after=shown[-1].id if len(rows) > limit and shown else None
+                items=model_views(s, page.rows, caller), after=page.rows[-1].id if page.more and page.rows else None
             )
 
         return await self._shell.read(look)

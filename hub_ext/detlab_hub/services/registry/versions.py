@@ -49,15 +49,19 @@ class Versions:
 
         def look(s: Session) -> VersionList:
             row = model_for(s, caller, model)
-            rows = models.versions(s, row.id, limit=limit + 1, after=after)
-            shown = rows[:limit]
-            return VersionList(items=version_views(s, shown), after=shown[-1].version if len(rows) > limit else None)
+            page = models.page_of_versions(s, row.id, limit=limit, after=after)
+            following = page.rows[-1].version if page.more and page.rows else None
+            return VersionList(items=version_views(s, page.rows), after=following)
 
         return await self._shell.read(look)
 
     async def get(self, caller: Caller, model: str, version: str) -> VersionView:
         """Return a version by its number, semantic version, label or `latest`."""
-        return await self._shell.read(lambda s: version_view(s, version_of(s, model_for(s, caller, model), version)))
+
+        def look(s: Session) -> VersionView:
+            return version_view(s, version_of(s, model_for(s, caller, model), version), caller)
+
+        return await self._shell.read(look)
 
     async def register(self, caller: Caller, model: str, wanted: CreateVersion) -> VersionView:
         """Make a checkpoint a version of a model; one that is a version of it already gives that version.
@@ -67,7 +71,8 @@ class Versions:
                 version is none, or not above those before it.
             Conflict: The checkpoint is not whole, the experiment has none, the version has another semantic version, or
                 the model is archived.
-            Forbidden: The caller may read the model, not change it.
+            Forbidden: The caller may read the model, not change it; or read the checkpoint's experiment, not change it:
+                a version pins the checkpoint, and those who may read the model may read it, too.
             NotFound: There is no such model, checkpoint or experiment for the caller.
         """
         _check(wanted)
@@ -78,6 +83,7 @@ class Versions:
             checkpoint = _checkpoint(turn.session, caller, wanted)
             version = models.of_checkpoint(turn.session, row.id, checkpoint.uuid)
             if version is None:
+                checkpoint_for(turn.session, caller, checkpoint.uuid, Right.WRITE)
                 version = _register(turn, caller, row, checkpoint, wanted)
             elif wanted.semver is not None and wanted.semver != version.semver:
                 raise Conflict(
@@ -87,7 +93,7 @@ class Versions:
                 )
             for label in dict.fromkeys(wanted.labels):
                 put_label(turn, caller, row, version, label, wanted.reason)
-            return version_view(turn.session, version)
+            return version_view(turn.session, version, caller)
 
         return await self._shell.write(register)
 
@@ -116,7 +122,7 @@ class Versions:
                 detail = f"version {row.version}: {', '.join(changed)}"
                 audit.note(turn, caller, "model.edit_version", f"model {parent.id}", detail)
                 announce(turn, parent, "edited", version=row.version)
-            return version_view(turn.session, row)
+            return version_view(turn.session, row, caller)
 
         return await self._shell.write(edit)
 
@@ -137,7 +143,7 @@ class Versions:
         def delete(turn: Turn) -> VersionView:
             parent = model_for(turn.session, caller, model, Right.WRITE)
             row = version_of(turn.session, parent, version)
-            view = version_view(turn.session, row)
+            view = version_view(turn.session, row, caller)
             if view.labels and not force:
                 raise Conflict(
                     f"version {row.version} of model {parent.name!r} has the labels {', '.join(view.labels)}",
@@ -191,20 +197,19 @@ class Versions:
             raise _unreadable(where, error) from error
 
         def look(s: Session) -> VersionList:
-            rows = search.best(
+            page = search.best(
                 s,
                 visible(caller),
                 condition,
                 best,
                 smaller_is_better=smaller_is_better,
-                limit=limit + 1,
+                limit=limit,
                 after=after,
             )
-            shown = rows[:limit]
             following = None
-            if len(rows) > limit:
-                following = shown[-1].id if best is None else (after or 0) + limit
-            return VersionList(items=version_views(s, shown), after=following)
+            if page.more and page.rows:
+                following = page.rows[-1].id if best is None else (after or 0) + len(page.rows)
+            return VersionList(items=version_views(s, page.rows), after=following)
 
         return await self._shell.read(look)
 

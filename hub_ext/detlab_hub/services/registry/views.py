@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.registry import LabelMove, Lineage, ModelView, VersionView
-from detlab_hub.services.kernel.access import model_rights
+from detlab_hub.services.kernel.access import may_read, model_rights
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.queries.statements import chunks
@@ -46,8 +46,15 @@ def model_view(s: Session, row: ModelRow, caller: Caller) -> ModelView:
     return model_views(s, [row], caller, full=True)[0]
 
 
-def version_views(s: Session, rows: Sequence[VersionRow], *, full: bool = False) -> list[VersionView]:
-    """Make the views of versions. Those of lists have no notes, and a lineage without config and environment."""
+def version_views(s: Session, rows: Sequence[VersionRow], reader: Caller | None = None) -> list[VersionView]:
+    """Make the views of versions.
+
+    Args:
+        s: A session.
+        rows: The versions.
+        reader: Who gets the full views; they hold the config of an experiment only if the reader may read that. None:
+            views for lists, which have no notes, and a lineage without config and environment.
+    """
     s.flush()
     names = _names(s, rows)
     saved: dict[str, CheckpointRow] = {}
@@ -59,15 +66,22 @@ def version_views(s: Session, rows: Sequence[VersionRow], *, full: bool = False)
         held = s.scalars(select(VersionLabelRow).where(VersionLabelRow.version_id.in_(some)))
         for one in held:
             labels.setdefault(one.version_id, []).append(one.label)
-    return [
-        _view(row, names[row.model_id], saved.get(row.checkpoint_uuid), sorted(labels.get(row.id, [])), full=full)
-        for row in rows
-    ]
+    views: list[VersionView] = []
+    for row in rows:
+        full = reader is not None
+        made = _view(
+            row, names[row.model_id], saved.get(row.checkpoint_uuid), sorted(labels.get(row.id, [])), full=full
+        )
+        of = made.lineage.experiment_id
+        if reader is not None and (of is None or not may_read(s, reader, of)):
+            made = made.model_copy(update={"lineage": made.lineage.model_copy(update={"config": {}})})
+        views.append(made)
+    return views
 
 
-def version_view(s: Session, row: VersionRow) -> VersionView:
+def version_view(s: Session, row: VersionRow, reader: Caller) -> VersionView:
     """Make the full view of one version."""
-    return version_views(s, [row], full=True)[0]
+    return version_views(s, [row], reader)[0]
 
 
 def _names(s: Session, rows: Sequence[VersionRow]) -> dict[int, str]:

@@ -18,7 +18,7 @@ export function StoragePage(): ReactElement {
   const [by, setBy] = useState<By>('user');
   const path = `storage/usage?by=${by}`;
   const { data, error, loading, reload } = useLoaded(path, signal => api.get<StorageUsage>(path, signal));
-  const total = data && `${formatBytes(heldOf(data.total))} in ${plural(data.total.checkpoints, 'checkpoint')}, code and outputs`;
+  const total = data && `${formatBytes(heldOf(data.total))} in ${plural(data.total.checkpoints, 'checkpoint')}, code, outputs and the trash`;
   return (
     <View title="Storage" summary={total ?? undefined}>
       {data?.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}

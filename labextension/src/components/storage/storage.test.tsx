@@ -29,6 +29,7 @@ describe('the page', () => {
     const table = await screen.findByRole('region', { name: 'Storage by user' });
     expect(within(table).getAllByRole('row')[1]!.textContent).toMatch(/^alice10\.7 GiB90 % of 10\.0 GiB2461\.6 GiB24\.6 GiB$/);
     expect(within(table).getAllByRole('img')[0]!.getAttribute('aria-label')).toBe('8.2 GiB of checkpoints, 839.7 MiB of code and outputs, 1.6 GiB in the trash');
+    expect(screen.getByText(/ in \d+ checkpoints, code, outputs and the trash$/)).toBeTruthy();
     expect(screen.getByText(/You use 9\.0 GiB of your 10\.0 GiB/)).toBeTruthy();
     expect(await serious(shown)).toEqual([]);
     await userEvent.click(screen.getByRole('button', { name: 'Experiment' }));

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
+from pydantic import ValidationError
 from services_scripted import ALICE, ROOT, config, training
 
 from detlab.errors import ConfigError, Conflict, NotFound
@@ -92,6 +94,43 @@ async def test_the_best_of_an_experiment_is_registered(place) -> None:
         await place.services.versions.register(ALICE, "digits", CreateVersion(experiment_id=999_999))
 
 
+@pytest.mark.parametrize("number", [0, -1, 2**63, 10**30])
+def test_an_experiment_that_cannot_be_is_refused_before_the_database_is_asked(number) -> None:
+    with pytest.raises(ValidationError, match="experiment_id"):
+        CreateVersion(experiment_id=number)
+
+
+async def test_a_page_of_large_metadata_is_cut_and_goes_on(place, monkeypatch) -> None:
+    from detlab_hub.store.queries.registry import models as queries
+
+    monkeypatch.setattr(queries, "FEW_ROWS", 1)
+    monkeypatch.setattr(queries, "PAGE_BYTES", 25_000)
+    services, large = place.services, {"a": "x" * 10_000}
+    for n in range(5):
+        await place.model(f"large-{n}", metadata=large)
+    for n in range(3):
+        await place.register(n, "large-0", metadata=large if n < 2 else {"a": "x" * 50_000})
+    lists = {
+        "models": lambda after: services.models.list(ALICE, after=after),
+        "versions": lambda after: services.versions.list(ALICE, "large-0", after=after),
+        "newest": lambda after: services.versions.search(ALICE, after=after),
+        "best": lambda after: services.versions.search(ALICE, best="accuracy", after=after),
+    }
+    found = {}
+    for name, ask in lists.items():
+        after, pages = None, []
+        while not pages or after is not None:
+            page = await ask(after)
+            pages.append([getattr(one, "version", one.name) for one in page.items])
+            after = page.after
+        found[name] = pages
+    assert [len(page) for page in found["models"]] == [2, 2, 2]
+    assert [*itertools.chain(*found["models"])] == ["large-4", "large-3", "large-2", "large-1", "large-0", "digits"]
+    for name in ("versions", "newest", "best"):
+        assert [*itertools.chain(*found[name])] == [3, 2, 1]
+        assert len(found[name]) > 1
+
+
 async def test_one_checkpoint_has_to_be_named(place) -> None:
     for wanted in (CreateVersion(), CreateVersion(checkpoint=place.checkpoints[0], experiment_id=place.experiment)):
         with pytest.raises(ConfigError, match="name a checkpoint, or an experiment"):
@@ -164,7 +203,7 @@ async def test_a_label_moves_and_says_who_when_and_why(place) -> None:
         await labels.remove(ALICE, "digits", "production", RemoveLabel())
 
 
-@pytest.mark.parametrize("label", ["latest", "1", "1.2.0", "a b", "-x", "ä", "x" * 65, "", "v/1", "v\x00"])
+@pytest.mark.parametrize("label", ["latest", "Latest", "1", "1.2.0", "a b", "-x", "ä", "x" * 65, "", "v/1", "v\x00"])
 async def test_what_cannot_be_a_label_is_refused(place, label) -> None:
     await place.register(0)
     with pytest.raises(ConfigError, match="label"):
@@ -215,11 +254,28 @@ async def test_a_registered_checkpoint_and_its_experiment_cannot_be_deleted(plac
         await services.removals.delete(ALICE, place.checkpoints[0])
     with pytest.raises(Conflict, match="in the registry"):
         await services.removals.remove_files(ALICE, place.checkpoints[0], ["*"])
-    with pytest.raises(Conflict, match="in the registry"):
+    with pytest.raises(Conflict, match=r"^1 checkpoint of experiment [0-9]+ is a version of a model in the registry"):
         await services.experiments.delete(ALICE, place.experiment)
     await services.versions.delete(ALICE, "digits", "1")
     await services.removals.delete(ALICE, place.checkpoints[0])
     await services.experiments.delete(ALICE, place.experiment)
+
+
+async def test_what_a_trial_has_reported_as_used_is_in_the_lineage(place) -> None:
+    first, second, _ = place.checkpoints
+    told = [second, second, 7, "../x", "<b>", first]
+
+    def report(turn) -> None:
+        from detlab_hub.store.tables import CheckpointRow
+
+        turn.session.get(CheckpointRow, first).metadata_ = {"uses_checkpoints": told}
+        turn.session.get(CheckpointRow, second).metadata_ = {"uses_checkpoints": "no list"}
+
+    await place.services.shell.write(report)
+    assert (await place.register(0)).lineage.parents == [second]
+    assert (await place.register(1)).lineage.parents == []
+    graph = await place.services.versions.lineage(ALICE, "digits", "1")
+    assert f"checkpoint:{second}" in {edge.target for edge in graph.edges}
 
 
 async def test_lineage_is_drawn(place) -> None:

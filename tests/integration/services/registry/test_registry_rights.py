@@ -123,6 +123,46 @@ async def test_a_group_may_change_it_and_not_own_it(two) -> None:
     assert len(await refusals(looks(services, BOB))) == len(looks(services, BOB))
 
 
+async def test_i9_who_may_only_read_a_checkpoint_cannot_register_it_and_so_share_and_pin_it(two) -> None:
+    services = two.services
+    await two.model("mine", caller=BOB)
+    await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob"))
+    for place in (0, 1):  # read by way of the model
+        with pytest.raises(Forbidden, match="not change it"):
+            await two.register(place, "mine", caller=BOB)
+    await services.grants.put(ALICE, two.experiment, GrantRequest(kind="user", name="bob"))
+    with pytest.raises(Forbidden, match="not change it"):
+        await two.register(2, "mine", caller=BOB)
+    with pytest.raises(Forbidden, match="not change it"):
+        await services.versions.register(BOB, "mine", CreateVersion(experiment_id=two.experiment))
+    assert (await services.models.get(BOB, "mine")).versions == 0
+    await services.grants.put(ALICE, two.experiment, GrantRequest(kind="user", name="bob", write=True))
+    assert (await two.register(2, "mine", caller=BOB)).version == 1
+
+
+async def test_an_editor_of_the_model_repeats_a_registration_without_rights_to_the_experiment(two) -> None:
+    await two.services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob", write=True))
+    assert (await two.register(0, "alice/digits", caller=BOB, labels=["x"])).labels == ["x"]
+
+
+async def test_i9_a_reader_of_the_model_alone_sees_no_config(two) -> None:
+    """It holds the values of environment variables; who may read the experiment sees them, too."""
+    services = two.services
+    await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob", write=True))
+    seen = [
+        await services.versions.get(BOB, "digits", "1"),
+        await services.versions.edit(BOB, "digits", "1", EditVersion(comment="x")),
+        *(await services.comparisons.compare(BOB, "digits", ["1", "2"])).versions,
+        *(await services.versions.list(BOB, "digits")).items,
+        *(await services.versions.search(BOB)).items,
+        await services.versions.delete(BOB, "digits", "2"),
+    ]
+    assert [one.lineage.config for one in seen] == [{}] * len(seen)
+    assert seen[0].lineage.hyperparameters["lr"] == 0.1
+    await services.grants.put(ALICE, two.experiment, GrantRequest(kind="user", name="bob"))
+    assert (await services.versions.get(BOB, "digits", "1")).lineage.config["name"] == "mine"
+
+
 async def test_a_notebook_run_may_change_and_not_own(two) -> None:
     services, run = two.services, replace(ALICE, run="a1")
     await services.version_labels.move(run, "digits", "x", MoveLabel(version=1))

@@ -94,6 +94,29 @@ async def test_an_error_points_at_its_column(three, where, column) -> None:
     assert mark.index("^") - 2 == column - 1
 
 
+TOGETHER = {
+    "accuracy < 0.3 and accuracy > 0.1": "digits@2",
+    "hp.lr = 0.1 and dataset = v3 and label = vision": "digits@2 digits@1",
+    "team = a or team = 'b c'": "digits@2 digits@1",
+    "team = a or not team = 'b c'": "speech@1 digits@1",
+    "(team = a or label = audio) and hp.lr = 0.1": "speech@1 digits@1",
+    "(team != a and dataset = v3) or team = nothing": "speech@1 digits@2",
+    "(dataset = v9 or hp.lr = 9) and hp.lr < 1": "",
+    "not (team = a or label = audio) and accuracy <= 0.3": "digits@2",
+    "version.label = production and semver = 1.0.0": "",
+}
+
+
+async def test_parts_of_a_condition_together_find_what_all_of_it_finds(three, monkeypatch) -> None:
+    from detlab_hub.store.queries.registry import search
+
+    for window, few in ((0, 0), (0, 1), (0, 2), (0, 100), (1500, 100)):
+        monkeypatch.setattr(search, "WINDOW", window)
+        monkeypatch.setattr(search, "FEW", few)
+        for where, wanted in TOGETHER.items():
+            assert " ".join(await found(three, where)) == wanted, (where, window, few)
+
+
 @pytest.mark.parametrize("few", [0, 1, 100])
 async def test_versions_beyond_the_window_are_found(three, monkeypatch, few) -> None:
     from detlab_hub.store.queries.registry import search

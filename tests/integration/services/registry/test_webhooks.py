@@ -25,11 +25,12 @@ class Receiver:
     def __init__(self) -> None:
         self.heard: list[httpx.Request] = []
         self.answers = [200]
+        self.away: set[str] = set()
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
         self.heard.append(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if answer == 0:
+        if answer == 0 or request.url.host in self.away:
             raise httpx.ConnectError("nobody is there", request=request)
         return httpx.Response(answer, headers={"Location": "https://evil.example/"})
 
@@ -110,6 +111,39 @@ def _only_the_first_is_due(turn) -> None:
     first, *rest = turn.session.query(WebhookRow).order_by(WebhookRow.id)
     for row in rest:
         row.due_at = first.due_at + 1.0
+
+
+async def test_moves_are_told_in_their_order_also_after_one_was_not_taken(told) -> None:
+    place, receiver, hooks = told
+    labels = place.services.version_labels
+    receiver.answers = [500, 200]
+    await labels.move(ALICE, "digits", "production", MoveLabel(version=1))
+    await labels.move(ALICE, "digits", "production", MoveLabel(version=2))
+    while await hooks.step():
+        pass
+    assert len(receiver.heard) == 1, "the second waits for the first"
+    place.world.now += 6.0
+    while await hooks.step():
+        pass
+    moved = [json.loads(request.content)["data"]["to_version"] for request in receiver.heard]
+    assert moved == [1, 1, 2]
+    assert await pending(place) == 0
+
+
+async def test_a_receiver_that_is_away_holds_up_no_other(told, monkeypatch) -> None:
+    place, receiver, _ = told
+    monkeypatch.setattr(webhooks, "BATCH", 2)
+    other = Webhook("https://fine.example/", ("model.*",))
+    object.__setattr__(place.services.settings, "webhooks", (HOOK, other))
+    receiver.away = {"ops.example"}
+    hooks = Webhooks(place.services.shell, httpx.MockTransport(receiver))
+    for version in (1, 2, 1, 2):
+        await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=version))
+    while await hooks.step():
+        pass
+    fine = [json.loads(one.content)["data"]["to_version"] for one in receiver.heard if one.url.host == "fine.example"]
+    assert fine == [1, 2, 1, 2]
+    assert await pending(place) == 4
 
 
 async def test_a_receiver_that_is_gone_for_days_is_given_up(told) -> None:

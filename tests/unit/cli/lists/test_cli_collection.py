@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from detlab.schemas.wire import ExperimentState
@@ -90,3 +92,32 @@ def test_a_bookmark_keeps_a_checkpoint(master, det, det_json) -> None:
     assert "kept: bookmarked: for the paper" in det("c", "describe", uuid).stdout
     assert "is in use: bookmarked: for the paper" in det("c", "delete", uuid, "--yes").stderr
     assert det_json("c", "unbookmark", uuid) == {uuid: []}
+
+
+def test_what_was_not_deleted_nor_bookmarked_is_told_so(master, det) -> None:
+    master.add_experiment()
+    master.add_trial(1)
+    uuid = master.add_checkpoint(1, {"a.pt": b"1"}).uuid
+    assert det("c", "undelete", uuid).stdout == f"Checkpoint {uuid} is not deleted\n"
+    assert det("c", "unbookmark", uuid).stdout == f"Checkpoint {uuid}: had no bookmark\n"
+    det("c", "bookmark", uuid)
+    assert det("c", "unbookmark", uuid).stdout == f"Checkpoint {uuid}: bookmark removed\n"
+
+
+def test_no_time_is_told_until_which_what_goes_now_can_be_restored(master, det, monkeypatch) -> None:
+    item = SimpleNamespace(uuid=UUIDS[0], view=SimpleNamespace(trash_until=2e9), delete=lambda *, now: None)
+    monkeypatch.setattr("detlab.client.Client.get_checkpoint", lambda client, uuid: item)
+    assert "can be restored until 2033-" in det("c", "delete", UUIDS[0], "--yes").stdout
+    assert det("c", "delete", UUIDS[0], "--now", "--yes").stdout == f"Deleted checkpoint {UUIDS[0]}\n"
+
+
+def test_a_policy_that_deletes_nothing_says_so(master, det, saved) -> None:
+    found = master.previews[1]
+    master.previews[1] = found.model_copy(update={"items": found.items[1:], "going": 0, "freed": 0})
+    assert det("e", "gc", 1, "--dry-run").stdout.splitlines()[-1] == "Experiment 1: nothing to delete; 2 (50 B) stay"
+
+
+def test_a_negative_policy_is_not_called_an_experiment_config(master, det, saved) -> None:
+    numbers = ("--save-experiment-best=-1", "--save-trial-best=0", "--save-trial-latest", 1)
+    refused = det("e", "set", "gc-policy", 1, *numbers, "--dry-run").stderr
+    assert refused.startswith("Error: this is no policy for checkpoints\n")

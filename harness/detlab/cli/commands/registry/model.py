@@ -126,7 +126,7 @@ def list_command(
     if invocation.as_json:
         say_json([one.view for one in found])
     else:
-        printing.print_models([one.view for one in found])
+        printing.print_models([one.view for one in found], filtered=bool(name or owner or labels))
 
 
 @model.command()

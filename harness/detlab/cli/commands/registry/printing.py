@@ -12,13 +12,14 @@ import click
 from click.shell_completion import CompletionItem
 
 from detlab.cli.invocation import Invocation
-from detlab.cli.output.printing import clean, facts, moment, say, settings, size, table
+from detlab.cli.output.printing import clean, facts, moment, say, settings, size, table, wants_csv
 from detlab.schemas.wire.registry import Comparison, Difference, LabelMove, LineageGraph, ModelView, VersionView
 
 _log = logging.getLogger(__name__)
 COMPLETION_SECONDS = 2.0
 SHOWN_METRICS = 4
 """Of a version, in a table."""
+_VALIDATION = "validation."
 
 
 # --- arguments
@@ -99,8 +100,11 @@ def moving_text(moving: dict[str, int]) -> str:
     return ", ".join(f"{label} → {version}" for label, version in moving.items())
 
 
-def print_models(found: Sequence[ModelView]) -> None:
-    """Print a table of models."""
+def print_models(found: Sequence[ModelView], *, filtered: bool = False) -> None:
+    """Print a table of models; of none, what to do."""
+    if not found and not wants_csv():
+        say("No models match." if filtered else "No models yet. Try: det model create NAME")
+        return
     rows = [
         (
             view.id,
@@ -157,7 +161,10 @@ def metrics_text(view: VersionView) -> str:
 
 
 def print_versions(found: Sequence[VersionView], *, models: bool = False) -> None:
-    """Print a table of versions; of several models with their names."""
+    """Print a table of versions; of several models with their names. Of none, what that means."""
+    if not found and not wants_csv():
+        say("No version matches." if models else "No versions yet. Try: det model register-version --help")
+        return
     columns = [
         "Version",
         "Semver",
@@ -214,8 +221,15 @@ def print_version(view: VersionView) -> None:
         ]
     )
     _print_metadata(view.metadata)
-    table(("Metric", "Value"), sorted(lineage.metrics.items()), right=("Value",))
+    names = _untwinned(sorted(lineage.metrics))
+    table(("Metric", "Value"), [(name, lineage.metrics[name]) for name in names], right=("Value",))
     _print_notes(view.notes)
+
+
+def _untwinned(names: Sequence[str]) -> list[str]:
+    """Return names of metrics without those of the validation that are there without their group, too."""
+    known = set(names)
+    return [name for name in names if not (name.startswith(_VALIDATION) and name.removeprefix(_VALIDATION) in known)]
 
 
 def print_moves(found: Sequence[LabelMove]) -> None:
@@ -228,8 +242,9 @@ def print_comparison(found: Comparison) -> None:
     """Print versions side by side: what they have in common is left out, metrics excepted."""
     names = [str(view.version) for view in found.versions]
     say(f"{clean(found.versions[0].model)}: versions {', '.join(names)}")
+    metrics = set(_untwinned([row.name for row in found.metrics]))
     for title, rows, always in (
-        ("Metric", found.metrics, True),
+        ("Metric", [row for row in found.metrics if row.name in metrics], True),
         ("Hyperparameter", found.hyperparameters, False),
         ("Config", found.config, False),
         ("Package", found.environment, False),

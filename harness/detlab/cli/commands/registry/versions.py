@@ -91,6 +91,8 @@ def register(
     """
     if sum(given is not None for given in (uuid, experiment_id, folder)) != 1:
         raise click.UsageError("name a checkpoint, or --experiment, or --folder")
+    if folder is not None and not any(path.is_file() for path in folder.rglob("*")):
+        raise click.UsageError(f"there is no file in the folder {clean(str(folder))}")
     more: dict[str, Any] = {
         "name": name,
         "comment": comment,
@@ -306,7 +308,7 @@ def best(invocation: Invocation, metric: str, where: str, smaller_is_better: boo
       det m best loss --smaller --where 'hp.lr < 0.1 and not version.label in (old, broken)'
     """
     wanted = registry.search(metric, where, smaller_is_better=smaller_is_better, limit=limit)
-    _print_found(invocation, wanted)
+    _print_found(invocation, wanted, metric)
 
 
 @click.command()
@@ -325,10 +327,12 @@ def search(invocation: Invocation, where: str, limit: int) -> None:
     _print_found(invocation, registry.search(None, where, limit=limit))
 
 
-def _print_found(invocation: Invocation, wanted: Flow[list[VersionView]]) -> None:
+def _print_found(invocation: Invocation, wanted: Flow[list[VersionView]], metric: str = "") -> None:
     found = invocation.client.session.run(wanted)
     if invocation.as_json:
         say_json(found)
+    elif metric and not found and not invocation.as_csv:
+        say(clean(f"No version that matches has the metric {metric}."))
     else:
         printing.print_versions(found, models=True)
 
@@ -361,7 +365,8 @@ def lineage(invocation: Invocation, reference: str) -> None:
     type=click.Choice(["auto", "direct", "master"]),
     default="auto",
     show_default=True,
-    help="direct: copy from the storage, mounted here; master: through the master; auto: direct if possible.",
+    help="direct: from the storage, mounted here or with this machine's credentials; master: through the master;"
+    " auto: direct if possible.",
 )
 @json_option
 @pass_invocation

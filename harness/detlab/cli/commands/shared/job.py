@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import Shown, clean, duration, facts, moment, say, say_json, table
+from detlab.cli.output.printing import Shown, clean, counted, duration, facts, moment, say, say_json, table
 from detlab.client.operations import jobs as job_operations
 from detlab.client.task_facts import kind_word
 from detlab.schemas.jobwire import EXPERIMENT, TRIAL_PREFIX, JobUpdate, JobView, JobWhy, WaitView
@@ -201,7 +201,8 @@ def why(invocation: Invocation, job_id: str, trial: bool) -> None:
         say_json(found)
         return
     if not found.items:
-        held = f"it holds {found.job.slots_held} slots" if found.job.slots_held else "it requests no slots now"
+        slots = found.job.slots_held
+        held = f"it holds {counted(slots, 'slot')}" if slots else "it requests no slots now"
         say(clean(f"No tasks of {_named(found.job)} waits: {held}."))
         return
     for place, item in enumerate(found.items):

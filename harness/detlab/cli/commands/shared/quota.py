@@ -32,7 +32,9 @@ def quota() -> None:
 @json_option
 @pass_invocation
 def list_quotas(invocation: Invocation) -> None:
-    """List quotas and their use: all for administrators, else your own and your groups'.
+    """List quotas and their use.
+
+    Administrators see all, others their own and those of their groups.
 
     \b
     Example:
@@ -73,11 +75,11 @@ class _Size(click.ParamType[int]):
 def set_quota(
     invocation: Invocation, user: str | None, group: str | None, slots: int | None, storage: int | None
 ) -> None:
-    """Limit the slots that a user or a group may hold, or the bytes they may keep (administrators).
+    """Limit the slots that a user or a group may hold, or the bytes they keep.
 
-    Effective immediately. Running tasks are not stopped, and nothing is deleted. A user above the limit of slots cannot
-    start new tasks until enough are free. A user above that of storage cannot submit new experiments; running trials
-    go on storing checkpoints.
+    Only administrators can. Effective immediately. Running tasks are not stopped, and nothing is deleted. A user above
+    the limit of slots cannot start new tasks until enough are free. A user above that of storage cannot submit new
+    experiments; running trials go on storing checkpoints.
 
     \b
     Examples:

@@ -14,7 +14,11 @@ from detlab.schemas.wire.storage import GcItem, GcPreview
 
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 _dry_run = click.option("--dry-run", is_flag=True, help="Show what would go and what stays, and change nothing.")
-_purge = click.option("--purge", is_flag=True, help="Without time in the trash: files go at once, and for good.")
+_purge = click.option(
+    "--purge",
+    is_flag=True,
+    help="Files go at once, and for good, without time in the trash. What is in it stays there.",
+)
 _uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
 
 
@@ -108,6 +112,9 @@ def _print(found: GcPreview) -> None:
         table(columns, rows, right=("Trial", "Steps", "Metric", "Size"))
     if found.left_out:
         say(f"… and {counted(found.left_out, 'checkpoint')} more")
+    if not found.going:
+        say(f"Experiment {found.experiment_id}: nothing to delete; {found.staying} ({size(found.kept)}) stay")
+        return
     verb, until = ("are" if found.applied else "would be"), found.trash_until
     where = "deleted" if until is None else f"in the trash, until {moment(until)}"
     going = f"{counted(found.going, 'checkpoint')} ({size(found.freed)}) {verb} {where}"
@@ -150,10 +157,11 @@ def undelete(invocation: Invocation, uuids: tuple[str, ...]) -> None:
     done = []
     for uuid in each_of(uuids):
         item = invocation.client.get_checkpoint(uuid)
+        deleted = item.view.state == "DELETED"
         item.undelete()
         done.append(item.view)
         if not invocation.as_json:
-            say(f"Restored checkpoint {item.uuid}")
+            say(f"Restored checkpoint {item.uuid}" if deleted else f"Checkpoint {item.uuid} is not deleted")
     if invocation.as_json:
         say_json(done)
 
@@ -178,7 +186,9 @@ def bookmark(invocation: Invocation, uuids: tuple[str, ...], note: str) -> None:
 @json_option
 @pass_invocation
 def unbookmark(invocation: Invocation, uuids: tuple[str, ...]) -> None:
-    """Remove your bookmarks of checkpoints; those of others if you have none and the experiment is yours.
+    """Remove your bookmarks of checkpoints.
+
+    If you have none and the experiment is yours, those of others are removed.
 
     \b
     Example:
@@ -191,13 +201,15 @@ def _marking(invocation: Invocation, uuids: tuple[str, ...], note: str | None) -
     found = {}
     for uuid in each_of(uuids):
         item = invocation.client.get_checkpoint(uuid)
+        done = "bookmarked"
         if note is None:
+            done = "bookmark removed" if any(pin.kind == "bookmark" for pin in item.get_pins()) else "had no bookmark"
             item.unbookmark()
         else:
             item.bookmark(note)
         found[uuid] = item.get_pins()
         if not invocation.as_json:
-            say(f"Checkpoint {item.uuid}: {'bookmark removed' if note is None else 'bookmarked'}")
+            say(f"Checkpoint {item.uuid}: {done}")
             for pin in found[uuid]:
                 say(f"  kept: {clean(pin.reason)}")
     if invocation.as_json:

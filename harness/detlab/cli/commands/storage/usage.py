@@ -35,7 +35,9 @@ def storage() -> None:
 @json_option
 @pass_invocation
 def usage(invocation: Invocation, by: StorageBy, limit: int) -> None:
-    """Show who stores how much, those with most first: all for administrators, else your own and what you may read.
+    """Show who stores how much, those with most first.
+
+    Administrators see all, others their own and what they may read.
 
     The bar is the part of the quota where there is one, else of the largest. What is in the trash does not count
     towards a quota: it goes by itself, and can be restored until then (det checkpoint undelete).

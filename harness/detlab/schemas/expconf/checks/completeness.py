@@ -42,6 +42,7 @@ def missing(raw: dict[str, Any], *, complete: bool) -> Iterator[Problem]:
                 yield Problem(render((*visit.path, key)), message, _hint(visit, key), level)
     if complete:
         yield from _azure(raw)
+        yield from _s3(raw)
         yield from _nothing_to_search(raw)
 
 
@@ -76,6 +77,16 @@ def _azure(raw: dict[str, Any]) -> Iterator[Problem]:
         return
     if block.get("connection_string") is None and block.get("account_url") is None:
         yield Problem("checkpoint_storage", "exactly one of connection_string and account_url must be set")
+
+
+def _s3(raw: dict[str, Any]) -> Iterator[Problem]:
+    block = raw.get("checkpoint_storage")
+    if not isinstance(block, dict) or block.get("type") != "s3":
+        return
+    if block.get("access_key") and not block.get("secret_key"):
+        yield Problem(
+            "checkpoint_storage.secret_key", "is required beside access_key", "without both, the node's are used"
+        )
 
 
 def _nothing_to_search(raw: dict[str, Any]) -> Iterator[Problem]:

@@ -2,8 +2,8 @@
 
 Facts (labels, metadata, hyperparameters) and metrics are rows of indexed tables, so that a condition is a look-up. What
 suits a query depends on how many versions fulfil it, which no statistics tell. So the best `WINDOW` versions are looked
-at first: that suffices if many fulfil it. Else a part of the condition that few fulfil is searched for, and these few
-are looked at and sorted. Else all are looked at in their order.
+at first: that suffices if many fulfil it. Else a part of the condition that few fulfil is searched for, or what few
+versions several parts have in common, and these few are looked at and sorted. Else all are looked at in their order.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import operator
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, false, not_, or_, select, true
+from sqlalchemy import ColumnElement, Select, and_, false, intersect, not_, or_, select, true, union_all
 from sqlalchemy.orm import Session, aliased
 
 from detlab_hub.core.registry.where import AllOf, AnyOf, Compare, Condition, Not, QueryError, number_in
+from detlab_hub.store.queries.registry.models import Page, first_that_fit
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import ModelFact, ModelRow, VersionLabelRow, VersionMetric, VersionRow, clean_text
 
@@ -64,8 +65,8 @@ def best(
     smaller_is_better: bool,
     limit: int,
     after: int | None = None,
-) -> list[VersionRow]:
-    """Return versions that fulfil a condition, best first by a metric; without one, newest first.
+) -> Page[VersionRow]:
+    """Return one page of the versions that fulfil a condition, best first by a metric; without one, newest first.
 
     Args:
         s: A session.
@@ -90,16 +91,16 @@ def best(
         value, key, skipped = VersionMetric.value, VersionMetric.version_id, after or 0
         ranked = select(key).where(VersionMetric.name == clean_text(metric))
         ranked = ranked.order_by(value if smaller_is_better else value.desc(), key.desc())
-    ids = _in_window(s, ranked, fitting, skipped, limit)
+    wanted_ids = limit + 1  # one more tells whether there are more
+    ids = _in_window(s, ranked, fitting, skipped, wanted_ids)
     if ids is None and (few := _few(s, visible, condition)) is not None:
         kept = [one for part in chunks(few) for one in s.scalars(fitting.where(VersionRow.id.in_(part)))]
-        ids = list(s.scalars(ranked.where(key.in_(kept)).limit(limit).offset(skipped)))
+        ids = list(s.scalars(ranked.where(key.in_(kept)).limit(wanted_ids).offset(skipped)))
     if ids is None:
         whole = ranked if metric is None else ranked.join(VersionRow, VersionRow.id == key)
         whole = whole.join(ModelRow, ModelRow.id == VersionRow.model_id).where(visible, wanted)
-        ids = list(s.scalars(whole.limit(limit).offset(skipped)))
-    found = {row.id: row for row in s.scalars(select(VersionRow).where(VersionRow.id.in_(ids)))}
-    return [found[one] for one in ids if one in found]
+        ids = list(s.scalars(whole.limit(wanted_ids).offset(skipped)))
+    return first_that_fit(s, VersionRow, ids, limit)
 
 
 def _in_window(s: Session, ranked: Select[Any], fitting: Select[Any], skipped: int, limit: int) -> list[int] | None:
@@ -115,9 +116,9 @@ def _in_window(s: Session, ranked: Select[Any], fitting: Select[Any], skipped: i
 
 
 def _few(s: Session, visible: ColumnElement[bool], condition: Condition | None) -> list[int] | None:
-    """Return the versions that a part of the condition leaves, if these are few; None: no part does."""
+    """Return the versions that a part of the condition leaves, or several parts together, if these are few."""
     parts = condition.parts if isinstance(condition, AllOf) else () if condition is None else (condition,)
-    sources = [_sources(part) for part in parts if isinstance(part, Compare) and part.operator != "!="]
+    sources = [some for part in parts if (some := _sources_of(part)) is not None]
     if str(visible) != str(or_(false(), true())):
         sources.append([select(VersionRow.id).join(ModelRow, ModelRow.id == VersionRow.model_id).where(visible)])
     for some in sources:
@@ -128,7 +129,25 @@ def _few(s: Session, visible: ColumnElement[bool], condition: Condition | None) 
                 break
         if len(found) <= FEW:
             return sorted(found)
-    return None
+    if len(sources) < 2:
+        return None
+    each = [select(union_all(*some).subquery().columns[0]) for some in sources]
+    common = list(s.scalars(intersect(*each).limit(FEW + 1)))
+    return sorted(common) if len(common) <= FEW else None
+
+
+def _sources_of(condition: Condition) -> list[Select[Any]] | None:
+    """Return queries that together find all versions of a condition, and maybe more; None: there are none such."""
+    match condition:
+        case AnyOf(parts):
+            each = [_sources_of(part) for part in parts]
+            return None if None in each else [source for some in each if some is not None for source in some]
+        case AllOf(parts):
+            return next((found for part in parts if (found := _sources_of(part)) is not None), None)
+        case Compare(operator="!=") | Not():
+            return None
+        case Compare():
+            return _sources(condition)
 
 
 def _compare(one: Compare) -> ColumnElement[bool]:

@@ -1,0 +1,116 @@
+"""The code of versions side by side: as it was when they were registered, and to those who may read it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from services_scripted import ALICE, BOB, World, config, report
+
+from detlab.schemas.wire import GrantRequest
+from detlab.schemas.wire.registry import CreateModel, CreateVersion
+from detlab_hub.store.tables import ExperimentRow
+
+OLD = {
+    "train.py": b"lr = 0.1\nprint(lr)\n",
+    "same.py": b"pass\n",
+    "gone.py": b"x\n",
+    "data.bin": b"\xff\x00",
+    ".env": b"API_KEY=s3cret-one\n",
+}
+NEW = {
+    "train.py": b"lr = 0.2\nprint(lr)\n",
+    "same.py": b"pass\n",
+    "new.py": b"y\n",
+    "data.bin": b"\xff\x01",
+    ".env": b"API_KEY=s3cret-two\n",
+}
+
+
+def scoring(_launch):
+    yield report(1, loss=1.0, accuracy=0.5, batches=1)
+    yield ("save", 1)
+    yield ("exit", 0)
+
+
+@dataclass
+class Coded:
+    """A world in which Alice's versions 1 and 2 have different code, and the experiment of the second."""
+
+    world: World
+    experiment: int = 0
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+async def sent(world: World, tmp_path: Path, files: dict[str, bytes]) -> str:
+    """Upload code of Alice's; return the digest of the bundle."""
+    data = packed(files)
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    (tmp_path / "upload").write_bytes(data)
+    await world.services.bundles.put(ALICE, digest, tmp_path / "upload")
+    return digest
+
+
+@pytest.fixture
+async def coded(make_world, tmp_path: Path) -> Coded:
+    """Model `digits` with version 1 of an experiment with the old code, and version 2 of one with the new."""
+    world = await make_world(scoring)
+    await world.add_agent()
+    place = Coded(world)
+    await world.services.models.create(ALICE, CreateModel(name="digits"))
+    for files in (OLD, NEW):
+        bundle = await sent(world, tmp_path, files)
+        made = await world.submit(config(name="mine", hyperparameters={"lr": 0.1}), ALICE, bundle=bundle)
+        await world.finish(made.id)
+        await world.services.versions.register(ALICE, "digits", CreateVersion(experiment_id=made.id))
+        place.experiment = made.id
+    return place
+
+
+async def test_what_differs_of_the_code_is_shown_line_by_line(coded: Coded) -> None:
+    found = await coded.world.services.comparisons.compare(ALICE, "digits", [])
+    by_path = {one.path: one for one in found.code}
+    assert sorted(by_path) == [".env", "data.bin", "gone.py", "new.py", "train.py"]
+    assert by_path["train.py"].diff == (
+        "--- train.py (version 1)\n+++ train.py (version 2)\n@@ -1,2 +1,2 @@\n-lr = 0.1\n+lr = 0.2\n print(lr)\n"
+    )
+    assert by_path["gone.py"].digests[1] is None
+    assert by_path["new.py"].digests[0] is None
+    assert by_path["data.bin"].diff == by_path["new.py"].diff == ""
+    assert "s3cret" not in found.model_dump_json(), "values of files of secrets are never shown"
+
+
+async def test_the_code_is_that_of_the_registration_though_the_experiment_has_got_other_code(
+    coded: Coded, tmp_path: Path
+) -> None:
+    other = await sent(coded.world, tmp_path, {"train.py": b"another\n"})
+
+    def steer(turn) -> None:
+        turn.session.get_one(ExperimentRow, coded.experiment).bundle = other
+
+    before = await coded.world.services.comparisons.compare(ALICE, "digits", [])
+    await coded.world.services.shell.write(steer)
+    assert (await coded.world.services.comparisons.compare(ALICE, "digits", [])).code == before.code
+
+
+async def test_i9_readers_of_the_model_alone_see_no_code(coded: Coded) -> None:
+    services = coded.world.services
+    await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob"))
+    found = await services.comparisons.compare(BOB, "digits", [])
+    assert len(found.versions) == 2
+    assert found.code == []
+    await services.grants.put(ALICE, coded.experiment, GrantRequest(kind="user", name="bob"))
+    assert (await services.comparisons.compare(BOB, "digits", [])).code == [], "one of the two is not enough"
