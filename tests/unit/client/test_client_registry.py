@@ -13,6 +13,7 @@ from detlab.cli.commands.registry import printing
 from detlab.client.operations import registry
 from detlab.client.registry.facts import ModelFacts, VersionFacts
 from detlab.core.checkpoint import environment
+from detlab.errors import ConfigError
 from detlab.run import register_folder
 from detlab.schemas.wire.registry import (
     Comparison,
@@ -60,12 +61,17 @@ VERSION = VersionView(
         ("digits@3", ("digits", "3")),
         ("digits@1.2.0-rc.1", ("digits", "1.2.0-rc.1")),
         ("alice/my model@production", ("alice/my model", "production")),
-        ("digits@", ("digits", "latest")),
         ("7@2", ("7", "2")),
     ],
 )
 def test_references(text, wanted):
     assert registry.split_reference(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["digits@", "@production", "@"])
+def test_an_empty_variable_in_a_reference_is_no_version(text):
+    with pytest.raises(ConfigError, match="the @"):
+        registry.split_reference(text)
 
 
 @pytest.mark.parametrize("name", ["a b", "alice/x", "ä", "../..", "a?b#c", "%2F"])

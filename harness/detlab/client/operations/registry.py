@@ -35,9 +35,18 @@ Name = str | int
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Return (model, version) of `digits@production`, `digits@3`, `digits@1.2.0` or `digits`, which is the newest."""
+    """Return (model, version) of `digits@production`, `digits@3`, `digits@1.2.0` or `digits`, which is the newest.
+
+    Raises:
+        ConfigError: Nothing is before or after the `@`: in a script, a variable may be empty.
+    """
     name, at, version = reference.rpartition("@")
-    return (name, version or "latest") if at else (version, "latest")
+    if not at:
+        return version, "latest"
+    if not name or not version:
+        problem = f"{reference!r} names no {'version after' if name else 'model before'} the @"
+        raise ConfigError([Problem("reference", problem)], problem, hint="digits@latest is the newest version")
+    return name, version
 
 
 _NAME = (
