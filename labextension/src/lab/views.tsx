@@ -1,16 +1,17 @@
 /** Lumino widgets that hold React views. */
 
 import { MainAreaWidget, ReactWidget } from '@jupyterlab/apputils';
-import type { ReactElement, ReactNode } from 'react';
+import { lazy, ReactElement, Suspense } from 'react';
 
 import { ExperimentView } from '../components/experiment/ExperimentView';
-import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
-import { StoragePage } from '../components/storage';
 import { TaskView } from '../components/trial/TaskView';
 import { TrialView } from '../components/trial/TrialView';
+import { Loading } from '../components/common';
 import { nameText } from '../components/common/text';
 import { AppContext, AppProvider, Place } from '../state/context';
 import { detlabIcon } from './icon';
+
+const RegistryTab = lazy(async () => ({ default: (await import('./RegistryTab')).RegistryTab }));
 
 /** A view in its context. */
 export class View extends ReactWidget {
@@ -64,11 +65,6 @@ export function tabLabel(place: Place): string {
   }
 }
 
-/** Pages of the hub scroll by themselves in a tab. */
-function InTab({ children }: { children: ReactNode }): ReactElement {
-  return <div className="det-view-main">{children}</div>;
-}
-
 /** A tab of the main area for a place; `form` makes the one of new experiments. */
 export function makeTab(
   app: AppContext, place: Place, form: (place: Place & { kind: 'new' }) => ReactElement
@@ -78,11 +74,11 @@ export function makeTab(
       case 'experiment': return <ExperimentView id={place.id} />;
       case 'trial': return <TrialView id={place.id} tab={place.tab} />;
       case 'task': return <TaskView id={place.id} />;
-      case 'models': return <InTab><ModelsPage /></InTab>;
-      case 'storage': return <InTab><StoragePage /></InTab>;
-      case 'model': return <InTab><ModelPage name={place.name} /></InTab>;
-      case 'version': return <InTab><VersionPage model={place.model} version={place.version} /></InTab>;
-      case 'compare': return <InTab><ComparePage model={place.model} versions={place.versions} /></InTab>;
+      case 'models':
+      case 'storage':
+      case 'model':
+      case 'version':
+      case 'compare': return <Suspense fallback={<Loading />}><RegistryTab place={place} /></Suspense>;
       case 'new': return form(place);
     }
   };

@@ -144,7 +144,14 @@ def test_another_user_sees_neither_admin_views_nor_others_work(
     secret = operator.submit(slow("not for ada", steps=1))
     with hub_tab(browser, cluster, "ada") as tab:
         nav = tab.page.get_by_role("navigation", name="Views")
-        assert nav.get_by_role("link").all_inner_texts() == ["My work", "Queue", "Cluster", "My usage"]
+        assert nav.get_by_role("link").all_inner_texts() == [
+            "My work",
+            "Queue",
+            "Cluster",
+            "Models",
+            "Storage",
+            "My usage",
+        ]
         for view in ("nodes", "everybody", "tokens", "audit", "service"):
             tab.open(view)
             expect(tab.page.locator("main")).to_contain_text("This page is for administrators.")

@@ -63,11 +63,12 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
         assert experiment.wait(60) == "COMPLETED", cluster.logs()
         (trial,) = experiment.list_trials()
         (checkpoint,) = trial.list_checkpoints()
-        model = client.create_model(MARK, MARK)
-        model.register_version(checkpoint.uuid, comment=MARK, labels=["own"], reason=MARK)
+        known = {model.name: model for model in client.get_models()}
+        model = known.get(MARK) or client.create_model(MARK, MARK)
+        version = model.register_version(checkpoint.uuid, comment=MARK, labels=["own"], reason=MARK)
         ids = {
             "model": str(model.model_id),
-            "version": "1",
+            "version": str(version.model_version),
             "label": "own",
             "experiment_id": str(experiment.id),
             "trial_id": str(trial.id),

@@ -6,7 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import { Loading } from '../common';
 import { QuotaItems, usedWords, useQuotas } from '../jobs';
-import { ModelItems, useNewestModels } from '../models';
+import { ModelItems, useNewestModels } from '../models/Section';
 import { StorageWarning } from '../storage';
 import { Cluster } from './Cluster';
 import { LinkStatus } from './LinkStatus';

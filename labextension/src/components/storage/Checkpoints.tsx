@@ -7,7 +7,7 @@ import type { CheckpointView, ExperimentView, GcPreview, Pin } from '../../state
 import { ActionButton, formatBytes, formatTime, Menu, useLoaded, type Action } from '../common';
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
-import { Register } from '../models';
+import { Register } from '../models/dialogs/Register';
 import { closed, readOnly } from '../view/actions';
 import { CheckpointList } from '../view/CheckpointList';
 import { pinText, pinWord } from './pins';
