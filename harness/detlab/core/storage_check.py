@@ -19,6 +19,7 @@ ONE_CHECK = 10.0
 """Seconds after which a store that does not answer counts as away."""
 PATIENCE = 300.0
 """Seconds of waiting for a store that is away, after which training begins and its first checkpoint waits."""
+_FOLDERS = frozenset({"directory", "shared_fs"})
 _PLACES = ("bucket", "container", "url", "host_path", "container_path")
 
 
@@ -94,6 +95,8 @@ def _refusal(error: StorageError, config: Mapping[str, Any]) -> DetlabError:
     key = next((name for name in _PLACES if config.get(name)), None)
     where = f"checkpoint_storage.{key}" if key else "checkpoint_storage"
     look = f"look at {where} and at the credentials, then: det config check CONFIG"
+    if config.get("type") in _FOLDERS:
+        look = f"the checkpoint storage must be there, and writable for the task's user, on its agent: {where}"
     return StorageRefused(
         f"checkpoints cannot be stored ({where}): {error.message}", hint=f"{error.hint}; {look}" if error.hint else look
     )
