@@ -137,7 +137,8 @@ def _choices(annotation: Any) -> list[str]:
 
 def _numbers(one: Asked, world: World) -> list[Pair]:
     """Ids that stand beside each other, so that nothing of ben's lies between them."""
-    if "stream" in one.route or "logs" in one.route:  # positions in ben's own output, and in the log of all events
+    # Positions in ben's own output, in the events of his own search, and in the log of all events.
+    if any(word in one.route for word in ("stream", "logs", "search/")):
         return [Pair(number, number) for number in ("0", "1", "5")]
     ids, (experiment, trial) = world.ada.ids, world.gone
     return [Pair(ids["experiment_id"], str(experiment)), Pair(ids["trial_id"], str(trial)), Pair("1", "1")]
