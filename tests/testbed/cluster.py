@@ -172,7 +172,15 @@ class Cluster:
         found = []
         for path in sorted((self.folder / "logs").glob("*.log")):
             found += [f"--- {path.name}", *path.read_text(errors="replace").splitlines()[-lines:]]
-        return "\n".join(found)
+        return "\n".join([*found, "--- queue", self._queue()])
+
+    def _queue(self) -> str:
+        """What waits, and why; or why that is not known."""
+        try:
+            with self.client() as api:
+                return api.get("queue", timeout=5).text
+        except (OSError, httpx.HTTPError) as error:
+            return repr(error)
 
 
 LASTING = "c.DetHub.gc_delay = 86400.0\n"
