@@ -14,7 +14,7 @@ def folder_config(model: str, folder: str) -> dict[str, Any]:
     return {
         "name": f"register {model}",
         "entrypoint": ["python3", "-m", "detlab.run.register_folder", folder],
-        "searcher": {"name": "single", "metric": "registered", "max_length": 1},
+        "searcher": {"name": "single", "metric": "files", "smaller_is_better": False, "max_length": 1},
         "resources": {"slots_per_trial": 0},
         "max_restarts": 0,
     }
