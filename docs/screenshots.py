@@ -78,6 +78,8 @@ def grown_curves(tour: Tour) -> None:
 def looks_of_the_panel(tour: Tour) -> None:
     """The panel dark and narrow; the trial's and the experiment's other tabs."""
     page, view = tour.page, tour.view
+    make_models(tour)
+    models_in_the_panel(tour)
     for tab, name in (("Learning curves", "curves"), ("Events", "events"), ("Config", "config"), ("Code", "code")):
         view.get_by_role("tab", name=tab).click()
         page.wait_for_timeout(1000)
@@ -190,8 +192,79 @@ def failed_trial(tour: Tour) -> None:
     tour.picture("failure", tour.hub)
 
 
+NOTES = """# What it is for
+
+Reads **single digits** of forms, 8 x 8 pixels; not whole numbers.
+"""
+
+
+def make_models(tour: Tour) -> None:
+    """Two models: the best of the search, with labels that have moved, and one that nobody has described."""
+    with Client(tour.cluster.url, tour.cluster.token) as client:
+        best, *others = client.get_experiment(tour.experiment).top_n_checkpoints(3)
+        model = client.create_model(
+            "digits", "Handwritten digits, 8 x 8 pixels", {"dataset": "v3"}, ["vision"], notes=NOTES
+        )
+        first = {"labels": ["production"], "reason": "there is no other"}
+        model.register_version(others[-1].uuid, semver="1.0.0", comment="Good enough to begin with", **first)
+        model.register_version(others[0].uuid, semver="1.1.0", labels=["staging"], reason="nightly search")
+        model.register_version(best.uuid, semver="1.2.0", comment="The best of the search", labels=["candidate"])
+        model.move_label("production", 2, reason="beats 1.0.0 on the new test set")
+        model.share(group="vision")
+        model.share(user="ben", write=True)
+        client.create_model("digits-small", labels=["vision"]).register_version(others[0].uuid, labels=["staging"])
+
+
+def models_and_storage(tour: Tour) -> None:
+    """The registry and what is stored, on the hub page: for the how-tos."""
+    hub = tour.hub
+    tour.follow("Models")
+    hub.get_by_role("button", name="Find versions …").click()
+    hub.get_by_label("Best by metric").fill("accuracy")
+    hub.get_by_label("Among").fill("label = vision and hp.lr < 0.1")
+    hub.get_by_role("button", name="Find", exact=True).click()
+    expect(hub.get_by_role("region", name="Versions found")).to_be_visible(timeout=LONG)
+    tour.picture("hub-models", hub)
+    hub.get_by_role("region", name="Models", exact=True).get_by_role("link", name="digits", exact=True).click()
+    expect(hub.get_by_role("grid")).to_contain_text("1.2.0", timeout=LONG)
+    tour.picture("hub-model", hub)
+    hub.get_by_role("tab", name="Sharing").click()
+    expect(hub.get_by_role("region", name="Shared with")).to_contain_text("vision", timeout=LONG)
+    tour.picture("hub-model-sharing", hub)
+    hub.goto(f"{tour.cluster.service}models/digits/versions/3")
+    expect(hub.locator("main")).to_contain_text("Metrics at this step", timeout=LONG)
+    tour.picture("hub-version", hub)
+    hub.get_by_role("tab", name="Lineage graph").click()
+    expect(hub.get_by_role("list", name="Lineage")).to_be_visible(timeout=LONG)
+    tour.picture("hub-lineage", hub)
+    hub.goto(f"{tour.cluster.service}models/digits/compare?versions=1,3")
+    expect(hub.get_by_role("table")).to_contain_text("Hyperparameters", timeout=LONG)
+    tour.picture("hub-compare", hub)
+    hub.goto(f"{tour.cluster.service}experiments/{tour.experiment}")
+    hub.get_by_role("tab", name="Checkpoints").click()
+    hub.get_by_role("button", name="What would be deleted? …").click()
+    expect(hub.get_by_role("dialog").get_by_role("table")).to_be_visible(timeout=LONG)
+    tour.picture("hub-what-goes", hub)
+    hub.keyboard.press("Escape")
+    tour.follow("Storage")
+    hub.get_by_role("button", name="Experiment", exact=True).click()
+    expect(hub.get_by_role("region", name="Storage by experiment")).to_be_visible(timeout=LONG)
+    tour.picture("hub-storage", hub)
+
+
+def models_in_the_panel(tour: Tour) -> None:
+    """Models in JupyterLab: in the panel and in tabs."""
+    page = tour.page
+    tour.show_panel()
+    tour.panel.get_by_role("button", name="digits", exact=True).click()
+    expect(page.locator(".det-model").get_by_role("grid")).to_contain_text("1.2.0", timeout=LONG)
+    tour.picture("panel-model")
+    page.locator(".lm-TabBar-tab.lm-mod-current", has_text="digits").locator(".lm-TabBar-tabCloseIcon").click()
+
+
 def rest_of_the_hub_page(tour: Tour) -> None:
     """The views that the tutorial only names, the dark theme, and a telephone."""
+    models_and_storage(tour)
     for name in ("Cluster", "Tokens", "Service"):
         tour.follow(name)
         tour.picture(f"hub-{name.lower()}", tour.hub)

@@ -29,7 +29,8 @@ RELAYED = re.compile(
     r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"
     r"|tasks(/[\w-][\w.-]*(/(kill|logs|logs/stream|outputs|outputs/sha256:[0-9a-f]{64}))?)?"
     r"|checkpoints/[0-9a-f-]{36}(/archive|/undelete|/pins|/bookmark|/files/sha256:[0-9a-f]{64})?"
-    rf"|models(/{_MODEL}(/(edit|compare|labels(/{_LABEL}(/remove)?)?|versions(/{_VERSION}(/(edit|lineage))?)?))?)?"
+    rf"|models(/{_MODEL}(/(edit|compare|grants|labels(/{_LABEL}(/remove)?)?"
+    rf"|versions(/{_VERSION}(/(edit|lineage))?)?))?)?"
     r"|model-versions|storage/usage)"
 )
 PASSED_HEADERS = ("content-type", "cache-control", "retry-after", "content-disposition", "content-length")

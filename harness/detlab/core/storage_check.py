@@ -94,7 +94,7 @@ def _refusal(error: StorageError, config: Mapping[str, Any]) -> DetlabError:
         return error
     key = next((name for name in _PLACES if config.get(name)), None)
     where = f"checkpoint_storage.{key}" if key else "checkpoint_storage"
-    look = f"look at {where} and at the credentials, then: det config check CONFIG"
+    look = f"look at {where} and at the credentials, then: det config check --storage CONFIG"
     if config.get("type") in _FOLDERS:
         look = f"the checkpoint storage must be there, and writable for the task's user, on its agent: {where}"
     return StorageRefused(

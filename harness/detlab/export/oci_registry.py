@@ -11,7 +11,9 @@ import hashlib
 import json
 import os
 import re
+import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +143,7 @@ class Registry:
                 raise self._failed(f"its certificate is not trusted: {_cause(error)}") from error
             except requests.exceptions.RequestException as error:
                 if pause is None:
-                    raise self._failed(f"it does not answer: {_cause(error)}") from error
+                    raise self._away(error) from error
             else:
                 if pause is None or reply.status_code not in (429, 500, 502, 503, 504):
                     return reply
@@ -157,6 +159,10 @@ class Registry:
         if "wrong version number" in why.lower() or "record layer failure" in why.lower():
             hint = "It speaks plain HTTP: add --plain-http, on a network that you trust."
         return DetlabError(f"registry {self._host}: {visible(why)[:500]}", hint=hint, code="export.registry")
+
+    def _away(self, error: BaseException) -> DetlabError:
+        why, hint = _silence(error)
+        return DetlabError(f"registry {self._host} does not answer: {why}", hint=hint, code="export.registry")
 
     def _denied(self, why: str) -> DetlabError:
         return DetlabError(
@@ -182,6 +188,36 @@ def _words(reply: Any) -> str:
     except (ValueError, KeyError, TypeError, AttributeError):
         said = ""
     return said or f"status {reply.status_code}"
+
+
+def _silence(error: BaseException) -> tuple[str, str]:
+    """Return in words why there was no answer, and what to do about it."""
+    import requests
+
+    for cause in _chain(error):
+        if isinstance(cause, socket.gaierror):
+            return "no such name is known here", "Is the registry's name spelt right, and can this machine look it up?"
+        if isinstance(cause, ConnectionRefusedError):
+            return "nothing listens at that port", "Is the registry up, and the port right?"
+        if isinstance(cause, TimeoutError | requests.exceptions.Timeout):
+            return "it was silent until the time was up", "Can this machine reach it, or is a firewall between?"
+        if isinstance(cause, ConnectionResetError | BrokenPipeError):
+            return "it closed the connection", "Its own log may say why; then try again."
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return os.strerror(cause.errno).lower(), "Can this machine reach it?"
+    return visible(_cause(error)), "Is the registry up, and can this machine reach it?"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Give what has led to an error, the innermost first: requests and urllib3 hand it on in three ways."""
+    found: list[BaseException] = []
+    waiting: list[object] = [error]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, BaseException) and one not in found:
+            found.append(one)
+            waiting += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
+    return reversed(found)
 
 
 def _cause(error: BaseException) -> str:

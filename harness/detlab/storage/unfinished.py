@@ -122,7 +122,7 @@ class Unfinished:
         gone = []
         for path in self._named(_STAGE_PREFIX):
             try:
-                if self._own.owns(path) and clock() - _last_change(path) > older_than:
+                if self._own.owns(path) and clock() - last_change(path) > older_than:
                     remove_tree(path)
                     gone.append(path.name.removeprefix(_STAGE_PREFIX))
             except (OSError, StorageError) as error:  # others may remove it, too
@@ -320,7 +320,9 @@ def _mark_name(uuid: str, owner: str, run: int) -> str:
     return f"{_MARK_PREFIX}{owner}.{run:d}.{check_uuid(uuid)}"
 
 
-def _last_change(path: Path) -> float:
+def last_change(path: Path) -> float:
+    """Return when something in a folder was last written, in seconds since the epoch."""
+
     def fail(error: OSError) -> None:
         raise error
 

@@ -15,10 +15,10 @@ import { addCommands, offer, OPEN } from './commands';
 import { VersionFoot, Versioning, VersionNotice } from './handshake';
 import { makeApp } from './host';
 import { detlabIcon } from './icon';
-import { NewExperiment } from './NewExperiment';
+import { NewExperiment } from './tabs/NewExperiment';
 import { StatusItem } from './StatusItem';
 import { pickerOf } from './pick';
-import { makeTab, placeKey, View } from './views';
+import { makeTab, placeKey, View } from './tabs/views';
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: '@detlab/labextension:plugin',

@@ -9,7 +9,7 @@ import { ApiError } from '../state/api';
 import { show } from '../testing/app';
 import { overview } from '../testing/fixtures';
 import type { LabApi } from './api';
-import { FormTab } from './FormTab';
+import { FormTab } from './tabs/FormTab';
 import { parametersOf } from './parameters';
 
 describe('the lines', () => {

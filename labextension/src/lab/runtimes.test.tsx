@@ -7,7 +7,7 @@ import schema from '../../../docs/reference/experiment-config.schema.json';
 import { agent, overview } from '../components/admin/fixtures';
 import { show } from '../testing/app';
 import type { LabApi } from './api';
-import { FormTab } from './FormTab';
+import { FormTab } from './tabs/FormTab';
 
 const own = async (path: string): Promise<unknown> => (path === 'code' ? { bundle: null, files: [], size: 0 } : { problems: [], config: {} });
 

@@ -209,6 +209,7 @@ export interface CreateVersion {
   semver?: string | null;
   labels?: string[];
   reason?: string;
+  idempotency_key?: string | null;
 }
 
 /** Snapshot for a live view: experiment, trials and curves as of `cursor`; follow the stream from there. */
@@ -622,6 +623,7 @@ export interface MoveLabel {
   version: number | string;
   reason?: string;
   expected?: number | null;
+  idempotency_key?: string | null;
 }
 
 /** GET tasks/{task_id}/outputs. */

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import detlab as det
+from detlab.client.registry.facts import folder_config
 from detlab.core import RecordsRefused
 from detlab.errors import NotInCluster, StorageError
+from detlab.run import register_folder
 from detlab.testing.master import MasterDouble
 
 
@@ -33,6 +35,22 @@ def test_reports_reach_the_spool_in_order(in_task: Any) -> None:
     assert records[1]["metrics"] == {"loss": "NaN", "hist": {"bins": [1, 2]}}
     assert records[1]["batch_metrics"] == [{"loss": 1.0}]
     assert records[2]["metrics"] == {"acc": 0.5}
+
+
+def test_a_registered_folder_reports_the_metric_of_its_experiment_beside_the_step_of_its_checkpoint(
+    in_task: Any, api: MasterDouble, tmp_path: Path
+) -> None:
+    """Regression: a warning that its trial never reported `registered`, though nobody had thought of a trial."""
+    folder = tmp_path / "exported"
+    (folder / "deep").mkdir(parents=True)
+    for name in ("model.safetensors", "deep/config.json"):
+        (folder / name).write_bytes(b"x")
+    assert register_folder.main([str(folder)]) == 0
+    (reported,) = [one for one in in_task.records() if one["kind"] == "metrics"]
+    searcher = folder_config("digits", "exported")["searcher"]
+    assert (reported["group"], reported["metrics"]) == ("validation", {searcher["metric"]: 2})
+    (saved,) = api.checkpoints.values()
+    assert saved["steps_completed"] != reported["steps_completed"], "it is no metric of the model"
 
 
 def test_reporting_does_not_need_the_master(in_task: Any, api: MasterDouble) -> None:

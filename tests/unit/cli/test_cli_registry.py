@@ -26,13 +26,35 @@ def test_a_list_of_nothing_says_what_to_do(capsys: pytest.CaptureFixture[str]) -
     printing.print_models([])
     printing.print_models([], filtered=True)
     printing.print_versions([])
-    printing.print_versions([], models=True)
+    printing.print_found([])
+    printing.print_found([], "accuracy")
     assert capsys.readouterr().out.splitlines() == [
         "No models yet. Try: det model create NAME",
         "No models match.",
         "No versions yet. Try: det model register-version --help",
         "No version matches.",
+        "No version that matches has the metric accuracy.",
     ]
+
+
+def test_the_best_have_a_column_of_their_metric_and_fit_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {"checkpoint": "3f2b0c1e-0000-4000-8000-000000000000", "labels": ["production", "staging"], "owner": "ada"}
+    best = version(12).model_copy(update=facts)
+    printing.print_found([best], "accuracy")
+    head, _, row = capsys.readouterr().out.splitlines()
+    assert head.split() == [
+        "Model",
+        "Version",
+        "accuracy",
+        "Semver",
+        "Labels",
+        "Experiment",
+        "Step",
+        "Registered",
+        "By",
+    ]
+    assert row.split()[:3] == ["digits", "12", "0.5"]
+    assert max(len(head.rstrip()), len(row.rstrip())) <= 120
 
 
 def test_a_metric_of_the_validation_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,6 +194,25 @@ def test_secrets_and_histories_never_travel(tmp_path: Path) -> None:
     assert [file.path for file in build_bundle(tmp_path).files] == [".detignore", "a.py"]
 
 
+def test_a_download_into_the_folder_of_an_experiment_is_not_sent_as_code(tmp_path: Path) -> None:
+    uuid = "0b0cf1e4-1f2d-4c1a-9a53-3f0ea2c6e0a1"
+    tree = {
+        "train.py": b"",
+        "best/model.safetensors": b"x",
+        ".best.detlab": b"{}",
+        f"checkpoints/{uuid}/metadata.json": b"{}",
+        f"checkpoints/{uuid}/model.safetensors": b"x",
+        ".other.0a1b2c3d.partial/model.safetensors": b"x",
+        "own/model.safetensors": b"x",
+    }
+    write(tmp_path, tree)
+    assert {file.path for file in build_bundle(tmp_path).files} == {"train.py", "own/model.safetensors"}
+    named = {file.path for file in build_bundle(tmp_path, includes=[tmp_path / "best"]).files}
+    assert named == {"train.py", "own/model.safetensors", "best/model.safetensors"}
+    (tmp_path / ".detignore").write_text("!/best/\n")
+    assert "best/model.safetensors" in {file.path for file in build_bundle(tmp_path).files}
+
+
 def test_the_executable_bit_travels(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     before = build_bundle(tmp_path).digest

@@ -95,7 +95,7 @@ def test_what_a_notebook_shows_is_text():
 def test_what_a_terminal_shows_is_text(capsys):
     printing.print_models([MODEL])
     printing.print_model(MODEL)
-    printing.print_versions([VERSION], models=True)
+    printing.print_found([VERSION], HOSTILE)
     printing.print_version(VERSION)
     printing.print_moves([LabelMove(label="x", by=HOSTILE, reason=HOSTILE, from_version=1)])
     printing.print_comparison(

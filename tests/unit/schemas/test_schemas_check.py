@@ -142,6 +142,8 @@ def test_good_storage(storage: dict[str, Any]) -> None:
         ({"type": "ftp"}, "checkpoint_storage.type"),
         ({"type": "s3"}, "checkpoint_storage.bucket"),
         ({"type": "s3", "bucket": "b", "access_key": "AKIA"}, "checkpoint_storage.secret_key"),
+        ({"type": "s3", "bucket": "b", "secret_key": "s"}, "checkpoint_storage.access_key"),
+        ({"type": "s3", "bucket": "b", "session_token": "t"}, "checkpoint_storage.access_key"),
         ({"type": "gcs", "bucket": "b", "prefix": "a/../b"}, "checkpoint_storage.prefix"),
         ({"type": "s3", "bucket": "b", "prefix": ".."}, "checkpoint_storage.prefix"),
         ({"type": "azure", "container": "c"}, "checkpoint_storage"),

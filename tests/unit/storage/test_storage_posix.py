@@ -379,7 +379,7 @@ def test_sweep_goes_on_after_a_stage_that_it_cannot_look_at(
 ) -> None:
     for name in ("a", "b", "c"):
         os.utime(store.stage(name), (1000, 1000))
-    plain = unfinished._last_change
+    plain = unfinished.last_change
 
     def last_change(path: Path) -> float:
         if path.name == ".stage-a":
@@ -391,7 +391,7 @@ def test_sweep_goes_on_after_a_stage_that_it_cannot_look_at(
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         path.rmdir()
 
-    monkeypatch.setattr(unfinished, "_last_change", last_change)
+    monkeypatch.setattr(unfinished, "last_change", last_change)
     monkeypatch.setattr(unfinished.shutil, "rmtree", rmtree)
     assert store.sweep(3600) == ["c"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from detlab.errors import ConfigError, Problem
+from detlab.errors import ConfigError, Problem, StorageError
 from detlab.schemas.expconf import check_yaml, errors_of, load_yaml, resolve
 from detlab.visible import visible
 
@@ -70,19 +70,26 @@ def _report(problems: list[Problem], source: str) -> None:
 @click.argument("file", metavar="FILE")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of {path, message, hint, level}.")
 @click.option("--complete", is_flag=True, help="Also check what a submission requires.")
-def check(file: str, as_json: bool, complete: bool) -> None:
+@click.option(
+    "--storage", "ask", is_flag=True, help="Also ask its checkpoint_storage, from this machine, by a small write."
+)
+def check(file: str, as_json: bool, complete: bool, ask: bool) -> None:
     """Check FILE (`-` for standard input) and report all errors.
 
     Errors are printed as `path: message`, warnings on standard error. The exit status is 0, or 2 if there are errors.
-    Without --complete, blocks may be absent, because a template or the cluster can supply them.
+    Without --complete, blocks may be absent, because a template or the cluster can supply them. With --storage, an
+    object store is asked with the keys of FILE, or this machine's: an agent's own may differ.
 
     \b
     Examples:
       det config check search.yaml
       det config check search.yaml --complete
+      det config check search.yaml --storage
       det config check search.yaml --json | jq '.[].path'
     """
-    _, problems = _load(file, complete=complete)
+    raw, problems = _load(file, complete=complete)
+    if ask and not errors_of(problems):
+        problems = [*problems, *_ask_storage(raw.get("checkpoint_storage"))]
     if as_json:
         click.echo(json.dumps([problem.to_dict() for problem in problems], indent=2))
     else:
@@ -91,6 +98,22 @@ def check(file: str, as_json: bool, complete: bool) -> None:
         sys.exit(BAD_CONFIG)
     if not as_json:
         click.echo(f"{_shown(file)}: valid", err=True)
+
+
+def _ask_storage(block: Any) -> list[Problem]:
+    """Return why checkpoints cannot be stored as a valid block says, or that this cannot be known here."""
+    from detlab.storage import from_config
+
+    where = "checkpoint_storage"
+    if not isinstance(block, dict) or block.get("type") is None:
+        return [Problem(where, "names no store: the cluster's is used, and was not asked", None, "warning")]
+    if block["type"] in ("shared_fs", "directory"):
+        return [Problem(where, "is a folder on the agents: the task looks before its first step", None, "warning")]
+    try:
+        from_config(block).check()
+    except StorageError as error:
+        return [Problem(where, error.message, error.hint)]
+    return []
 
 
 def _refuse(problems: list[Problem], source: str) -> NoReturn:

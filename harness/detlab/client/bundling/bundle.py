@@ -113,6 +113,8 @@ class _Walk:
             plain_directory = entry.is_dir(follow_symlinks=False)
             if self.rules.ignores(name, directory=plain_directory):
                 continue
+            if plain_directory and self.rules.leaves_out_download(Path(entry.path), name):
+                continue
             self._entry(Path(entry.path), name, entry.is_symlink(), above)
 
     def _entry(self, path: Path, name: str, link: bool, above: tuple[Path, ...]) -> None:

@@ -29,10 +29,14 @@ DEFAULT_IGNORES = (
     ".pytest_cache/",
     ".ruff_cache/",
     ".DS_Store",
+    ".*.detlab",
+    ".*.partial/",
+    ".*.resume/",
 )
-"""Left out unless `.detignore` takes them back in (`!.venv/`)."""
+"""Left out unless `.detignore` takes them back in (`!.venv/`); the last three are notes and parts of downloads."""
 NEVER = (".git", ".detlab/")
 """Left out regardless of `.detignore`: `!*/` is a common line, and a state folder holds secrets."""
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BRACKETS = re.compile(r"(?<!\\)\[(?P<negation>[!^]?)(?P<characters>[^]\\]*/[^]\\]*)\]")
 _FLAGS = glob.GLOBSTAR | glob.DOTGLOB | glob.CASE | glob.FORCEUNIX
 
@@ -87,10 +91,25 @@ class IgnoreRules:
             relative: POSIX path below the root, without a slash at its end.
             directory: Whether it is a directory (a link to one is not).
         """
-        for rule in self._rules:
-            if rule.matches(relative, directory):
-                return rule.ignore
-        return False
+        rule = self._deciding(relative, directory)
+        return rule is not None and rule.ignore
+
+    def leaves_out_download(self, folder: Path, relative: str) -> bool:
+        """Tell whether a folder is left out because a download of a checkpoint has made it.
+
+        Such a folder is no code; `!NAME/` in `.detignore` takes it back in.
+
+        Args:
+            folder: Which is not ignored.
+            relative: Its POSIX path below the root.
+        """
+        noted = folder.with_name(f".{folder.name}.detlab").is_file()
+        if not noted and not (_UUID.fullmatch(folder.name) and (folder / "metadata.json").is_file()):
+            return False
+        return self._deciding(relative, True) is None
+
+    def _deciding(self, relative: str, directory: bool) -> _Rule | None:
+        return next((rule for rule in self._rules if rule.matches(relative, directory)), None)
 
 
 def _rule(line: str) -> _Rule | None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
-from detlab.client.operations.experiments import one
+from detlab.client.operations.experiments import new_key, one
 from detlab.client.transport.calls import Call, Flow, field_of, model
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantView
@@ -130,8 +130,8 @@ def delete_model(name: Name, *, force: bool = False) -> Flow[ModelView]:
 
 
 def register(name: Name, /, **fields: Any) -> Flow[VersionView]:
-    """Register a checkpoint; the same one again is the same version, so this can safely be repeated."""
-    body = _checked(CreateVersion, fields)
+    """Register a checkpoint; a key of its own lets the request be repeated, with which no label moves twice."""
+    body = _checked(CreateVersion, {"idempotency_key": new_key(), **fields})
     return one(Call("POST", f"{_model(name)}/versions", json=body, parse=model(VersionView)))
 
 
@@ -204,10 +204,10 @@ def compare(name: Name, versions: Collection[Name]) -> Flow[Comparison]:
 
 
 def move_label(name: Name, label: str, version: Name, reason: str = "", expected: int | None = None) -> Flow[LabelMove]:
-    """Give a label to a version. Not repeated with `expected`: the second time it would be refused."""
-    body = MoveLabel(version=version, reason=reason, expected=expected)
+    """Give a label to a version; a key of its own lets the request be repeated, with which it moves once."""
+    body = MoveLabel(version=version, reason=reason, expected=expected, idempotency_key=new_key())
     path = f"{_model(name)}/labels/{quote(label, safe='')}"
-    return one(Call("POST", path, json=body, parse=model(LabelMove), again=expected is None))
+    return one(Call("POST", path, json=body, parse=model(LabelMove)))
 
 
 def remove_label(name: Name, label: str, reason: str = "", expected: int | None = None) -> Flow[LabelMove]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from detlab.client.rendering import card, settings
 from detlab.schemas.wire.registry import Lineage, ModelView, VersionView
@@ -14,7 +14,7 @@ def folder_config(model: str, folder: str) -> dict[str, Any]:
     return {
         "name": f"register {model}",
         "entrypoint": ["python3", "-m", "detlab.run.register_folder", folder],
-        "searcher": {"name": "single", "metric": "registered", "max_length": 1},
+        "searcher": {"name": "single", "metric": "files", "smaller_is_better": False, "max_length": 1},
         "resources": {"slots_per_trial": 0},
         "max_restarts": 0,
     }
@@ -30,16 +30,14 @@ class ModelSortBy(StrEnum):
     NUM_VERSIONS = "versions"
 
 
-class ModelFacts:
-    """What is known about a registered model."""
+_View = TypeVar("_View", ModelView, VersionView)
 
-    def __init__(self, view: ModelView) -> None:
-        self.view = view
 
-    @property
-    def model_id(self) -> int:
-        """Its id."""
-        return self.view.id
+class _Facts(Generic[_View]):
+    """What is known about a model or a version of one."""
+
+    def __init__(self, view: _View) -> None:
+        self.view: _View = view
 
     @property
     def name(self) -> str:
@@ -48,13 +46,8 @@ class ModelFacts:
 
     @property
     def username(self) -> str:
-        """Its owner."""
+        """Its owner, or who registered it."""
         return self.view.owner
-
-    @property
-    def description(self) -> str:
-        """What it is."""
-        return self.view.description
 
     @property
     def notes(self) -> str:
@@ -65,6 +58,34 @@ class ModelFacts:
     def metadata(self) -> dict[str, Any]:
         """Its metadata."""
         return self.view.metadata
+
+    @property
+    def creation_time(self) -> float:
+        """When it was made, in seconds since the epoch."""
+        return self.view.created_at
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, _Facts) and other._key() == self._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, *self._key()))
+
+    def _key(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+
+class ModelFacts(_Facts[ModelView]):
+    """What is known about a registered model."""
+
+    @property
+    def model_id(self) -> int:
+        """Its id."""
+        return self.view.id
+
+    @property
+    def description(self) -> str:
+        """What it is."""
+        return self.view.description
 
     @property
     def labels(self) -> list[str]:
@@ -80,11 +101,6 @@ class ModelFacts:
     def archived(self) -> bool:
         """Whether lists leave it out."""
         return self.view.archived
-
-    @property
-    def creation_time(self) -> float:
-        """When it was made, in seconds since the epoch."""
-        return self.view.created_at
 
     @property
     def last_updated_time(self) -> float:
@@ -109,18 +125,12 @@ class ModelFacts:
             },
         )
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and isinstance(other, ModelFacts) and other.model_id == self.model_id
-
-    def __hash__(self) -> int:
-        return hash((type(self).__name__, self.model_id))
+    def _key(self) -> tuple[int]:
+        return (self.model_id,)
 
 
-class VersionFacts:
+class VersionFacts(_Facts[VersionView]):
     """What is known about a version of a model."""
-
-    def __init__(self, view: VersionView) -> None:
-        self.view = view
 
     @property
     def model_name(self) -> str:
@@ -148,34 +158,9 @@ class VersionFacts:
         return self.view.labels
 
     @property
-    def name(self) -> str:
-        """Its name."""
-        return self.view.name
-
-    @property
     def comment(self) -> str:
         """What it is."""
         return self.view.comment
-
-    @property
-    def notes(self) -> str:
-        """Its notes, Markdown."""
-        return self.view.notes
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """Its metadata."""
-        return self.view.metadata
-
-    @property
-    def username(self) -> str:
-        """Who registered it."""
-        return self.view.owner
-
-    @property
-    def creation_time(self) -> float:
-        """When it was registered, in seconds since the epoch."""
-        return self.view.created_at
 
     @property
     def checkpoint_uuid(self) -> str:
@@ -226,12 +211,6 @@ class VersionFacts:
                 "metrics": settings(view.lineage.metrics),
             },
         )
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and isinstance(other, VersionFacts) and other._key() == self._key()
-
-    def __hash__(self) -> int:
-        return hash((type(self).__name__, *self._key()))
 
     def _key(self) -> tuple[int, int]:
         return self.model_id, self.model_version

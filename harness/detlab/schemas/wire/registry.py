@@ -121,6 +121,8 @@ class CreateVersion(Wire):
     labels: list[VersionLabel] = Field(default=[], max_length=20)
     """Moved to the new version in the same act."""
     reason: str = Field("", max_length=REASON_CHARS)
+    idempotency_key: Annotated[str, Field(max_length=300)] | None = None
+    """The same request again, as after a lost reply, moves no label: somebody may have moved it meanwhile."""
 
 
 class EditVersion(Wire):
@@ -170,6 +172,8 @@ class MoveLabel(Wire):
     reason: str = Field("", max_length=REASON_CHARS)
     expected: int | None = None
     """The version that has it now, 0 for none: if another has it (two people moved it at once), nothing changes."""
+    idempotency_key: Annotated[str, Field(max_length=300)] | None = None
+    """The same request again, as after a lost reply, moves nothing; it returns your last move of the label."""
 
 
 class RemoveLabel(Wire):

@@ -30,6 +30,7 @@ from detlab.storage.own_folders import OwnFolders
 from detlab.storage.unfinished import (
     check_uuid,
     is_uuid,
+    last_change,
     refuse_foreign_manifest,
     remove_tree,
     storage_errors,
@@ -244,11 +245,11 @@ class ObjectStorage:
         return self._pending.marked(owner)
 
     def sweep(self, older_than: float, *, clock: Callable[[], float] = time.time) -> list[str]:
-        """Remove what was begun and not published for `older_than` seconds; return the uuids.
+        """Remove what was begun and not published for `older_than` seconds, also the stages on this node; return uuids.
 
-        Only what is marked is looked at: listing all objects takes minutes where there are many checkpoints.
+        In the store, only what is marked is looked at: to list all objects takes minutes where there are many.
         """
-        gone = []
+        gone = self._sweep_stages(older_than, clock)
         for uuid, key, begun in list(self._pending.all()):
             if clock() - begun <= older_than:
                 continue
@@ -260,6 +261,19 @@ class ObjectStorage:
                 gone.append(uuid)
             self.objects.delete([key])
         return sorted(set(gone))
+
+    def _sweep_stages(self, older_than: float, clock: Callable[[], float]) -> list[str]:
+        """Remove the stages that killed processes have left in the temporary directory of this node."""
+        gone = []
+        for root in OwnFolders(Path(tempfile.gettempdir())).find_all(self._folder[0]):
+            for stage in sorted((root / self._folder[1]).glob("*")):
+                try:
+                    if is_uuid(stage.name) and clock() - last_change(stage) > older_than:
+                        remove_tree(stage)
+                        gone.append(stage.name)
+                except (OSError, StorageError) as error:  # another process may remove it, too
+                    logger.debug("the stage %s is left alone: %s", stage, error)
+        return gone
 
     def check(self) -> None:
         """Find out by a few requests whether the store is there, knows us and lets us write.

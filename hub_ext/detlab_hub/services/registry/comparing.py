@@ -28,6 +28,8 @@ MOST_DIFFS = 50
 """Of them, how many are compared line by line."""
 DIFF_CHARS = 20_000
 """Of one file."""
+_EMPTY: tuple[Any, ...] = (None, {}, [], "")
+"""What says nothing in a config: written or left out, it is the same."""
 DIFFED_BYTES = 256 * 1024
 """Bytes of the largest file that is compared line by line."""
 
@@ -140,12 +142,12 @@ def _small(view: VersionView) -> Any:
 
 
 def differences(values: Sequence[Mapping[str, Any]]) -> list[Difference]:
-    """Return a row for each name that any of the mappings has, by name."""
+    """Return a row for each name that any of the mappings has, by name; a value that is empty is none."""
     names = sorted({name for mapping in values for name in mapping})
     rows = []
     for name in names[:MOST_ROWS]:
         found = [mapping.get(name) for mapping in values]
-        same = all(name in mapping for mapping in values) and all(one == found[0] for one in found)
+        same = all(one == found[0] or (one in _EMPTY and found[0] in _EMPTY) for one in found)
         rows.append(Difference(name=name, values=found, same=same))
     return rows
 

@@ -19,13 +19,18 @@ from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.notify.webhooks import enqueue
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.views import move_view
+from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.registry import models
-from detlab_hub.store.tables import LabelMoveRow, ModelRow, VersionLabelRow, VersionRow
+from detlab_hub.store.tables import CheckpointRow, LabelMoveRow, ModelRow, VersionLabelRow, VersionRow
 
 LATEST = "latest"
 """Means the newest version, and is never given."""
 MOST_LABELS = 100
 """Labels of one model's versions."""
+_LOOKED_BACK = 100
+"""Moves of a label among which that of a repeated request is."""
+_NAMED = 20
+"""Versions and labels that a hint names."""
 _LABEL = re.compile(VERSION_LABEL)
 
 
@@ -47,6 +52,8 @@ class Labels:
     async def move(self, caller: Caller, model: str, label: str, wanted: MoveLabel) -> LabelMove:
         """Give a label to a version, and take it from the one that had it; where it is already, nothing changes.
 
+        The same request again (by its `idempotency_key`) changes nothing either, wherever the label is by then.
+
         Raises:
             ConfigError: It cannot be a label.
             Conflict: Another version has it than `expected`; or the model is archived.
@@ -57,9 +64,17 @@ class Labels:
         def move(turn: Turn) -> LabelMove:
             row = model_for(turn.session, caller, model, Right.WRITE)
             check_open(row)
+            request = f"label {row.id} {label} {wanted.idempotency_key}" if wanted.idempotency_key else None
+            if known_experiment(turn.session, caller.name, request) is not None:
+                made = models.moves(turn.session, row.id, limit=_LOOKED_BACK, label=label)
+                mine = (one for one in made if one.by == caller.name and one.to_version is not None)
+                return move_view(next(mine, made[0]))
             version = version_of(turn.session, row, wanted.version)
             _check_expected(turn.session, row, label, wanted.expected)
-            return move_view(put_label(turn, caller, row, version, label, wanted.reason))
+            moved = put_label(turn, caller, row, version, label, wanted.reason)
+            checkpoint = turn.session.get_one(CheckpointRow, version.checkpoint_uuid)
+            note_experiment(turn.session, caller.name, request, checkpoint.experiment_id, turn.now)
+            return move_view(moved)
 
         return await self._shell.write(move)
 
@@ -126,10 +141,19 @@ def version_of(s: Session, model: ModelRow, wanted: int | str) -> VersionRow:
         found = s.get_one(VersionRow, held.version_id)
     if found is None:
         what = "versions" if text == LATEST else f"version {text[:80]!r}"
-        labels = ", ".join(one.label for one in models.labels_of(s, [model.id]).get(model.id, [])[:20])
-        hint = f"Its labels: {labels}" if labels else f"det model list-versions {model.id}"
-        raise NotFound(f"model {model.name!r} has no {what}", hint=hint)
+        raise NotFound(f"model {model.name!r} has no {what}", hint=_what_there_is(s, model))
     return found
+
+
+def _what_there_is(s: Session, model: ModelRow) -> str:
+    """Return the newest versions of a model and its labels, as a hint for who has named another."""
+    there = models.versions(s, model.id, limit=_NAMED + 1)
+    if not there:
+        return f"It has none yet: det model register-version {model.id} --help"
+    named = [f"{one.version} ({one.semver})" if one.semver else str(one.version) for one in there[:_NAMED]]
+    hint = f"Its versions: {', '.join(named)}{', …' if len(there) > _NAMED else ''}"
+    labels = ", ".join(one.label for one in models.labels_of(s, [model.id]).get(model.id, [])[:_NAMED])
+    return f"{hint}; its labels: {labels}" if labels else hint
 
 
 def put_label(

@@ -28,6 +28,7 @@ from detlab_hub.services.registry.lineage import capture, finite, graph_of
 from detlab_hub.services.registry.models import check_metadata, edited_metadata, visible
 from detlab_hub.services.registry.views import version_view, version_views
 from detlab_hub.services.views import experiment_views
+from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.registry import models, search
 from detlab_hub.store.tables import CheckpointRow, ModelRow, VersionMetric, VersionRow, clean_text
 
@@ -91,8 +92,11 @@ class Versions:
                     f" with {'the semantic version ' + version.semver if version.semver else 'no semantic version'}",
                     hint=f"det model edit-version {row.id}@{version.version} --semver {wanted.semver}",
                 )
-            for label in dict.fromkeys(wanted.labels):
-                put_label(turn, caller, row, version, label, wanted.reason)
+            request = f"register {row.id} {wanted.idempotency_key}" if wanted.idempotency_key else None
+            if known_experiment(turn.session, caller.name, request) is None:
+                for label in dict.fromkeys(wanted.labels):
+                    put_label(turn, caller, row, version, label, wanted.reason)
+                note_experiment(turn.session, caller.name, request, checkpoint.experiment_id, turn.now)
             return version_view(turn.session, version, caller)
 
         return await self._shell.write(register)

@@ -17,11 +17,12 @@ import { EditModel } from './EditModel';
 import { LabelHistory } from './LabelHistory';
 import { closedModel } from './model';
 import { modelPath } from './paths';
+import { Sharing } from './Sharing';
 import { useModelEvents } from './useModelEvents';
 import { Metadata } from './Values';
-import { Versions } from './Versions';
+import { Versions } from './versions/Versions';
 
-type Tab = 'versions' | 'labels' | 'metadata';
+type Tab = 'versions' | 'labels' | 'metadata' | 'sharing';
 
 export function ModelPage({ name }: { name: string }): ReactElement {
   const { api } = useApp();
@@ -49,7 +50,7 @@ function Shown({ model, reload }: { model: ModelView; reload: () => void }): Rea
   const count = Object.keys(model.metadata).length;
   const tabs = [
     { key: 'versions', label: 'Versions', note: model.versions || null }, { key: 'labels', label: 'Label history' },
-    { key: 'metadata', label: 'Metadata', note: count || null }
+    { key: 'metadata', label: 'Metadata', note: count || null }, { key: 'sharing', label: 'Sharing' }
   ];
   return (
     <section className="det-model">
@@ -77,6 +78,7 @@ function Shown({ model, reload }: { model: ModelView; reload: () => void }): Rea
         {tab === 'versions' && <Versions model={model} why={why} onMove={version => setMoving({ version })} />}
         {tab === 'labels' && <LabelHistory model={model} why={why} onMove={(label, version) => setMoving({ label, version })} onChanged={reload} />}
         {tab === 'metadata' && <Metadata values={model.metadata} />}
+        {tab === 'sharing' && <Sharing model={model} own={own} />}
       </Tabs>
       {moving && <MoveLabel model={model} {...moving} onClose={() => setMoving(null)} onMoved={() => { setMoving(null); reload(); }} />}
     </section>

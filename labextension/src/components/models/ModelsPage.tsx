@@ -12,6 +12,7 @@ import { useSettled } from '../common/useThrottled';
 import { readOnly } from '../view/actions';
 import { Moving, Words } from './Chips';
 import { NewModel } from './dialogs/NewModel';
+import { FindVersions } from './FindVersions';
 import { modelsPath } from './paths';
 import { useModelEvents } from './useModelEvents';
 
@@ -21,6 +22,7 @@ export function ModelsPage(): ReactElement {
   const [search, setSearch] = useState('');
   const [archived, setArchived] = useState(false);
   const [making, setMaking] = useState(false);
+  const [finding, setFinding] = useState(false);
   const wanted = useSettled(search);
   const found = useModels(wanted, archived);
   const { items, error, more } = found;
@@ -28,9 +30,15 @@ export function ModelsPage(): ReactElement {
   return (
     <View
       title="Models" summary="Checkpoints that are kept under a name, as versions with all that they came from."
-      tools={<ActionButton label="New model …" why={readOnly(me)} onRun={() => setMaking(true)} />}
+      tools={(
+        <>
+          <ActionButton label="Find versions …" onRun={() => setFinding(true)} />
+          <ActionButton label="New model …" why={readOnly(me)} onRun={() => setMaking(true)} />
+        </>
+      )}
     >
       {making && <NewModel onClose={() => setMaking(false)} onMade={model => { setMaking(false); navigate({ kind: 'model', name: model.name }); }} />}
+      {finding && <FindVersions onClose={() => setFinding(false)} />}
       {(filtered || (items !== null && items.length > 0) || search !== '') && (
         <div className="det-adm-filters" role="search" aria-label="Models">
           <input
@@ -96,7 +104,7 @@ function ModelSheet({ items }: { items: readonly ModelView[] }): ReactElement {
             {model.archived && <span className="det-chip">archived</span>}
             {model.description && <span className="det-models-about det-soft">{nameText(model.description, 200)}</span>}
           </td>
-          <td className="det-models-labels"><Moving model={model} /> <Words labels={model.labels} /></td>
+          <td className="det-models-labels"><div className="det-chips"><Moving model={model} /><Words labels={model.labels} /></div></td>
           <td className="det-right det-num">{model.versions}</td>
           <td><span className="det-adm-name">{nameText(model.owner, 60)}</span></td>
           <td><Ago time={model.updated_at} /></td>

@@ -1,8 +1,8 @@
 /** The registry: models, their versions, comparison and lineage. */
 
-export { ComparePage } from './ComparePage';
+export { ComparePage } from './versions/ComparePage';
 export { Register } from './dialogs/Register';
 export { ModelPage } from './ModelPage';
 export { ModelsPage } from './ModelsPage';
 export { ModelItems, useNewestModels } from './Section';
-export { VersionPage } from './VersionPage';
+export { VersionPage } from './versions/VersionPage';

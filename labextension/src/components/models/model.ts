@@ -18,7 +18,7 @@ export function movingOf(model: Pick<ModelView, 'moving'>): [string, number][] {
   return Object.entries(model.moving).sort(([a, i], [b, j]) => j - i || (a < b ? -1 : 1));
 }
 
-/** Names of metrics of versions: the searched ones first, then those of most versions. */
+/** Names of metrics of versions: the searched ones first, how far training was last, then those of most versions. */
 export function metricNames(versions: readonly VersionView[]): string[] {
   const count = new Map<string, number>();
   const searched = new Set<string>();
@@ -26,7 +26,7 @@ export function metricNames(versions: readonly VersionView[]): string[] {
     for (const name of Object.keys(lineage.metrics)) count.set(name, (count.get(name) ?? 0) + 1);
     if (lineage.metric) searched.add(lineage.metric);
   }
-  return untwinned([...count.keys()]).sort((a, b) => Number(searched.has(b)) - Number(searched.has(a)) || count.get(b)! - count.get(a)! || (a < b ? -1 : 1));
+  return untwinned([...count.keys()]).sort((a, b) => Number(searched.has(b)) - Number(searched.has(a)) || Number(isCount(a)) - Number(isCount(b)) || count.get(b)! - count.get(a)! || (a < b ? -1 : 1));
 }
 
 /** A metric of the group `validation` is there twice, with and without its group: leave it out once. */
@@ -36,6 +36,11 @@ export function untwinned(names: readonly string[]): string[] {
 }
 
 const VALIDATION = 'validation.';
+
+/** Whether a metric only says how far training was. */
+function isCount(name: string): boolean {
+  return /^(?:\w+\.)?(?:batches|records|epochs?|steps?)$/.test(name);
+}
 
 /** Whether less is better of a metric, where the versions' searches say so. */
 export function direction(name: string, versions: readonly VersionView[]): 'less' | 'more' | null {

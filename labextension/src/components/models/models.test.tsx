@@ -12,6 +12,7 @@ import { show, type Shown } from '../../testing/app';
 import { overview } from '../../testing/fixtures';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '.';
 import { Register } from './dialogs/Register';
+import { findCommand } from './paths';
 import { checkpoint } from '../../harness/fixtures';
 
 const FIRST = 'models?limit=50';
@@ -96,6 +97,74 @@ describe('the list', () => {
     await press('Create');
     await waitFor(() => expect(api.bodies).toEqual([{ name: 'new one', labels: ['a', 'b'] }]));
     expect(done).toEqual(['navigate {"kind":"model","name":"new one"}']);
+  });
+});
+
+describe('finding versions', () => {
+  const found = 'model-versions?limit=20&best=loss&smaller_is_better=true&where=label%20%3D%20vision';
+
+  test('is best first by a metric among those that fulfil a condition, as the command has it', async () => {
+    const shown = show(<ModelsPage />, answers({ [found]: { items: [made.version(5)], after: null } }));
+    await press('Find versions …');
+    expect(button('Find').getAttribute('aria-disabled')).toBe('true');
+    await userEvent.type(field('Best by metric'), ' loss ');
+    await userEvent.selectOptions(field('Better is'), 'smaller');
+    await userEvent.type(field('Among'), 'label = vision{Enter}');
+    const rows = within(await screen.findByRole('region', { name: 'Versions found' })).getAllByRole('row');
+    expect(rows[0]!.textContent).toContain('loss');
+    expect(rows[1]!.textContent).toMatch(/^digits@5.*staging.*1\.3\.0/);
+    expect(shown.api.asked).toContain(`GET ${found}`);
+    await userEvent.click(within(rows[1]!).getByRole('button', { name: 'digits@5' }));
+    expect(shown.done).toContain('navigate {"kind":"version","model":"digits","version":5}');
+    expect(await serious(shown)).toEqual([]);
+  });
+
+  test('says where a condition cannot be read, and that nothing matches', async () => {
+    const wrong = new ApiError(400, { message: 'the condition cannot be read at column 7: a value is missing' });
+    const { api } = show(<ModelsPage />, answers({ 'model-versions': wrong }));
+    await press('Find versions …');
+    await userEvent.type(field('Among'), 'label ={Enter}');
+    expect((await screen.findByRole('alert')).textContent).toContain('at column 7');
+    api.answers['model-versions'] = { items: [], after: null };
+    await userEvent.type(field('Among'), ' x{Enter}');
+    expect(await screen.findByText('No version matches.')).toBeTruthy();
+    expect(api.asked).toContain('GET model-versions?limit=20&where=label%20%3D%20x');
+  });
+
+  test('its command is quoted for a shell', () => {
+    expect(findCommand({ metric: 'accuracy', smaller: false, where: "a = 'b c'" })).toBe(`det model best accuracy --where 'a = '\\''b c'\\'''`);
+    expect(findCommand({ metric: '', smaller: true, where: 'experiment=7' })).toBe('det model search --where experiment=7');
+  });
+});
+
+describe('sharing a model', () => {
+  const path = 'models/digits/grants';
+  const grant = (kind: string, name: string, write: boolean): unknown => ({ kind, name, write, granted_by: 'ada', created_at: 1_700_000_000 });
+
+  test('lists who may do what, adds one and takes one back', async () => {
+    const shown = show(<ModelPage name="digits" />, answers({
+      [path]: { items: [grant('user', '<b>bob</b>', true), grant('group', 'vision', false)] }, [`PUT ${path}`]: { items: [] }, [`DELETE ${path}`]: { items: [] }
+    }));
+    await userEvent.click(await screen.findByRole('tab', { name: 'Sharing' }));
+    const rows = within(await screen.findByRole('region', { name: 'Shared with' })).getAllByRole('row').map(row => row.textContent);
+    expect(rows[1]).toMatch(/^user <b>bob<\/b>read and change/);
+    expect(rows[2]).toMatch(/^group visionread/);
+    expect(button('Share').getAttribute('aria-disabled')).toBe('true');
+    await userEvent.selectOptions(field('Kind'), 'group');
+    await userEvent.type(field('Name'), 'speech');
+    await userEvent.selectOptions(field('Right'), 'write');
+    await press('Share');
+    await waitFor(() => expect(shown.api.bodies).toEqual([{ kind: 'group', name: 'speech', write: true }]));
+    await userEvent.click(button('Remove … group vision'));
+    await waitFor(() => expect(shown.api.asked).toContain(`DELETE ${path}?kind=group&name=vision`));
+    expect(await serious(shown)).toEqual([]);
+  });
+
+  test('is for its owner: others see with whom it is shared, and no form', async () => {
+    show(<ModelPage name="digits" />, answers({ 'models/digits': made.model({ right: 'read' }), [path]: { items: [] } }));
+    await userEvent.click(await screen.findByRole('tab', { name: 'Sharing' }));
+    expect(await screen.findByText('It is shared with nobody.')).toBeTruthy();
+    expect(screen.queryByRole('form', { name: 'Share it' })).toBeNull();
   });
 });
 

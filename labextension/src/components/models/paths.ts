@@ -39,6 +39,29 @@ export function labelPath(model: string, label: string): string {
   return `${modelPath(model)}/labels/${quoted(label)}`;
 }
 
+/** What `det model best` and `det model search` take. */
+export interface Sought {
+  /** Empty: newest first. */
+  metric: string;
+  smaller: boolean;
+  where: string;
+}
+
+export function findPath({ metric, smaller, where }: Sought, limit: number): string {
+  const query = [`limit=${limit}`];
+  if (metric) query.push(`best=${quoted(metric)}`);
+  if (metric && smaller) query.push('smaller_is_better=true');
+  if (where) query.push(`where=${quoted(where)}`);
+  return `model-versions?${query.join('&')}`;
+}
+
+export function findCommand({ metric, smaller, where }: Sought): string {
+  const words = metric ? ['det model best', shell(metric)] : ['det model search'];
+  if (metric && smaller) words.push('--smaller');
+  if (where) words.push('--where', shell(where));
+  return words.join(' ');
+}
+
 /** `"digits@3"` as a string of Python: JSON's quotes and escapes are also Python's. */
 export function loadCode(model: string, version: number | string): string {
   return `import detlab as det\n\nmodel = det.load_model(${JSON.stringify(`${model}@${version}`)})`;

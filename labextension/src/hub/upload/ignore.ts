@@ -10,7 +10,7 @@ export const IGNORE_FILE = '.detignore';
 /** Left out unless `.detignore` re-includes them. */
 const DEFAULTS = [
   '.hg/', '.svn/', '__pycache__/', '*.py[co]', '.ipynb_checkpoints/', '.venv/', 'node_modules/', '.mypy_cache/', '.pytest_cache/',
-  '.ruff_cache/', '.DS_Store'
+  '.ruff_cache/', '.DS_Store', '.*.detlab', '.*.partial/', '.*.resume/'
 ];
 /** Left out whatever `.detignore` says: a state folder holds secrets. */
 const NEVER = ['.git', '.detlab/'];

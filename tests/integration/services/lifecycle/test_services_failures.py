@@ -147,7 +147,7 @@ REFUSED = (
     "detlab.errors.StorageRefused: checkpoints cannot be stored (checkpoint_storage.bucket): NoSuchBucket: The "
     "specified bucket does not exist"
 )
-LOOK = "look at checkpoint_storage.bucket and at the credentials, then: det config check CONFIG"
+LOOK = "look at checkpoint_storage.bucket and at the credentials, then: det config check --storage CONFIG"
 
 
 async def test_services_a_wrong_bucket_costs_one_start_also_where_there_are_other_agents(make_world):

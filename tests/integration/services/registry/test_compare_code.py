@@ -13,6 +13,7 @@ from services_scripted import ALICE, BOB, World, config, report
 
 from detlab.schemas.wire import GrantRequest
 from detlab.schemas.wire.registry import CreateModel, CreateVersion
+from detlab_hub.services.registry.comparing import differences
 from detlab_hub.store.tables import ExperimentRow
 
 OLD = {
@@ -114,3 +115,9 @@ async def test_i9_readers_of_the_model_alone_see_no_code(coded: Coded) -> None:
     assert found.code == []
     await services.grants.put(ALICE, coded.experiment, GrantRequest(kind="user", name="bob"))
     assert (await services.comparisons.compare(BOB, "digits", [])).code == [], "one of the two is not enough"
+
+
+def test_what_is_empty_in_one_config_and_left_out_of_another_is_no_difference() -> None:
+    """Regression: `searcher.max_length` was listed as different where no version had one."""
+    rows = differences([{"searcher.max_length": None, "env": {}, "lr": 0}, {"env": None, "lr": None}, {"lr": 0}])
+    assert {row.name: row.same for row in rows} == {"searcher.max_length": True, "env": True, "lr": False}

@@ -230,6 +230,44 @@ async def test_of_two_movers_at_once_one_learns_what_the_other_did(place) -> Non
         await labels.remove(ALICE, "digits", "staging", RemoveLabel(expected=1))
 
 
+async def test_a_registration_repeated_after_a_lost_reply_moves_no_label_back(place) -> None:
+    labels = place.services.version_labels
+    first = await place.register(0, labels=["production"], idempotency_key="k")
+    await place.register(1)
+    await labels.move(ROOT, "alice/digits", "production", MoveLabel(version=2, reason="better"))
+    again = await place.register(0, labels=["production"], idempotency_key="k")
+    assert (again.version, again.labels) == (first.version, [])
+    assert (await place.services.versions.get(ALICE, "digits", "production")).version == 2
+    meant = await place.register(0, labels=["production"], idempotency_key="another")
+    assert meant.labels == ["production"]
+
+
+async def test_a_move_repeated_after_a_lost_reply_moves_nothing_back(place) -> None:
+    labels = place.services.version_labels
+    for n in range(2):
+        await place.register(n)
+    wanted = MoveLabel(version=1, reason="mine", expected=0, idempotency_key="k")
+    made = await labels.move(ALICE, "digits", "production", wanted)
+    assert await labels.move(ALICE, "digits", "production", wanted) == made
+    await labels.move(ROOT, "alice/digits", "production", MoveLabel(version=2))
+    assert await labels.move(ALICE, "digits", "production", wanted) == made
+    assert (await place.services.versions.get(ALICE, "digits", "production")).version == 2
+    assert len((await labels.history(ALICE, "digits")).items) == 2
+
+
+async def test_who_names_a_version_that_is_not_there_is_told_which_are(place) -> None:
+    versions = place.services.versions
+    with pytest.raises(NotFound, match="no version '7'") as found:
+        await versions.get(ALICE, "digits", "7")
+    assert found.value.hint is not None
+    assert "none yet" in found.value.hint
+    await place.register(0, semver="1.0.0")
+    await place.register(1, labels=["production"])
+    with pytest.raises(NotFound, match="no version 'staging'") as found:
+        await versions.get(ALICE, "digits", "staging")
+    assert found.value.hint == "Its versions: 2, 1 (1.0.0); its labels: production"
+
+
 async def test_what_a_label_points_at_is_deleted_only_by_force(place) -> None:
     services = place.services
     await place.register(0, labels=["production"])

@@ -160,42 +160,46 @@ def metrics_text(view: VersionView) -> str:
     return settings({name: found[name] for name in names[:SHOWN_METRICS]})
 
 
-def print_versions(found: Sequence[VersionView], *, models: bool = False) -> None:
-    """Print a table of versions; of several models with their names. Of none, what that means."""
+def print_versions(found: Sequence[VersionView]) -> None:
+    """Print a table of a model's versions. Of none, what that means."""
     if not found and not wants_csv():
-        say("No version matches." if models else "No versions yet. Try: det model register-version --help")
+        say("No versions yet. Try: det model register-version --help")
         return
-    columns = [
-        "Version",
-        "Semver",
-        "Labels",
-        "Metrics",
-        "Experiment",
-        "Step",
-        "Checkpoint",
-        "Format",
-        "Registered",
-        "By",
-    ]
-    rows = [
-        [
-            view.version,
-            view.semver,
-            ", ".join(view.labels),
-            metrics_text(view),
-            view.lineage.experiment_id,
-            view.lineage.steps_completed,
-            view.checkpoint,
-            view.format,
-            moment(view.created_at),
-            view.owner,
-        ]
-        for view in found
-    ]
-    if models:
-        columns = ["Model", *columns]
-        rows = [[view.model, *row] for view, row in zip(found, rows, strict=True)]
-    table(columns, rows, right=("Version", "Experiment", "Step"))
+    _table_of_versions(found, (*_OF_MODEL[:3], _METRICS, *_OF_MODEL[3:]))
+
+
+def print_found(found: Sequence[VersionView], metric: str = "") -> None:
+    """Print versions of several models, best first by a metric if one is named; of none, that nothing matches.
+
+    On a terminal they are named as `det` takes them, MODEL and VERSION; CSV has their checkpoints and formats, too.
+    """
+    if not found and not wants_csv():
+        say(clean(f"No version that matches has the metric {metric}.") if metric else "No version matches.")
+        return
+    model: _Column = ("Model", lambda view: view.model)
+    by: _Column = (clean(metric), lambda view: view.lineage.metrics.get(metric)) if metric else _METRICS
+    rest = _OF_MODEL[1:] if wants_csv() else [one for one in _OF_MODEL[1:] if one[0] not in {"Checkpoint", "Format"}]
+    _table_of_versions(found, (model, _OF_MODEL[0], by, *rest), right=(by[0],) if metric else ())
+
+
+_Column = tuple[str, Callable[[VersionView], Any]]
+_METRICS: _Column = ("Metrics", metrics_text)
+_OF_MODEL: tuple[_Column, ...] = (
+    ("Version", lambda view: view.version),
+    ("Semver", lambda view: view.semver),
+    ("Labels", lambda view: ", ".join(view.labels)),
+    ("Experiment", lambda view: view.lineage.experiment_id),
+    ("Step", lambda view: view.lineage.steps_completed),
+    ("Checkpoint", lambda view: view.checkpoint),
+    ("Format", lambda view: view.format),
+    ("Registered", lambda view: moment(view.created_at)),
+    ("By", lambda view: view.owner),
+)
+
+
+def _table_of_versions(found: Sequence[VersionView], columns: Sequence[_Column], right: Sequence[str] = ()) -> None:
+    rows = [[value(view) for _, value in columns] for view in found]
+    table([name for name, _ in columns], rows, right=("Version", "Experiment", "Step", *right))
 
 
 def print_version(view: VersionView) -> None:
@@ -222,7 +226,8 @@ def print_version(view: VersionView) -> None:
     )
     _print_metadata(view.metadata)
     names = _untwinned(sorted(lineage.metrics))
-    table(("Metric", "Value"), [(name, lineage.metrics[name]) for name in names], right=("Value",))
+    if names:
+        table(("Metric", "Value"), [(name, lineage.metrics[name]) for name in names], right=("Value",))
     _print_notes(view.notes)
 
 

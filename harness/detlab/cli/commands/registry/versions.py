@@ -331,10 +331,8 @@ def _print_found(invocation: Invocation, wanted: Flow[list[VersionView]], metric
     found = invocation.client.session.run(wanted)
     if invocation.as_json:
         say_json(found)
-    elif metric and not found and not invocation.as_csv:
-        say(clean(f"No version that matches has the metric {metric}."))
     else:
-        printing.print_versions(found, models=True)
+        printing.print_found(found, metric)
 
 
 @click.command()

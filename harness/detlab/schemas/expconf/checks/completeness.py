@@ -87,6 +87,12 @@ def _s3(raw: dict[str, Any]) -> Iterator[Problem]:
         yield Problem(
             "checkpoint_storage.secret_key", "is required beside access_key", "without both, the node's are used"
         )
+    for key in ("secret_key", "session_token"):
+        if block.get(key) and not block.get("access_key"):
+            yield Problem(
+                "checkpoint_storage.access_key", f"is required beside {key}", "without any of them, the node's are used"
+            )
+            return
 
 
 def _nothing_to_search(raw: dict[str, Any]) -> Iterator[Problem]:

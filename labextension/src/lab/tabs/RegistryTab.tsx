@@ -2,9 +2,9 @@
 
 import type { ReactElement } from 'react';
 
-import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
-import { StoragePage } from '../components/storage';
-import type { Place } from '../state/context';
+import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../../components/models';
+import { StoragePage } from '../../components/storage';
+import type { Place } from '../../state/context';
 
 export type RegistryPlace = Place & { kind: 'models' | 'storage' | 'model' | 'version' | 'compare' };
 

@@ -4,15 +4,15 @@ import type { Contents } from '@jupyterlab/services';
 import { PathExt } from '@jupyterlab/coreutils';
 import { lazy, ReactElement, Suspense, useState } from 'react';
 
-import { ErrorBanner, Loading, useLoaded } from '../components/common';
-import type { Schema } from '../form';
-import type { AppContext } from '../state/context';
-import { useStore } from '../state/context';
-import { useSubmitKey } from '../state/submitkey';
-import type { CreateExperimentReply, ExperimentView, ProblemView } from '../state/wire';
-import type { LabApi } from './api';
+import { ErrorBanner, Loading, useLoaded } from '../../components/common';
+import type { Schema } from '../../form';
+import type { AppContext } from '../../state/context';
+import { useStore } from '../../state/context';
+import { useSubmitKey } from '../../state/submitkey';
+import type { CreateExperimentReply, ExperimentView, ProblemView } from '../../state/wire';
+import type { LabApi } from '../api';
 import type { Chosen, Submission } from './FormTab';
-import type { Picker } from './pick';
+import type { Picker } from '../pick';
 
 // The form brings a YAML parser: it is loaded when it is first wanted.
 const Form = lazy(async () => ({ default: (await import('./FormTab')).FormTab }));

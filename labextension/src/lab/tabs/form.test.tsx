@@ -4,13 +4,13 @@ import { fireEvent, screen, waitFor } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
 import { describe, expect, it, vi } from 'vitest';
 
-import schema from '../../../docs/reference/experiment-config.schema.json';
-import { show, Shown } from '../testing/app';
-import { experiment, overview } from '../testing/fixtures';
-import type { ExperimentView } from '../state/wire';
-import type { LabApi } from './api';
+import schema from '../../../../docs/reference/experiment-config.schema.json';
+import { show, Shown } from '../../testing/app';
+import { experiment, overview } from '../../testing/fixtures';
+import type { ExperimentView } from '../../state/wire';
+import type { LabApi } from '../api';
 import { NewExperiment } from './NewExperiment';
-import type { Picker } from './pick';
+import type { Picker } from '../pick';
 
 /** The server extension: it packs what it is told to, and checks that the entrypoint is in there. */
 function server(): { own: LabApi['own']; asked: [string, unknown][] } {

@@ -2,16 +2,16 @@
 
 import { FormEvent, ReactElement, ReactNode, useState } from 'react';
 
-import { useApp } from '../../state/context';
-import type { Comparison, Difference, VersionView } from '../../state/wire';
-import { Go, View } from '../admin/parts';
-import { ActionButton, EmptyState, ErrorBanner, formatBytes, formatNumber, formatTime, Loading, plural, significant, Toggle, toNumber, useLoaded } from '../common';
-import { nameText } from '../common/text';
-import { OwnLabels } from './Chips';
+import { useApp } from '../../../state/context';
+import type { Comparison, Difference, VersionView } from '../../../state/wire';
+import { Go, View } from '../../admin/parts';
+import { ActionButton, EmptyState, ErrorBanner, formatBytes, formatNumber, formatTime, Loading, plural, significant, Toggle, toNumber, useLoaded } from '../../common';
+import { nameText } from '../../common/text';
+import { OwnLabels } from '../Chips';
 import { CodeDiff } from './CodeDiff';
-import { bestOf, direction, untwinned, versionsOf } from './model';
-import { modelPath } from './paths';
-import { valueText } from './Values';
+import { bestOf, direction, untwinned, versionsOf } from '../model';
+import { modelPath } from '../paths';
+import { valueText } from '../Values';
 
 export function ComparePage({ model, versions }: { model: string; versions: readonly string[] }): ReactElement {
   const { api, navigate } = useApp();
@@ -68,7 +68,7 @@ function Shown({ data, versions, go }: { data: Comparison; versions: readonly st
           <thead><tr><th scope="col"><span className="det-hidden">Name</span></th>{sides.map((side, i) => <Head key={i} side={side} onDrop={sides.length > 1 ? () => drop(i) : undefined} />)}</tr></thead>
           <tbody>
             <Row name="Registered">{sides.map(side => formatTime(side.created_at))}</Row>
-            <Row name="Trial">{sides.map(side => (side.lineage.trial_id === null ? '–' : <Go to={{ kind: 'trial', id: side.lineage.trial_id }}>{side.lineage.trial_id}</Go>))}</Row>
+            <Row name="Trial">{sides.map(side => (side.lineage.trial_id === null ? '–' : <Go key={side.version} to={{ kind: 'trial', id: side.lineage.trial_id }}>{side.lineage.trial_id}</Go>))}</Row>
             <Row name="Step">{sides.map(side => side.lineage.steps_completed ?? '–')}</Row>
             <Row name="Size">{sides.map(side => formatBytes(side.size))}</Row>
           </tbody>

@@ -2,19 +2,19 @@
 
 import { ReactElement, useId, useMemo, useRef, useState } from 'react';
 
-import { ActionButton, ErrorBanner, formatBytes, plural, useLoaded } from '../components/common';
-import { nameText } from '../components/common/text';
-import { EarlierCode } from '../form/EarlierCode';
-import { cloneText, ExperimentForm, EXPERIMENT_SECTIONS, experimentText, maskedIn, RUN_SECTIONS, RUN_TEXT } from '../form';
-import { Problems } from '../form/Field';
-import { withRuntimes } from '../form/runtimes';
-import type { Schema } from '../form';
-import type { Validation } from '../form/useDryRun';
-import { useStore } from '../state/context';
-import type { ExperimentView } from '../state/wire';
-import type { LabApi } from './api';
-import { Parameters, parametersOf } from './parameters';
-import type { Picker } from './pick';
+import { ActionButton, ErrorBanner, formatBytes, plural, useLoaded } from '../../components/common';
+import { nameText } from '../../components/common/text';
+import { EarlierCode } from '../../form/EarlierCode';
+import { cloneText, ExperimentForm, EXPERIMENT_SECTIONS, experimentText, maskedIn, RUN_SECTIONS, RUN_TEXT } from '../../form';
+import { Problems } from '../../form/Field';
+import { withRuntimes } from '../../form/runtimes';
+import type { Schema } from '../../form';
+import type { Validation } from '../../form/useDryRun';
+import { useStore } from '../../state/context';
+import type { ExperimentView } from '../../state/wire';
+import type { LabApi } from '../api';
+import { Parameters, parametersOf } from '../parameters';
+import type { Picker } from '../pick';
 
 const MOST_KNOWN = 30;
 

@@ -2,26 +2,26 @@
 
 import { ReactElement, ReactNode, useState } from 'react';
 
-import { useApp, useStore } from '../../state/context';
-import type { ModelView, VersionView } from '../../state/wire';
-import { Go } from '../admin/parts';
-import { ActionButton, formatAgo, formatBytes, formatTime, Loading, Menu, Notice, useLoaded, useNow } from '../common';
-import { CopyButton } from '../common/CopyButton';
-import { useAct } from '../common/load';
-import { nameText } from '../common/text';
-import { Markdown } from '../view/Markdown';
-import { Missing } from '../view/Missing';
-import { Tabs } from '../view/Tabs';
-import { OwnLabels } from './Chips';
-import { MoveLabel } from './dialogs/MoveLabel';
-import { EditVersion } from './EditModel';
+import { useApp, useStore } from '../../../state/context';
+import type { ModelView, VersionView } from '../../../state/wire';
+import { Go } from '../../admin/parts';
+import { ActionButton, formatAgo, formatBytes, formatTime, Loading, Menu, Notice, useLoaded, useNow } from '../../common';
+import { CopyButton } from '../../common/CopyButton';
+import { useAct } from '../../common/load';
+import { nameText } from '../../common/text';
+import { Markdown } from '../../view/Markdown';
+import { Missing } from '../../view/Missing';
+import { Tabs } from '../../view/Tabs';
+import { OwnLabels } from '../Chips';
+import { MoveLabel } from '../dialogs/MoveLabel';
+import { EditVersion } from '../EditModel';
 import { Files } from './Files';
-import { LineageTab } from './LineageTab';
-import { closedModel, versionName } from './model';
+import { LineageTab } from '../lineage/LineageTab';
+import { closedModel, versionName } from '../model';
 import { Origin } from './Origin';
-import { downloadCommand, loadCode, modelPath, versionPath } from './paths';
-import { useModelEvents } from './useModelEvents';
-import { Metadata } from './Values';
+import { downloadCommand, loadCode, modelPath, versionPath } from '../paths';
+import { useModelEvents } from '../useModelEvents';
+import { Metadata } from '../Values';
 
 type Tab = 'origin' | 'lineage' | 'files' | 'metadata';
 

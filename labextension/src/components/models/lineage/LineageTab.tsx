@@ -2,14 +2,14 @@
 
 import { ReactElement, useEffect, useMemo, useRef, useState } from 'react';
 
-import { useApp } from '../../state/context';
-import type { LineageEdge, LineageGraph, LineageNode, VersionView } from '../../state/wire';
-import { Go } from '../admin/parts';
-import { EmptyState, ErrorBanner, Loading, plural, useLoaded } from '../common';
-import { nameText } from '../common/text';
+import { useApp } from '../../../state/context';
+import type { LineageEdge, LineageGraph, LineageNode, VersionView } from '../../../state/wire';
+import { Go } from '../../admin/parts';
+import { EmptyState, ErrorBanner, Loading, plural, useLoaded } from '../../common';
+import { nameText } from '../../common/text';
 import { layersOf } from './layered';
-import { placeOf } from './model';
-import { versionPath } from './paths';
+import { placeOf } from '../model';
+import { versionPath } from '../paths';
 
 /** Nodes that are drawn; the list has more of them. */
 const MOST_DRAWN = 120;

@@ -2,9 +2,9 @@
 
 import { ReactElement, useMemo } from 'react';
 
-import type { FileDifference, VersionView } from '../../state/wire';
-import { visible, nameText } from '../common/text';
-import { diffLines } from './model';
+import type { FileDifference, VersionView } from '../../../state/wire';
+import { visible, nameText } from '../../common/text';
+import { diffLines } from '../model';
 
 /** Lines that are drawn. */
 const MOST = 3000;

@@ -4,13 +4,13 @@ import type { ReactElement, ReactNode } from 'react';
 
 import { stringify } from 'yaml';
 
-import type { VersionView } from '../../state/wire';
-import { Go } from '../admin/parts';
-import { formatNumber, formatTime, plural } from '../common';
-import { CopyButton } from '../common/CopyButton';
-import { nameText, visible } from '../common/text';
-import { untwinned } from './model';
-import { Values } from './Values';
+import type { VersionView } from '../../../state/wire';
+import { Go } from '../../admin/parts';
+import { formatNumber, formatTime, plural } from '../../common';
+import { CopyButton } from '../../common/CopyButton';
+import { nameText, visible } from '../../common/text';
+import { metricNames } from '../model';
+import { Values } from '../Values';
 
 export function Origin({ version }: { version: VersionView }): ReactElement {
   const { lineage: l } = version;
@@ -34,7 +34,7 @@ export function Origin({ version }: { version: VersionView }): ReactElement {
         {facts.map(([name, value]) => (value === false || value === null || value === undefined || value === '' ? null : <div key={name}><dt>{name}</dt><dd>{value}</dd></div>))}
       </dl>
       <div className="det-origin-parts">
-        <Part title="Metrics at this step" values={Object.fromEntries(untwinned(Object.keys(l.metrics)).map(name => [name, l.metrics[name]]))} measured empty="None were reported at this step." />
+        <Part title="Metrics at this step" values={Object.fromEntries(metricNames([version]).map(name => [name, l.metrics[name]]))} measured empty="None were reported at this step." />
         <Part title="Hyperparameters" values={l.hyperparameters} empty="None." />
         <Part title="Data" values={l.data} empty={<>No digests were declared (config: <code>data: {'{digests: …}'}</code>).</>} />
       </div>

@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
 
-import * as made from '../../harness/registry';
-import type { LineageGraph } from '../../state/wire';
+import * as made from '../../../harness/registry';
+import type { LineageGraph } from '../../../state/wire';
 import { layersOf } from './layered';
 import { drawingOf } from './LineageTab';
-import { bestOf, diffLines, labelProblem, metricNames, movingOf, nameProblem, placeOf, untwinned, versionsOf } from './model';
-import { loadCode, modelPath, modelsPath, shell, versionPath } from './paths';
+import { bestOf, diffLines, labelProblem, metricNames, movingOf, nameProblem, placeOf, untwinned, versionsOf } from '../model';
+import { loadCode, modelPath, modelsPath, shell, versionPath } from '../paths';
 
 const edge = (source: string, target: string) => ({ source, target });
 

@@ -2,14 +2,14 @@
 
 import { ReactElement, useCallback, useMemo, useState } from 'react';
 
-import { useApp } from '../../state/context';
-import type { ModelView, VersionList, VersionView } from '../../state/wire';
-import { Go } from '../admin/parts';
-import { ActionButton, Column, EmptyState, ErrorBanner, formatAgo, formatBytes, formatNumber, Loading, plural, Table, toNumber, useLoaded } from '../common';
-import { nameText } from '../common/text';
-import { ColumnPicker } from '../view/ColumnPicker';
-import { direction, metricNames, versionName } from './model';
-import { modelPath } from './paths';
+import { useApp } from '../../../state/context';
+import type { ModelView, VersionList, VersionView } from '../../../state/wire';
+import { Go } from '../../admin/parts';
+import { ActionButton, Column, EmptyState, ErrorBanner, formatAgo, formatBytes, formatNumber, Loading, plural, Table, toNumber, useLoaded } from '../../common';
+import { nameText } from '../../common/text';
+import { ColumnPicker } from '../../view/ColumnPicker';
+import { direction, metricNames, versionName } from '../model';
+import { modelPath } from '../paths';
 
 const PAGE = 500;
 /** Metrics that are shown unless others are chosen. */
@@ -83,7 +83,7 @@ function columnsOf(
       )
     },
     { key: 'version', title: 'Version', width: 84, descending: true, usual: true, value: row => row.version, render: row => <VersionLink row={row} /> },
-    { key: 'labels', title: 'Labels', width: 150, grow: 1, usual: true, value: row => row.labels.join(' '), render: row => <Labels labels={row.labels} /> },
+    { key: 'labels', title: 'Labels', width: labelsWidth(rows), grow: 1, usual: true, value: row => row.labels.join(' '), render: row => <Labels labels={row.labels} /> },
     { key: 'semver', title: 'SemVer', about: 'Semantic version', width: 90, usual: rows.some(row => row.semver), value: row => row.semver, render: row => nameText(row.semver ?? '–', 40) },
     { key: 'name', title: 'Name', width: 130, grow: 1, usual: rows.some(row => row.name), value: row => row.name, render: row => nameText(row.name, 80) || '–' },
     ...metrics,
@@ -96,6 +96,12 @@ function columnsOf(
     { key: 'owner', title: 'By', width: 110, grow: 0.5, usual: true, value: row => row.owner, render: row => nameText(row.owner, 60) || '–' },
     { key: 'comment', title: 'Comment', width: 160, grow: 1, usual: false, value: row => row.comment, render: row => nameText(row.comment, 120) || '–' }
   ];
+}
+
+/** Pixels that the labels of a version need, within bounds: what does not fit is cut. */
+function labelsWidth(rows: readonly VersionView[]): number {
+  const needed = rows.map(({ labels }) => labels.reduce((sum, label) => sum + 7 * label.length + 24, 16));
+  return Math.min(Math.max(150, ...needed), 320);
 }
 
 function VersionLink({ row }: { row: VersionView }): ReactElement {

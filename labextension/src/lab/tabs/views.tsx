@@ -3,13 +3,13 @@
 import { MainAreaWidget, ReactWidget } from '@jupyterlab/apputils';
 import { lazy, ReactElement, Suspense } from 'react';
 
-import { ExperimentView } from '../components/experiment/ExperimentView';
-import { TaskView } from '../components/trial/TaskView';
-import { TrialView } from '../components/trial/TrialView';
-import { Loading } from '../components/common';
-import { nameText } from '../components/common/text';
-import { AppContext, AppProvider, Place } from '../state/context';
-import { detlabIcon } from './icon';
+import { ExperimentView } from '../../components/experiment/ExperimentView';
+import { TaskView } from '../../components/trial/TaskView';
+import { TrialView } from '../../components/trial/TrialView';
+import { Loading } from '../../components/common';
+import { nameText } from '../../components/common/text';
+import { AppContext, AppProvider, Place } from '../../state/context';
+import { detlabIcon } from '../icon';
 
 const RegistryTab = lazy(async () => ({ default: (await import('./RegistryTab')).RegistryTab }));
 

@@ -2,11 +2,11 @@
 
 import type { ReactElement } from 'react';
 
-import { useApp } from '../../state/context';
-import type { CheckpointView, VersionView } from '../../state/wire';
-import { Sheet } from '../admin/parts';
-import { EmptyState, ErrorBanner, formatBytes, Loading, useLoaded } from '../common';
-import { nameText } from '../common/text';
+import { useApp } from '../../../state/context';
+import type { CheckpointView, VersionView } from '../../../state/wire';
+import { Sheet } from '../../admin/parts';
+import { EmptyState, ErrorBanner, formatBytes, Loading, useLoaded } from '../../common';
+import { nameText } from '../../common/text';
 
 export function Files({ version }: { version: VersionView }): ReactElement {
   const { api } = useApp();
