@@ -73,6 +73,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("experiments/{experiment_id}", experiments.Experiment),
     ("experiments/{experiment_id}/edit", experiments.Edit),
     ("experiments/{experiment_id}/gc", collection.Gc),
+    ("experiments/{experiment_id}/tensorboard-files", collection.EventFiles),
     ("experiments/{experiment_id}/search", searches.Steer),
     ("experiments/{experiment_id}/search/ask", searches.Ask),
     ("experiments/{experiment_id}/search/tell", searches.Tell),
