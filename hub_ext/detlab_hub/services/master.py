@@ -31,6 +31,7 @@ from detlab_hub.services.checkpoints import collecting
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.removals import Removals
+from detlab_hub.services.checkpoints.trash import Trash
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.cluster.health import Health
@@ -148,6 +149,7 @@ class Services:
         self.collecting = Collecting(self.shell)
         self.collection_tasks = CollectionTasks(self.shell)
         self.event_files = EventFiles(self.shell)
+        self.trash = Trash(self.shell)
         self.edits = Edits(self.shell)
         self.steering = SearchSteering(self.shell)
         self.by_hand = ByHand(self.shell)

@@ -106,6 +106,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("uids", uids.Uids),
     ("usage", usage.Usage),
     ("storage/usage", storage.StorageUsageRoute),
+    ("storage/trash", storage.Trash),
     ("audit", audit.Audit),
     ("tokens", service.Tokens),
     ("tokens/{token_id}", service.Token),

@@ -83,6 +83,37 @@ class GcRequest(Wire):
     """Without time in the trash: the files go at once."""
 
 
+class TrashItem(Wire):
+    """Deleted checkpoints of one experiment that can still be restored."""
+
+    experiment_id: int
+    name: str = ""
+    checkpoints: int = 0
+    bytes: int = 0
+
+
+class TrashView(Wire):
+    """GET and POST storage/trash: what is in the trash, or was until now."""
+
+    items: list[TrashItem] = []
+    """Those with most bytes first; no more than 1,000."""
+    checkpoints: int = 0
+    bytes: int = 0
+    at: float = 0.0
+    """As of when: only what was in it then is removed by an `EmptyTrash` that says so."""
+    emptied: bool = False
+    """Whether its files are being removed now."""
+
+
+class EmptyTrash(Wire):
+    """POST storage/trash: remove what is in the trash now, for good."""
+
+    experiment_id: int | None = None
+    """Of one experiment; null: of all that the caller owns."""
+    until: float | None = None
+    """Only what was put into it before; null: all."""
+
+
 class PinList(Wire):
     """GET checkpoints/{uuid}/pins."""
 

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from detlab_hub.store import values as scalars
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
+    AllocationRow,
     CheckpointRow,
     ExperimentRow,
     FreedRow,
@@ -169,9 +170,10 @@ def left_of(s: Session, experiment_ids: Sequence[int]) -> dict[int, Left]:
 
 
 def ran(s: Session, experiment_id: int) -> list[int]:
-    """Return the trials of an experiment that were started at least once: others have stored nothing."""
-    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.run > 0)
-    return list(s.scalars(query.order_by(TrialRow.id)))
+    """Return the trials of an experiment that were given a place at least once: others have stored nothing."""
+    placed = (AllocationRow.experiment_id == experiment_id, AllocationRow.assigned_at.is_not(None))
+    query = select(AllocationRow.trial_id).where(AllocationRow.trial_id.is_not(None), *placed).distinct()
+    return sorted(trial for trial in s.scalars(query) if trial is not None)
 
 
 def deleted_files(s: Session, states: Sequence[str]) -> list[int]:
