@@ -82,6 +82,17 @@ def remove_files_below(parent: Path, name: str, paths: Iterable[str], *, owner: 
         os.close(outside)
 
 
+def bytes_below(path: Path) -> int:
+    """Return the bytes of the files in a directory and below it; no link is followed; 0 if it is gone."""
+    total = 0
+    with contextlib.suppress(FileNotFoundError):
+        for _, _, names, folder in os.fwalk(path, follow_symlinks=False):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+    return total
+
+
 def _unlink_below(outside: int, parts: Sequence[str], owner: int | None) -> None:
     folder = os.dup(outside)
     try:

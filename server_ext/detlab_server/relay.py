@@ -25,13 +25,13 @@ RELAYED = re.compile(
     r"|agents(/(?!(enrolments|enrol|connect|records)(/|$))[\w-][\w.-]*/(enable|disable|drain))?"
     r"|jobs(/[\w-][\w.-]*(/why)?)?"
     r"|experiments(/\d+(/(pause|activate|cancel|kill|edit|trials|checkpoints|curves|stream|timeline|grants|gc|code"
-    r"|code/sha256:[0-9a-f]{64}|figures/[a-z_]+|search(/(journal|replay))?))?)?"
+    r"|tensorboard-files|code/sha256:[0-9a-f]{64}|figures/[a-z_]+|search(/(journal|replay))?))?)?"
     r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"
     r"|tasks(/[\w-][\w.-]*(/(kill|logs|logs/stream|outputs|outputs/sha256:[0-9a-f]{64}))?)?"
     r"|checkpoints/[0-9a-f-]{36}(/archive|/undelete|/pins|/bookmark|/files/sha256:[0-9a-f]{64})?"
     rf"|models(/{_MODEL}(/(edit|compare|grants|labels(/{_LABEL}(/remove)?)?"
     rf"|versions(/{_VERSION}(/(edit|lineage))?)?))?)?"
-    r"|model-versions|storage/usage)"
+    r"|model-versions|storage/trash)"
 )
 PASSED_HEADERS = ("content-type", "cache-control", "retry-after", "content-disposition", "content-length")
 SHOWN_TYPES = ("application/json", "application/x-ndjson")

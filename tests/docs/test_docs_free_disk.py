@@ -20,6 +20,7 @@ TRAIN = """
 import detlab as det
 
 with det.core.init() as core:
+    (core.train.get_tensorboard_path() / "events.out.tfevents.1").write_bytes(b"x" * 100)
     for step, loss in enumerate((0.5, 0.1, 0.3, 0.4), 1):
         core.train.report_validation_metrics(step, {"loss": loss})
         with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
@@ -76,7 +77,7 @@ def test_the_commands_of_the_page(docs_cluster: Cluster, tmp_path: Path) -> None
         return {step for step, one in uuid.items() if (docs_cluster.folder / "checkpoints" / one).is_dir()}
 
     lines = [line for block in blocks(PAGE, "sh") for line in block.text.splitlines()]
-    look, try_out, change, now, bookmark, unbookmark, undelete, delete, purge = lines
+    look, try_out, change, now, bookmark, unbookmark, undelete, delete, purge, empty, look_at_all, events, whole = lines
     assert ": 1 checkpoint (" in run(look), "the page's numbers keep the three best"
     assert ": 3 checkpoints (" in run(try_out)
     assert len([one for one in saved(docs_cluster, number).values() if one["state"] == "COMPLETED"]) == 4
@@ -98,3 +99,11 @@ def test_the_commands_of_the_page(docs_cluster: Cluster, tmp_path: Path) -> None
     assert there() == {2, 4}
     names = [one["name"] for one in json.loads(det(docs_cluster, "task", "list", "--all", "--json"))]
     assert f"gc of experiment {number}" in names
+    docs_cluster.det("c", "delete", uuid[2], "--yes")
+    assert "2 checkpoints (2.0 KiB) in the trash" in run(look_at_all)
+    assert "are being removed" in run(empty)
+    until(lambda: not there(), "the task has not emptied the trash")
+    (stored,) = (docs_cluster.folder / "checkpoints").glob(f"tensorboard-*-{number}-*")
+    assert run(events) == f"Event files of experiment {number}: gone\n"
+    assert not stored.exists()
+    assert run(whole) == f"Deleted experiment {number}\n"

@@ -32,7 +32,7 @@ from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, ProblemView, UserView
-from detlab.schemas.wire.storage import StorageBy, StorageUsage
+from detlab.schemas.wire.storage import EmptyTrash, StorageBy, StorageUsage, TrashView
 
 if TYPE_CHECKING:
     import httpx
@@ -533,6 +533,18 @@ class AsyncClient(AsyncRegistryCalls):
             limit: Most of them, those with most bytes first; None: a hundred. The total is of all.
         """
         return await self.session.run(storage_operations.usage(by, limit))
+
+    async def get_trash(self) -> TrashView:
+        """Return your deleted checkpoints that can still be restored, by experiment."""
+        return await self.session.run(storage_operations.trash())
+
+    async def empty_trash(self, *, until: float | None = None) -> TrashView:
+        """Remove your deleted checkpoints now, for good.
+
+        Args:
+            until: Only what was deleted before: `at` of what `get_trash` has shown; None: all.
+        """
+        return await self.session.run(storage_operations.empty_trash(EmptyTrash(until=until)))
 
     async def get_queue(self) -> list[QueueItem]:
         """Return what waits for slots, in the order in which the scheduler considers it."""

@@ -50,6 +50,7 @@ from detlab.schemas.wire import (
     GrantView,
     TrialView,
 )
+from detlab.schemas.wire.storage import DeletionView
 
 
 class AsyncExperiment(AsyncExperimentEdits):
@@ -132,9 +133,24 @@ class AsyncExperiment(AsyncExperimentEdits):
         """With whom the experiment is shared."""
         return await self._session.run(experiments.grants(self.id))
 
-    async def delete(self) -> None:
-        """Remove an ended experiment with its checkpoints."""
-        await self._session.run(experiments.delete_experiment(self.id))
+    async def delete(self, *, forget_files: bool = False) -> DeletionView | None:
+        """Remove an ended experiment with its checkpoints and event files; files go first.
+
+        Args:
+            forget_files: Give up on files that could not be removed; for administrators, after a `delete` without it.
+
+        Returns:
+            What a task has still to remove, until when the experiment is DELETING; None: all is gone.
+        """
+        return (await self._session.run(experiments.delete_experiment(self.id, forget_files=forget_files))).left
+
+    async def delete_tensorboard_files(self) -> DeletionView | None:
+        """Remove the TensorBoard event files of an experiment that has ended; the rest of it stays.
+
+        Returns:
+            What a task has still to remove; None: they are gone.
+        """
+        return (await self._session.run(experiments.delete_event_files(self.id))).left
 
     async def wait(
         self, timeout: float | None = None, *, interval: float | None = None, notice: Notice | None = None

@@ -32,7 +32,7 @@ from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, ProblemView, UserView
-from detlab.schemas.wire.storage import StorageBy, StorageUsage
+from detlab.schemas.wire.storage import EmptyTrash, StorageBy, StorageUsage, TrashView
 
 if TYPE_CHECKING:
     import httpx
@@ -528,6 +528,18 @@ class Client(RegistryCalls):
             limit: Most of them, those with most bytes first; None: a hundred. The total is of all.
         """
         return self.session.run(storage_operations.usage(by, limit))
+
+    def get_trash(self) -> TrashView:
+        """Return your deleted checkpoints that can still be restored, by experiment."""
+        return self.session.run(storage_operations.trash())
+
+    def empty_trash(self, *, until: float | None = None) -> TrashView:
+        """Remove your deleted checkpoints now, for good.
+
+        Args:
+            until: Only what was deleted before: `at` of what `get_trash` has shown; None: all.
+        """
+        return self.session.run(storage_operations.empty_trash(EmptyTrash(until=until)))
 
     def get_queue(self) -> list[QueueItem]:
         """Return what waits for slots, in the order in which the scheduler considers it."""

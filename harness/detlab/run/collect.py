@@ -1,4 +1,4 @@
-"""The task that removes collected checkpoints: `python -m detlab.run.collect`.
+"""The task that removes collected checkpoints, and event files: `python -m detlab.run.collect`.
 
 It asks the master what to remove, removes it with its owner's rights through `detlab.storage`, sees that the files are
 gone, and reports each checkpoint. What could not be removed is reported, too, and tried again by a later task.
@@ -22,7 +22,7 @@ from detlab.info import ClusterInfo, get_cluster_info, read_token
 from detlab.run.outputs import REPEATED, explained, opener_for
 from detlab.storage import from_config
 from detlab.storage.base import StorageManager
-from detlab.storage.clearing import clear_checkpoint
+from detlab.storage.clearing import clear_checkpoint, clear_folders
 
 TIMEOUT = 60.0
 PER_REPORT = 20
@@ -49,9 +49,12 @@ class Master:
         """Return what is to be removed."""
         return self._request(None)
 
-    def report(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Report what became of some checkpoints; return what is still to be removed."""
-        return self._request({"items": list(items)})
+    def report(
+        self, items: Sequence[Mapping[str, Any]], event_files: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Report what became of some checkpoints, or of event files; return what is still to be removed."""
+        told = {} if event_files is None else {"event_files": dict(event_files)}
+        return self._request({"items": list(items), **told})
 
     def _request(self, body: Any) -> dict[str, Any]:
         pause = 0.2
@@ -83,8 +86,10 @@ class Orders(Protocol):
     def list(self) -> dict[str, Any]:
         """Return what is to be removed."""
 
-    def report(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Report what became of some checkpoints; return what is still to be removed."""
+    def report(
+        self, items: Sequence[Mapping[str, Any]], event_files: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Report what became of some checkpoints, or of event files; return what is still to be removed."""
 
 
 class Collector:
@@ -112,10 +117,12 @@ class Collector:
 
     def run(self) -> int:
         """Remove until nothing is left to do; return the exit code of the task."""
-        items = self._master.list()["items"]
-        while items:
-            told = [self._remove(item) for item in items[:PER_REPORT]]
-            items = self._master.report(told)["items"]
+        found = self._master.list()
+        while found["items"] or found.get("event_files"):
+            if found["items"]:
+                found = self._master.report([self._remove(item) for item in found["items"][:PER_REPORT]])
+            else:
+                found = self._master.report([], self._remove_folders(found["event_files"]))
         self._say(f"{self.removed} checkpoints removed and seen to be gone, {self.freed} bytes; {self.failed} failed")
         return 1 if self.failed and not self.removed else 0
 
@@ -133,6 +140,18 @@ class Collector:
         self.freed += freed
         self._say(f"checkpoint {uuid}: {freed} bytes are gone")
         return report
+
+    def _remove_folders(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            freed = clear_folders(self._store(wanted["storage"]), wanted["names"])
+        except (DetlabError, OSError) as error:
+            failure = f"{error}"[:2000] or type(error).__name__
+            self.failed += 1
+            self._say(f"event files stay: {failure}")
+            return {"failure": failure, "freed": 0}
+        self.freed += freed
+        self._say(f"event files of {len(wanted['names'])} trials: {freed} bytes are gone")
+        return {"failure": "", "freed": freed}
 
     def _store(self, block: Mapping[str, Any]) -> StorageManager:
         key = json.dumps(block, sort_keys=True)

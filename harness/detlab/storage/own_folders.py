@@ -17,12 +17,14 @@ import os
 import re
 import stat
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from detlab.errors import StorageError
 
 LAST = 1000
 """The last number that is tried."""
+_NUMBERED = re.compile(r"(.+)\.[1-9][0-9]{0,3}", re.DOTALL)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -89,6 +91,20 @@ class OwnFolders:
             return [path for number, path in found if number <= LAST and self._is_private(path)]
         return []
 
+    def named(self, names: Collection[str], owner: int | None = None) -> list[Path]:
+        """Return the folders of any of these names, with or without a number, that are ours, or a uid's.
+
+        The root is listed once, however many names there are; one that does not exist has none.
+        """
+        found = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.root) as entries:
+            for entry in entries:
+                if entry.name in names or ((match := _NUMBERED.fullmatch(entry.name)) and match[1] in names):
+                    path = self.root / entry.name
+                    if self.owns(path) if owner is None else _is_folder_of(path, owner):
+                        found.append(path)
+        return sorted(found)
+
     def owns(self, path: Path) -> bool:
         """Whether there is a folder of ours at this path, no link to one."""
         status = _status(path)
@@ -135,6 +151,11 @@ class OwnFolders:
             f"and so it is with all names up to {name}.{LAST}",
             hint="have them removed; their owner wants to read or to block what you store here",
         )
+
+
+def _is_folder_of(path: Path, uid: int) -> bool:
+    status = _status(path)
+    return status is not None and stat.S_ISDIR(status.st_mode) and status.st_uid == uid
 
 
 def _status(path: Path) -> os.stat_result | None:

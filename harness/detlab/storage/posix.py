@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
@@ -28,7 +28,7 @@ from detlab.storage.unfinished import (
     storage_errors,
     sync_folders,
 )
-from detlab.trees import remove_below, remove_files_below
+from detlab.trees import bytes_below, remove_below, remove_files_below
 
 if TYPE_CHECKING:
     from detlab.schemas.expconf.blocks.storage import DirectoryConfig, SharedFSConfig
@@ -216,6 +216,25 @@ class PosixStorage:
             files.copy(source, partial)
             partial.replace(target)
 
+    def folders(self, names: Collection[str], *, owner: int | None = None) -> dict[str, int]:
+        """Return the bytes in our folders of these names, or the owner's; see `detlab.storage.clearing`.
+
+        A root that was never made has none; one on a file system that is not mounted is an error where that can be
+        told.
+        """
+        self._check_mounted()
+        with storage_errors("list", self.root):
+            return {path.name: bytes_below(path) for path in self._own.named(names, owner)}
+
+    def remove_folders(self, names: Collection[str], *, owner: int | None = None) -> None:
+        """Remove folders that `folders` has found, with all that is in them."""
+        for name in names:
+            with storage_errors("remove", self.root / name):
+                remove_below(self.root, name, owner=owner)
+
+    def _check_mounted(self) -> None:
+        """Check what can be told of the file system: nothing of a folder that is made when something is written."""
+
     def check(self) -> None:
         """Make the folder and write into it; see `StorageManager.check`. A full disk is waited for elsewhere."""
         self._unfinished.check()
@@ -325,6 +344,14 @@ class SharedFSStorage(PosixStorage):
         if not root.is_relative_to(os.path.normpath(host)):
             raise StorageError(f"checkpoint_storage.storage_path {storage_path!r} leads out of {host}")
         super().__init__(root)
+        self._host = host
+
+    def _check_mounted(self) -> None:
+        if not self._host.is_dir():
+            raise StorageError(
+                f"{self._host} is not there: is it mounted on this machine?",
+                hint="host_path of shared_fs is a directory of every node, also where nothing was stored yet",
+            )
 
     @classmethod
     def config_model(cls) -> type[SharedFSConfig]:

@@ -36,6 +36,7 @@ from detlab.storage import (
     StorageType,
     from_config,
 )
+from detlab.storage.clearing import KeepsFolders, clear_folders
 from detlab.testing.storage_faults import UUID, StorageFaults, files_of
 from detlab.testing.storage_work import METADATA
 
@@ -303,3 +304,19 @@ class StorageContract(StorageFaults):
             store.put_file(file, "tensorboard/trial/1/events")
         with pytest.raises(CheckpointError):
             store.put_file(file, "../outside")
+
+    def test_folders_of_single_files_are_found_and_removed(self, store: StorageManager, tmp_path: Path) -> None:
+        """Event files of a deleted experiment, by the names of their folders; a store of one's own may leave it out."""
+        file = tmp_path / "events"
+        file.write_bytes(b"123")
+        for name in ("tensorboard-c-1-1/rank0/a", "tensorboard-c-1-1/b", "tensorboard-c-1-11/a", "other/x"):
+            store.put_file(file, name)
+        wanted = ["tensorboard-c-1-1", "tensorboard-c-1-2"]
+        again = self.reopen(store)
+        freed = clear_folders(again, wanted)
+        if not isinstance(again, KeepsFolders):
+            assert freed == 0
+            return
+        assert freed == 6
+        assert again.folders([*wanted, "tensorboard-c-1-11", "other"]) == {"tensorboard-c-1-11": 3, "other": 3}
+        assert clear_folders(again, wanted) == 0, "harmless if they are gone"

@@ -31,6 +31,7 @@ from detlab_hub.services.checkpoints import collecting
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.removals import Removals
+from detlab_hub.services.checkpoints.trash import Trash
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.cluster.health import Health
@@ -50,6 +51,7 @@ from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.figures import Figures
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.steering import SearchSteering
+from detlab_hub.services.experiments.stored_files import EventFiles
 from detlab_hub.services.experiments.suggestions import Suggestions
 from detlab_hub.services.experiments.timeline import Timeline
 from detlab_hub.services.experiments.trials import Trials
@@ -146,6 +148,8 @@ class Services:
         self.removals = Removals(self.shell)
         self.collecting = Collecting(self.shell)
         self.collection_tasks = CollectionTasks(self.shell)
+        self.event_files = EventFiles(self.shell)
+        self.trash = Trash(self.shell)
         self.edits = Edits(self.shell)
         self.steering = SearchSteering(self.shell)
         self.by_hand = ByHand(self.shell)
@@ -305,7 +309,7 @@ class Services:
         if reachable != self._reachable:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
-        due, over, drained, spent, searched, ended, collected = await self.shell.read(
+        due, over, drained, spent, searched, ended, collected, deleted = await self.shell.read(
             lambda s: (
                 _due(s, now),
                 time_limits.due(s, now),
@@ -314,6 +318,7 @@ class Services:
                 search_tasks.due(s),
                 collecting.due(s, now),
                 collection_tasks.due(s, now),
+                removal.due(s),
             )
         )
         actions: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
@@ -323,6 +328,7 @@ class Services:
         actions += [partial(search_tasks.act, experiment_id=key) for key in searched]
         actions += [partial(collecting.act, experiment_id=key) for key in ended]
         actions += [partial(collection_tasks.act, experiment_id=key) for key in collected]
+        actions += [partial(removal.act, experiment_id=key) for key in deleted]
         await self._each(actions)
 
     async def _each(self, actions: Sequence[Callable[[Turn], None]]) -> None:

@@ -222,6 +222,16 @@ export interface CurvesView {
   parents: ParentView[];
 }
 
+/** What is left of an experiment that is being deleted, or of the event files of one: files come before rows. */
+export interface DeletionView {
+  checkpoints: number;
+  bytes: number;
+  event_files: boolean;
+  failure: string;
+  retry_at: number | null;
+  task: string | null;
+}
+
 /** One row of a comparison: `values` has one entry per compared version, null where it has none. */
 export interface Difference {
   name: string;
@@ -324,6 +334,7 @@ export interface ExperimentView {
   edited_at: number | null;
   archived_at: number | null;
   pending_reason: string | null;
+  deletion: DeletionView | null;
   budgets: BudgetView[];
   search_task: string | null;
   warnings: string[];
@@ -868,6 +879,7 @@ export interface SteeredExperiment {
   edited_at: number | null;
   archived_at: number | null;
   pending_reason: string | null;
+  deletion: DeletionView | null;
   budgets: BudgetView[];
   search_task: string | null;
   warnings: string[];

@@ -355,6 +355,13 @@ class ScriptedAgent:
         self.tasks[key] = ScriptedTask(self.world, launch, ops, caller)
 
 
+def seen_storage(folder: Path) -> dict[str, Any]:
+    """Return a default `checkpoint_storage` of which the master sees, and removes, the files itself."""
+    root = folder / "checkpoints"
+    root.mkdir(exist_ok=True)
+    return {"default_checkpoint_storage": {"type": "shared_fs", "host_path": str(root)}}
+
+
 class World:
     """Services, agents and a clock."""
 
@@ -369,12 +376,9 @@ class World:
         self.crashes = 0
         self.refused: list[Any] = []
         settings.setdefault("limits", Limits(min_priority=1))
-        self.settings = Settings(
-            state_dir=folder,
-            bundles_dir=folder / "bundles",
-            default_checkpoint_storage={"type": "directory", "container_path": str(folder / "checkpoints")},
-            **settings,
-        )
+        directory = {"type": "directory", "container_path": str(folder / "checkpoints")}
+        settings.setdefault("default_checkpoint_storage", directory)
+        self.settings = Settings(state_dir=folder, bundles_dir=folder / "bundles", **settings)
         self.agents: dict[str, ScriptedAgent] = {}
         self._uuids = 0
         self._boots = 0

@@ -136,9 +136,12 @@ class TaskMaster:
         """See `detlab.run.collect.Master`."""
         return self._ask("GET", None)
 
-    def report(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def report(
+        self, items: Sequence[Mapping[str, Any]], event_files: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """See `detlab.run.collect.Master`."""
-        return self._ask("POST", {"items": list(items)})
+        told = {} if event_files is None else {"event_files": dict(event_files)}
+        return self._ask("POST", {"items": list(items), **told})
 
     def _ask(self, verb: str, body: Any) -> dict[str, Any]:
         while True:

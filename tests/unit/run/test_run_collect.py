@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from detlab.errors import StorageError
 from detlab.run import collect
 from detlab.run.collect import Collector
 from detlab.storage import MANIFEST_NAME, from_config
-from detlab.storage.clearing import clear_checkpoint
+from detlab.storage.clearing import clear_checkpoint, clear_folders
 from detlab.storage.objects.fsspecs import FsspecObjects, FsspecStorage
 from detlab.storage.objects.store import ObjectStorage
 from detlab.storage.posix import PosixStorage
@@ -24,18 +25,25 @@ BLOCK = {"type": "s3", "bucket": "b", "region": "eu-west-1"}
 class ScriptedMaster:
     """Lists what was not reported as removed, and remembers reports."""
 
-    def __init__(self, items: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, items: Sequence[Mapping[str, Any]], folders: Mapping[str, Any] | None = None) -> None:
         self.items = list(items)
+        self.folders = folders
         self.reports: list[Mapping[str, Any]] = []
+        self.told_of_folders: list[Mapping[str, Any]] = []
 
     def list(self) -> dict[str, Any]:
-        return {"items": self.items}
+        return {"items": self.items, "event_files": None if self.items else self.folders}
 
-    def report(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def report(
+        self, items: Sequence[Mapping[str, Any]], event_files: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         self.reports += items
         told = {item["uuid"] for item in items}
         self.items = [item for item in self.items if item["uuid"] not in told]
-        return {"items": self.items}
+        if event_files is not None:
+            self.told_of_folders.append(event_files)
+            self.folders = None
+        return self.list()
 
 
 class KeepsFiles(PosixStorage):
@@ -175,3 +183,54 @@ def test_the_store_of_a_block_is_opened_once(tmp_path: Path) -> None:
     master = ScriptedMaster([item(tmp_path, *saved(store, model=b"1")) for _ in range(3)])
     Collector(master, open_store).run()
     assert len(opened) == 1
+
+
+def events(root: Path, *names: str) -> dict[str, Any]:
+    return {"names": list(names), "storage": {"type": "directory", "container_path": str(root)}}
+
+
+def test_event_files_go_after_the_checkpoints(tmp_path: Path) -> None:
+    root, file = tmp_path / "root", tmp_path / "file"
+    file.write_bytes(b"123")
+    store = PosixStorage(root)
+    key, sizes = saved(store, model=b"1")
+    for name in ("tensorboard-c-1-1/a", "tensorboard-c-1-2/rank0/a", "tensorboard-c-1-12/a"):
+        store.put_file(file, name)
+    folders = events(root, "tensorboard-c-1-1", "tensorboard-c-1-2", "tensorboard-c-1-3")
+    master = ScriptedMaster([item(root, key, sizes)], folders)
+    assert Collector(master).run() == 0
+    assert master.told_of_folders == [{"failure": "", "freed": 6}]
+    assert sorted(path.name for path in root.iterdir() if path.name.startswith("tensor")) == ["tensorboard-c-1-12"]
+
+
+def test_event_files_that_stay_are_reported(tmp_path: Path) -> None:
+    class Keeps(PosixStorage):
+        def remove_folders(self, names: Collection[str], *, owner: int | None = None) -> None:
+            pass
+
+    file = tmp_path / "file"
+    file.write_bytes(b"123")
+    store = Keeps(tmp_path / "root")
+    store.put_file(file, "tensorboard-c-1-1/a")
+    master = ScriptedMaster([], events(tmp_path / "root", "tensorboard-c-1-1"))
+    assert Collector(master, lambda block: store).run() == 1
+    assert "folders are still there after their removal: tensorboard-c-1-1" in master.told_of_folders[0]["failure"]
+
+
+def test_a_shared_file_system_that_is_not_mounted_holds_what_it_holds(tmp_path: Path) -> None:
+    folders = {"names": ["tensorboard-c-1-1"], "storage": {"type": "shared_fs", "host_path": str(tmp_path / "away")}}
+    master = ScriptedMaster([], folders)
+    assert Collector(master).run() == 1
+    assert "is it mounted" in master.told_of_folders[0]["failure"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
+def test_event_files_of_another_user_stay(tmp_path: Path) -> None:
+    for name, uid in (("tensorboard-c-1-1", 4711), ("tensorboard-c-1-1.1", 4712)):
+        (tmp_path / name).mkdir(mode=0o700)
+        (tmp_path / name / "a").write_bytes(b"1")
+        os.chown(tmp_path / name, uid, uid)
+    (tmp_path / "tensorboard-c-1-1.2").symlink_to(tmp_path / "tensorboard-c-1-1")
+    assert clear_folders(PosixStorage(tmp_path), ["tensorboard-c-1-1"]) == 0
+    assert clear_folders(PosixStorage(tmp_path), ["tensorboard-c-1-1"], owner=4712) == 1
+    assert (tmp_path / "tensorboard-c-1-1" / "a").exists()

@@ -129,6 +129,13 @@ def list_command(
     table(columns, [_row(item.view) for item in found], right=("ID", "Progress", "Best"))
 
 
+def _state(view: ExperimentView) -> str:
+    """Return the state of an experiment for a list."""
+    if view.deletion is not None and view.deletion.failure:
+        return f"{view.state.value} (failed, det e describe {view.id})"
+    return f"{view.state.value} (archived)" if view.archived_at else view.state.value
+
+
 def _row(view: ExperimentView) -> tuple[object, ...]:
     span = "" if view.took is None else duration(view.took)
     best = Shown(f"{view.metric} {show(view.best.value)}", view.best.value) if view.best else ""
@@ -136,7 +143,7 @@ def _row(view: ExperimentView) -> tuple[object, ...]:
         view.id,
         view.name,
         view.owner,
-        f"{view.state.value} (archived)" if view.archived_at else view.state.value,
+        _state(view),
         Shown(f"{view.progress:.0%}", view.progress),
         progress_line(view).replace(" trials done", ""),
         best,
@@ -207,6 +214,19 @@ def _best_point(view: ExperimentView, trials: list[Trial]) -> str | None:
     return f"{view.metric} {best.text}" if best else None
 
 
+def _deletion(view: ExperimentView) -> list[tuple[str, str | None]]:
+    """Return what to do about an experiment whose files could not be removed."""
+    left = view.deletion
+    if left is None or not left.failure:
+        return []
+    task = [("", f"what the last task said: det task logs {left.task}")] if left.task else []
+    return [
+        ("tried again", f"{moment(left.retry_at)}, or now: det experiment delete {view.id}"),
+        *task,
+        ("", f"if the storage is gone for good, an administrator may: det experiment delete {view.id} --forget-files"),
+    ]
+
+
 def _describe(item: Experiment) -> None:
     view = item.view
     trials = item.list_trials()
@@ -220,6 +240,7 @@ def _describe(item: Experiment) -> None:
             ("workspace", " / ".join(part for part in (view.workspace, view.project) if part)),
             ("state", view.state.value),
             ("pending", view.pending_reason),
+            *_deletion(view),
             ("searcher", f"{view.searcher} on {view.metric}" if view.metric else view.searcher),
             ("search task", view.search_task and f"{view.search_task}: det task logs {view.search_task}"),
             ("trials", "evaluated by hand: det search ask" if view.unmanaged else None),
@@ -508,10 +529,18 @@ _steering("kill", "Kill experiments immediately.", Experiment.kill)
 @experiment.command()
 @click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option(
+    "--forget-files",
+    is_flag=True,
+    help="Give up on files that could not be removed. For administrators, when the storage is gone for good.",
+)
 @json_option
 @pass_invocation
-def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool) -> None:
-    """Delete ended experiments with their metrics, logs and checkpoints. This cannot be undone.
+def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool, forget_files: bool) -> None:
+    """Delete ended experiments with their metrics, logs, checkpoints and event files. This cannot be undone.
+
+    Files go first: until all are seen to be gone an experiment is DELETING, and `det experiment describe` says what is
+    left and why. To delete it again tries again at once.
 
     \b
     Example:
@@ -522,12 +551,44 @@ def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool) -
             raise click.UsageError("deleting needs a confirmation, and standard input is not a terminal: add --yes")
         numbers = ", ".join(str(number) for number in experiment_ids)
         click.confirm(f"Delete {numbers} with all checkpoints? This cannot be undone.", abort=True, err=True)
+    found = {}
     for number in experiment_ids:
-        invocation.client.get_experiment(number).delete()
+        left = invocation.client.get_experiment(number).delete(forget_files=forget_files)
+        if left is not None:
+            found[number] = left.model_dump(mode="json")
         if not invocation.as_json:
-            say(f"Deleted experiment {number}")
+            say(f"Deleted experiment {number}" if left is None else f"Deleting experiment {number}: {clean(left.said)}")
     if invocation.as_json:
-        say_json({"deleted": list(experiment_ids)})
+        gone = [number for number in experiment_ids if number not in found]
+        say_json({"deleted": gone, **({"left": found} if found else {})})
+
+
+@experiment.command(name="delete-tb-files")
+@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+@pass_invocation
+def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool) -> None:
+    """Delete the TensorBoard event files of ended experiments; metrics, checkpoints and all else stay.
+
+    \b
+    Example:
+      det experiment delete-tb-files 7 --yes
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("deleting needs a confirmation, and standard input is not a terminal: add --yes")
+        numbers = ", ".join(str(number) for number in experiment_ids)
+        click.confirm(f"Delete the event files of {numbers}? This cannot be undone.", abort=True, err=True)
+    found = {}
+    for number in experiment_ids:
+        left = invocation.client.get_experiment(number).delete_tensorboard_files()
+        found[number] = None if left is None else left.model_dump(mode="json")
+        if not invocation.as_json:
+            what = f"Event files of experiment {number}"
+            say(f"{what}: gone" if left is None else f"{what}: {clean(left.said)}")
+    if invocation.as_json:
+        say_json(found)
 
 
 @experiment.command()

@@ -29,6 +29,7 @@ from detlab.schemas.wire import (
     TrialView,
     UserView,
 )
+from detlab.schemas.wire.storage import DeletionReply
 
 if TYPE_CHECKING:
     from detlab.client.bundling.bundle import Bundle
@@ -170,9 +171,16 @@ def unshare(experiment_id: int, kind: GrantKind, name: str) -> Flow[list[GrantVi
     return one(Call("DELETE", path, params={"kind": kind, "name": name}, parse=_grants, again=False))
 
 
-def delete_experiment(experiment_id: int) -> Flow[int]:
-    """Delete an ended experiment with its checkpoints."""
-    return one(Call("DELETE", f"experiments/{int(experiment_id)}", parse=field_of("deleted", int), again=False))
+def delete_experiment(experiment_id: int, *, forget_files: bool = False) -> Flow[DeletionReply]:
+    """Delete an ended experiment with its files; the reply says what a task has still to remove."""
+    params = {"forget_files": True} if forget_files else {}
+    path = f"experiments/{int(experiment_id)}"
+    return one(Call("DELETE", path, params=params, parse=model(DeletionReply), again=False))
+
+
+def delete_event_files(experiment_id: int) -> Flow[DeletionReply]:
+    """Remove the event files of an ended experiment; can safely be repeated."""
+    return one(Call("DELETE", f"experiments/{int(experiment_id)}/tensorboard-files", parse=model(DeletionReply)))
 
 
 def experiment_bundle(experiment_id: int) -> Flow[bytes]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from detlab.client.facts import CheckpointFacts, ExperimentFacts
-from detlab.client.operations import collection
+from detlab.client.operations import collection, storage
 from detlab.client.transport.session import AsyncSession
-from detlab.schemas.wire.storage import GcPreview, GcRequest, Pin
+from detlab.schemas.wire.storage import EmptyTrash, GcPreview, GcRequest, Pin, TrashView
 
 
 class AsyncExperimentCollection(ExperimentFacts):
@@ -54,6 +54,18 @@ class AsyncExperimentCollection(ExperimentFacts):
             Conflict: It has not ended, and `now` is not set.
         """
         return await self._session.run(collection.collect(self.id, GcRequest(now=now, purge=purge)))
+
+    async def get_trash(self) -> TrashView:
+        """Return its deleted checkpoints that can still be restored, summed up."""
+        return await self._session.run(storage.trash(self.id))
+
+    async def empty_trash(self, *, until: float | None = None) -> TrashView:
+        """Remove its deleted checkpoints now, for good.
+
+        Args:
+            until: Only what was deleted before: `at` of what `get_trash` has shown; None: all.
+        """
+        return await self._session.run(storage.empty_trash(EmptyTrash(experiment_id=self.id, until=until)))
 
 
 class AsyncCheckpointCollection(CheckpointFacts):

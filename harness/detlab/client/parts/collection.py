@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from detlab.client.facts import CheckpointFacts, ExperimentFacts
-from detlab.client.operations import collection
+from detlab.client.operations import collection, storage
 from detlab.client.transport.session import Session
-from detlab.schemas.wire.storage import GcPreview, GcRequest, Pin
+from detlab.schemas.wire.storage import EmptyTrash, GcPreview, GcRequest, Pin, TrashView
 
 
 class ExperimentCollection(ExperimentFacts):
@@ -55,6 +55,18 @@ class ExperimentCollection(ExperimentFacts):
             Conflict: It has not ended, and `now` is not set.
         """
         return self._session.run(collection.collect(self.id, GcRequest(now=now, purge=purge)))
+
+    def get_trash(self) -> TrashView:
+        """Return its deleted checkpoints that can still be restored, summed up."""
+        return self._session.run(storage.trash(self.id))
+
+    def empty_trash(self, *, until: float | None = None) -> TrashView:
+        """Remove its deleted checkpoints now, for good.
+
+        Args:
+            until: Only what was deleted before: `at` of what `get_trash` has shown; None: all.
+        """
+        return self._session.run(storage.empty_trash(EmptyTrash(experiment_id=self.id, until=until)))
 
 
 class CheckpointCollection(CheckpointFacts):

@@ -83,6 +83,37 @@ class GcRequest(Wire):
     """Without time in the trash: the files go at once."""
 
 
+class TrashItem(Wire):
+    """Deleted checkpoints of one experiment that can still be restored."""
+
+    experiment_id: int
+    name: str = ""
+    checkpoints: int = 0
+    bytes: int = 0
+
+
+class TrashView(Wire):
+    """GET and POST storage/trash: what is in the trash, or was until now."""
+
+    items: list[TrashItem] = []
+    """Those with most bytes first; no more than 1,000."""
+    checkpoints: int = 0
+    bytes: int = 0
+    at: float = 0.0
+    """As of when: only what was in it then is removed by an `EmptyTrash` that says so."""
+    emptied: bool = False
+    """Whether its files are being removed now."""
+
+
+class EmptyTrash(Wire):
+    """POST storage/trash: remove what is in the trash now, for good."""
+
+    experiment_id: int | None = None
+    """Of one experiment; null: of all that the caller owns."""
+    until: float | None = None
+    """Only what was put into it before; null: all."""
+
+
 class PinList(Wire):
     """GET checkpoints/{uuid}/pins."""
 
@@ -108,11 +139,22 @@ class CollectItem(Wire):
     """Its `checkpoint_storage` block, with credentials: it is for the owner's own task."""
 
 
+class CollectFolders(Wire):
+    """Folders of event files that a task is to remove when all checkpoints of the list are done."""
+
+    names: list[str]
+    """First parts of the paths under which they were stored, of each trial that ran."""
+    storage: dict[str, Any] = {}
+    """As of a `CollectItem`."""
+
+
 class CollectList(Wire):
     """GET task/collection: what is still to be removed; empty when all is done."""
 
     experiment_id: int
     items: list[CollectItem]
+    event_files: CollectFolders | None = None
+    """Handed out once, when no checkpoint is left to remove."""
 
 
 class Collected(Wire):
@@ -125,10 +167,58 @@ class Collected(Wire):
     """Why some of them may still be there; empty: they were listed, removed, and listed again."""
 
 
+class CollectedFolders(Wire):
+    """What became of the event files."""
+
+    failure: str = Field("", max_length=2000)
+    """As of `Collected`."""
+    freed: int = Field(0, ge=0, le=2**53)
+    """Bytes that were there, and are gone."""
+
+
 class CollectReport(Wire):
     """POST task/collection; the same report twice counts once."""
 
-    items: Annotated[list[Collected], Field(max_length=1000)]
+    items: Annotated[list[Collected], Field(max_length=1000)] = []
+    event_files: CollectedFolders | None = None
+
+
+class DeletionView(Wire):
+    """What is left of an experiment that is being deleted, or of the event files of one: files come before rows."""
+
+    checkpoints: int = 0
+    """Whose files are still stored."""
+    bytes: int = 0
+    """Of those checkpoints."""
+    event_files: bool = False
+    """Whether TensorBoard event files may still be stored."""
+    failure: str = ""
+    """Why the last attempt left some of them; empty: they are being removed."""
+    retry_at: float | None = None
+    """When it is tried again after a failure; null: now."""
+    task: str | None = None
+    """The task that removes them, or did last."""
+
+    @property
+    def said(self) -> str:
+        """A sentence for people."""
+        what = ["event files"] if self.event_files else []
+        if self.checkpoints:
+            noun = "checkpoint" if self.checkpoints == 1 else "checkpoints"
+            what.insert(0, f"{self.checkpoints} {noun} ({size_text(self.bytes)})")
+        stored = " and ".join(what) or "files"
+        if self.failure:
+            return f"{stored} still stored, and tried again later: {self.failure}"
+        return f"{stored} still stored: to be removed by {f'task {self.task}' if self.task else 'a task'}"
+
+
+class DeletionReply(Wire):
+    """DELETE experiments/{id} and DELETE experiments/{id}/tensorboard-files."""
+
+    deleted: int = 0
+    """The experiment."""
+    left: DeletionView | None = None
+    """Files that a task has still to remove; null: they are gone."""
 
 
 StorageBy = Literal["user", "group", "project", "experiment"]

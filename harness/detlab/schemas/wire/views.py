@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from detlab.schemas.wire.base import PROTOCOL, AllocationState, EndReason, ExperimentState, TrialState, Wire
+from detlab.schemas.wire.storage import DeletionView
 
 # --- users, cluster ---------------------------------------------------------------------------------------
 
@@ -181,7 +182,9 @@ class ExperimentView(Wire):
     """When its name, description, notes or labels were changed last."""
     archived_at: float | None = None
     pending_reason: str | None = None
-    """The dominant reason why nothing more runs now."""
+    """The dominant reason why nothing more runs now, or why it is not deleted yet."""
+    deletion: DeletionView | None = None
+    """Files of it that are still to be removed, if it is being deleted."""
     budgets: list[BudgetView] = []
     """What its search may use, and has used; not in lists."""
     search_task: str | None = None

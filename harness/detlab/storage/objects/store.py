@@ -12,7 +12,7 @@ import re
 import tempfile
 import time
 import uuid as uuids
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -231,6 +231,16 @@ class ObjectStorage:
         key = _key(plain_path(name))
         with storage_errors("read", source):
             transfers.replace(self.objects, source, key, self._patience)
+
+    def folders(self, names: Collection[str], *, owner: int | None = None) -> dict[str, int]:
+        """Return the bytes below each of these names; see `detlab.storage.clearing`. Objects have no uid."""
+        found = {name: [info.size for info in self.objects.list(f"{_key(plain_path(name))}/")] for name in names}
+        return {name: sum(sizes) for name, sizes in found.items() if sizes}
+
+    def remove_folders(self, names: Collection[str], *, owner: int | None = None) -> None:
+        """Remove all objects below these names."""
+        for name in names:
+            self.objects.delete([info.key for info in self.objects.list(f"{_key(plain_path(name))}/")])
 
     def mark(self, uuid: str, owner: str, run: int) -> None:
         """Note that a run of `owner` writes `uuid`; see `StorageManager.mark`."""

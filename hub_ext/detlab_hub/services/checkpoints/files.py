@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from detlab.errors import CheckpointError, CheckpointMissing, NotFound, StorageError
-from detlab.storage.clearing import clear_checkpoint
+from detlab.storage.clearing import clear_checkpoint, clear_folders
 from detlab.storage.posix import PosixStorage
 from detlab_hub.services.checkpoints.manifests import check_path, is_uuid
-from detlab_hub.services.checkpoints.stores import from_config
+from detlab_hub.services.checkpoints.stores import OF_OBJECTS, from_config
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1024 * 1024
@@ -159,6 +159,26 @@ def remove(
         _log.warning("files of checkpoint %s stay: %s", uuid, error.message)
         return error.message
     return ""
+
+
+def remove_folders(storage: dict[str, Any], names: Sequence[str], owner: int | None) -> int | None:
+    """Remove folders of event files where this master can, and see that they are gone.
+
+    Args:
+        storage: The `checkpoint_storage` block.
+        names: Of the folders.
+        owner: uid to whom all of it must belong; None: this process's own.
+
+    Returns:
+        Bytes that were there; None: a task on an agent must remove them.
+    """
+    if storage.get("type") not in {"shared_fs", *OF_OBJECTS}:
+        return None
+    try:
+        return clear_folders(from_config(storage), names, owner=owner)
+    except (StorageError, CheckpointError) as error:
+        _log.warning("event files stay for a task: %s", error.message)
+        return None
 
 
 def is_reachable(storage: dict[str, Any], uuid: str) -> bool:

@@ -11,6 +11,8 @@ from detlab import storage
 from detlab.errors import StorageError
 from detlab.storage import StorageManager
 
+OF_OBJECTS = frozenset({"s3", "gcs", "azure"})
+"""Types of object stores, whose files this master reaches wherever it runs, if it has keys."""
 _OF_TASKS = "fsspec"
 _KEYS = {"s3": ("access_key",), "azure": ("credential", "connection_string", "account_url")}
 """Per type whose requests carry credentials: what a block has that brings its own."""

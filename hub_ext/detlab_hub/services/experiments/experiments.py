@@ -24,15 +24,14 @@ from detlab.schemas.wire import (
     ForecastView,
     TrialView,
 )
+from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.lifecycle import experiment as lifecycle
-from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.core.rights import Right
 from detlab_hub.core.scheduling import Job, Task
 from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
-from detlab_hub.services.checkpoints.collecting import check_none_pinned
 from detlab_hub.services.experiments import removal
 from detlab_hub.services.kernel import audit, offers
 from detlab_hub.services.kernel.access import experiment_for, person
@@ -53,7 +52,6 @@ from detlab_hub.services.views import budget_views, experiment_views
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
 from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, trials, workspaces
 from detlab_hub.store.queries.metrics import curves as metrics
-from detlab_hub.store.queries.registry import models as registered
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)
@@ -378,39 +376,28 @@ class Experiments:
 
     # --- delete
 
-    async def delete(self, caller: Caller, experiment_id: int) -> None:
-        """Delete an experiment that has ended: rows, and checkpoints on file systems.
+    async def delete(self, caller: Caller, experiment_id: int) -> DeletionView | None:
+        """Delete an experiment that has ended: files, then rows. Of one that is DELETING, what is left is tried again.
+
+        Returns:
+            What is left for a task to remove; None: all is gone.
 
         Raises:
             Conflict: It has not ended, or something pins a checkpoint of it.
             Forbidden: It is another user's, who shares it.
             NotFound: There is no such experiment for the caller.
         """
+        return await removal.delete_experiment(self._shell, caller, experiment_id)
 
-        def mark(turn: Turn) -> None:
-            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
-            state = ExperimentState(row.state)
-            if not state.terminal and state is not ExperimentState.DELETING:
-                raise Conflict(
-                    f"experiment {experiment_id} is {state}; only one that has ended can be deleted",
-                    hint=f"det experiment kill {experiment_id}",
-                )
-            check_move(state, ExperimentState.DELETING)
-            if pinned := registered.pinned_of_experiment(turn.session, experiment_id):
-                what = "1 checkpoint" if pinned == 1 else f"{pinned} checkpoints"
-                are = "is a version of a model" if pinned == 1 else "are versions of models"
-                raise Conflict(
-                    f"{what} of experiment {experiment_id} {are} in the registry",
-                    hint=f"det model search --where 'experiment = {experiment_id}' lists those that you may see",
-                )
-            if state is not ExperimentState.DELETING:
-                check_none_pinned(turn, row)
-                audit.note(turn, caller, "experiment.delete", f"experiment {experiment_id}", row.name)
-            row.state = ExperimentState.DELETING.value
-            turn.changed_experiment(experiment_id)
+    async def forget_files(self, caller: Caller, experiment_id: int) -> None:
+        """Delete the rows of an experiment that is DELETING although files of it are still stored.
 
-        await self._shell.write(mark)
-        await removal.remove_experiment(self._shell, experiment_id)
+        Raises:
+            Conflict: Nobody has tried to delete it with its files.
+            Forbidden: The caller is no administrator.
+            NotFound: There is no such experiment for the caller.
+        """
+        await removal.forget_files(self._shell, caller, experiment_id)
 
 
 def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, config: dict[str, Any]) -> ExperimentRow:

@@ -1,116 +1,165 @@
-"""Deletion of an experiment, in steps that can be repeated after a crash: it stays DELETING until it is removed."""
+"""Deletion of an experiment: its files first, with the proof that they are gone, then its rows.
+
+It stays DELETING until both are done, and each step can be repeated after a crash. The master removes what it can
+reach; the rest, and what it could not remove, a task of the owner does, as for collection, again and again.
+Administrators may give up on files of which the storage is gone.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from detlab.errors import StorageError
+from detlab.errors import Conflict
 from detlab.schemas.wire import ExperimentState
-from detlab_hub.services.checkpoints import files
-from detlab_hub.services.checkpoints.stores import check_own_keys
-from detlab_hub.services.ingest.storage_credentials import with_keys
+from detlab.schemas.wire.storage import DeletionView
+from detlab_hub.core.lifecycle.table import check_move
+from detlab_hub.core.rights import Kind, Right
+from detlab_hub.services.checkpoints import event_files
+from detlab_hub.services.checkpoints.collecting import check_none_pinned
+from detlab_hub.services.experiments.stored_files import Files, remove_event_files, remove_files
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import check_administers, experiment_for
+from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.streams.reads import SHARED
+from detlab_hub.services.views.deletions import deletion_views
 from detlab_hub.store.queries import experiments, rights
-from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.queries.registry import models as registered
 from detlab_hub.store.queries.storage import collection
-from detlab_hub.store.queries.storage.collection import DELETED
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
 
 _log = logging.getLogger(__name__)
 POINTS_PER_STEP = 50_000
-_KEYS_FOR = 300.0
-"""Seconds for which short-lived credentials of a storage are used; they hold for 15 minutes at least."""
+_DELETING = (ExperimentState.DELETING.value,)
 
 
-async def remove_experiment(shell: Shell, experiment_id: int) -> None:
-    """Remove the files, then the rows, of an experiment that is DELETING."""
+async def delete_experiment(shell: Shell, caller: Caller, experiment_id: int) -> DeletionView | None:
+    """Delete an experiment that has ended; see `Experiments.delete`."""
+    await shell.write(lambda turn: _mark(turn, caller, experiment_id))
+    return await remove_experiment(shell, experiment_id)
 
-    owner, checkpoints = await shell.read(lambda s: _saved(s, experiment_id))
-    if checkpoints:
-        await _remove_files(shell, experiment_id, owner, checkpoints)
+
+async def forget_files(shell: Shell, caller: Caller, experiment_id: int) -> None:
+    """Delete the rows of an experiment although files of it are still stored; see `Experiments.forget_files`."""
+    await shell.write(lambda turn: _forget(turn, caller, experiment_id))
+    await _remove_rows(shell, experiment_id)
+
+
+def _mark(turn: Turn, caller: Caller, experiment_id: int) -> None:
+    row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+    state = ExperimentState(row.state)
+    if not state.terminal and state is not ExperimentState.DELETING:
+        raise Conflict(
+            f"experiment {experiment_id} is {state}; only one that has ended can be deleted",
+            hint=f"det experiment kill {experiment_id}",
+        )
+    check_move(state, ExperimentState.DELETING)
+    if pinned := registered.pinned_of_experiment(turn.session, experiment_id):
+        what = "1 checkpoint" if pinned == 1 else f"{pinned} checkpoints"
+        are = "is a version of a model" if pinned == 1 else "are versions of models"
+        raise Conflict(
+            f"{what} of experiment {experiment_id} {are} in the registry",
+            hint=f"det model search --where 'experiment = {experiment_id}' lists those that you may see",
+        )
+    if state is not ExperimentState.DELETING:
+        check_none_pinned(turn, row)
+        audit.note(turn, caller, "experiment.delete", f"experiment {experiment_id}", row.name)
+    row.state = ExperimentState.DELETING.value
+    _request(turn, row)
+
+
+def _request(turn: Turn, row: ExperimentRow) -> None:
+    """Have all files of an experiment be removed now, also those in the trash."""
+    s = turn.session
+    s.flush()
+    collection.mark_deleted(s, collection.kept(s, row.id), turn.now, turn.now)
+    collection.hasten(s, row.id, turn.now)
+    event_files.request(turn, row)
+    row.gc_at = None
+    turn.changed_experiment(row.id)
+
+
+def _forget(turn: Turn, caller: Caller, experiment_id: int) -> None:
+    s = turn.session
+    row = experiment_for(s, caller, experiment_id)
+    check_administers(caller, Kind.SITE, "delete an experiment whose files are still stored")
+    if row.state != ExperimentState.DELETING:
+        raise Conflict(
+            f"experiment {experiment_id} is {row.state}: its files are forgotten only when they could not be removed",
+            hint=f"first: det experiment delete {experiment_id}",
+        )
+    left = deletion_views(s, [experiment_id]).get(experiment_id)
+    detail = "nothing was left" if left is None else f"left in the storage: {left.said}"
+    audit.note(turn, caller, "experiment.forget_files", f"experiment {experiment_id}", detail)
+    _log.warning("experiment %d: %s gives up on its files; %s", experiment_id, caller.name, detail)
+    saved = select(CheckpointRow.uuid).where(CheckpointRow.experiment_id == experiment_id)
+    s.execute(delete(RemovalRow).where(RemovalRow.uuid.in_(saved)))
+    row.event_files_due = None
+
+
+async def remove_experiment(shell: Shell, experiment_id: int) -> DeletionView | None:
+    """Remove the files that the master sees of an experiment that is DELETING, then its rows if no file is left.
+
+    Returns:
+        What is left for a task to remove; None: all is gone.
+    """
+    owner, found = await shell.write(lambda turn: _begin(turn, experiment_id))
+    if found:
+        await remove_files(shell, owner, found)
+    await remove_event_files(shell, experiment_id)
+    left = (await shell.read(lambda s: deletion_views(s, [experiment_id]))).get(experiment_id)
+    if left is None:
+        await _remove_rows(shell, experiment_id)
+    return left
+
+
+def _begin(turn: Turn, experiment_id: int) -> tuple[str, list[Files]]:
+    """Load the owner of an experiment, and its checkpoints that are to be removed."""
+    s = turn.session
+    row = s.get(ExperimentRow, experiment_id)
+    if row is None:
+        return "", []
+    if collection.kept(s, experiment_id):  # an earlier version has marked the experiment alone
+        _request(turn, row)
+    query = select(CheckpointRow).join(RemovalRow, RemovalRow.uuid == CheckpointRow.uuid)
+    rows = s.scalars(query.where(CheckpointRow.experiment_id == experiment_id).order_by(CheckpointRow.uuid))
+    return row.owner, [Files(one.uuid, one.storage, sorted(one.files)) for one in rows]
+
+
+# --- rows
+
+
+def due(s: Session) -> list[int]:
+    """Return the experiments whose rows are to be removed: no file of them is left."""
+    return collection.deleted_files(s, _DELETING)
+
+
+def act(turn: Turn, experiment_id: int) -> None:
+    """Remove some rows of an experiment that is DELETING and has no files left."""
+    row = turn.session.get(ExperimentRow, experiment_id)
+    if row is not None and row.state == ExperimentState.DELETING and experiment_id in due(turn.session):
+        _remove_some(turn, experiment_id)
+
+
+async def _remove_rows(shell: Shell, experiment_id: int) -> None:
     while not await shell.write(lambda turn: _remove_some(turn, experiment_id)):
         _log.info("experiment %d: rows are being deleted", experiment_id)
-    _log.info("experiment %d: deleted", experiment_id)
-
-
-class _Files(NamedTuple):
-    """A checkpoint whose files may exist."""
-
-    uuid: str
-    storage: dict[str, Any]
-    names: list[str]
-    size: int
-
-
-def _saved(s: Session, experiment_id: int) -> tuple[str, list[_Files]]:
-    """Load the owner of an experiment, and its checkpoints; those whose removal is done have no size."""
-    experiment = s.get(ExperimentRow, experiment_id)
-    query = select(CheckpointRow, RemovalRow).outerjoin(RemovalRow, RemovalRow.uuid == CheckpointRow.uuid)
-    found = [
-        _Files(row.uuid, row.storage, sorted(row.files), _still_there(row, left))
-        for row, left in s.execute(query.where(CheckpointRow.experiment_id == experiment_id))
-    ]
-    return "" if experiment is None else experiment.owner, found
-
-
-def _still_there(row: CheckpointRow, removal: RemovalRow | None) -> int:
-    """Return the bytes of a checkpoint that are not yet booked as freed."""
-    waiting = 0 if removal is None else removal.bytes
-    return waiting if row.state == DELETED else row.size + waiting
-
-
-async def _remove_files(shell: Shell, experiment_id: int, owner: str, checkpoints: list[_Files]) -> None:
-    try:
-        uid = await shell.read(lambda s: uids.file_owner(s, shell.settings.uids, owner))
-    except StorageError as error:
-        _log.warning("%d checkpoints stay: %s", len(checkpoints), error.message)
-        return
-    gone = []
-    opened: tuple[float, dict[str, Any], dict[str, Any]] = 0.0, {}, {}
-    for one in checkpoints:
-        if one.storage != opened[1] or shell.clock() > opened[0]:
-            opened = shell.clock() + _KEYS_FOR, one.storage, await with_keys(shell, owner, one.storage)
-        storage = opened[2]
-        run = shell.workers.removals.run
-        try:
-            check_own_keys(storage, shell.settings.default_checkpoint_storage)
-        except StorageError as error:
-            _log.warning("files of checkpoint %s stay: %s", one.uuid, error.message)
-            continue
-        failure = await run(owner, files.remove, storage, one.uuid, one.names, None, uid)
-        if not failure and one.size:
-            gone.append(one.uuid)
-    for part in chunks(gone):
-        await shell.write(partial(_book, experiment_id=experiment_id, owner=owner, gone=part))
-
-
-def _book(turn: Turn, experiment_id: int, owner: str, gone: Sequence[str]) -> None:
-    """Book what went, once: another request, a task of collection or a repetition after a crash may have done so."""
-    query = select(CheckpointRow, RemovalRow).outerjoin(RemovalRow, RemovalRow.uuid == CheckpointRow.uuid)
-    for row, left in turn.session.execute(query.where(CheckpointRow.uuid.in_(gone))).all():
-        if size := _still_there(row, left):
-            collection.book_freed(turn.session, experiment_id, owner, size, turn.now)
-        row.state = DELETED
-        if left is not None:
-            turn.session.delete(left)
 
 
 def _remove_some(turn: Turn, experiment_id: int) -> bool:
     row = turn.session.get(ExperimentRow, experiment_id)
-    owner = "" if row is None else row.owner
+    if row is None:  # the loop was faster
+        return True
+    owner = row.owner
     shared = [(one.kind, one.name, one.write) for one in rights.grants_of(turn.session, experiment_id)]
     if not experiments.delete_rows(turn.session, experiment_id, POINTS_PER_STEP):
         return False
     turn.searches.forget(experiment_id)
     data = {"id": experiment_id, "state": ExperimentState.DELETED.value, "owner": owner, SHARED: shared}
     turn.event("experiment", experiment_id, None, data)
+    _log.info("experiment %d: deleted", experiment_id)
     return True

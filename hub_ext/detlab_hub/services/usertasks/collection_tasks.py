@@ -1,8 +1,8 @@
-"""The tasks that remove collected checkpoints: one at a time for an experiment, with the rights of its owner.
+"""The tasks that remove collected checkpoints, and files of deleted experiments, with the rights of their owner.
 
-A task without slots runs `detlab.run.collect`, which asks for what it is to remove, removes it, sees that it is gone,
-and reports that, checkpoint by checkpoint, by the token of its own attempt. All of it can be repeated: a task that is
-lost with its node is started again, and removes what is left.
+There is one at a time for an experiment. Without slots it runs `detlab.run.collect`, which asks for what it is to
+remove, removes it, sees that it is gone, and reports that, checkpoint by checkpoint, by the token of its own attempt.
+All of it can be repeated: a task that is lost with its node is started again, and removes what is left.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import DetlabError, NotFound
 from detlab.schemas.taskwire import TaskEnd, TaskKind
-from detlab.schemas.wire import ExperimentState, TrialState
+from detlab.schemas.wire import TrialState
 from detlab.schemas.wire.storage import CollectItem, CollectList, CollectReport
 from detlab_hub.core.lifecycle import usertask
+from detlab_hub.services.checkpoints import event_files
 from detlab_hub.services.checkpoints.removals import end_removal
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
@@ -70,6 +71,9 @@ class CollectionTasks:
                 row = turn.session.get(CheckpointRow, one.uuid)
                 if row is not None and row.experiment_id == experiment.id:
                     end_removal(turn, one.uuid, one.paths, one.failure)
+            if report.event_files is not None:
+                event_files.end(turn, experiment, report.event_files.failure, report.event_files.freed)
+            turn.changed_experiment(experiment.id)
             turn.session.flush()
             return _list(turn, task)
 
@@ -94,7 +98,8 @@ def _list(turn: Turn, task: TaskCaller) -> CollectList:
         sizes = {path: int(entry["size"]) for path, entry in row.files.items()}
         going = sizes if removal.paths is None else dict.fromkeys(removal.paths, 0)
         items.append(CollectItem(uuid=row.uuid, paths=removal.paths, files=going, storage=row.storage))
-    return CollectList(experiment_id=experiment.id, items=items)
+    folders = None if items else event_files.hand_out(turn, experiment)
+    return CollectList(experiment_id=experiment.id, items=items, event_files=folders)
 
 
 # --- the task itself
@@ -108,7 +113,7 @@ def due(s: Session, now: float) -> list[int]:
 def act(turn: Turn, experiment_id: int) -> None:
     """Start the task that removes an experiment's checkpoints, unless one runs or has just failed."""
     row = turn.session.get(ExperimentRow, experiment_id)
-    if row is None or row.state == ExperimentState.DELETING:
+    if row is None:
         return
     last = None if row.gc_task is None else turn.session.get(TaskRow, row.gc_task)
     if last is not None:
@@ -116,7 +121,7 @@ def act(turn: Turn, experiment_id: int) -> None:
             return
         if last.end_reason not in _AT_ONCE and turn.now < (last.ended_at or 0.0) + AGAIN:
             return
-    if collection.due_by_task(turn.session, turn.now, experiment_id, 1):
+    if collection.due_by_task(turn.session, turn.now, experiment_id, 1) or event_files.is_ready(turn, row):
         _begin(turn, row)
 
 
@@ -129,6 +134,9 @@ def _begin(turn: Turn, row: ExperimentRow) -> None:
         _log.warning("checkpoints of experiment %d stay: %s", row.id, error.message)
         for removal in collection.due_by_task(turn.session, turn.now, row.id, PER_READ):
             removal.failure, removal.due_at = error.message, turn.now + AGAIN
+        if event_files.is_ready(turn, row):
+            event_files.end(turn, row, error.message, 0)
+        turn.changed_experiment(row.id)
         return
     task = TaskRow(
         id=f"{TaskKind.COMMAND.value}-{secrets.token_hex(6)}",

@@ -27,6 +27,7 @@ from detlab.schemas.wire import (
     TrialState,
     TrialView,
 )
+from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.rights import Right
 from detlab_hub.core.searchers import SearcherConfigError
 from detlab_hub.core.searchers.hyperparameters import Grid
@@ -35,6 +36,7 @@ from detlab_hub.services.kernel.access import rights_to
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_config, masked_storage
 from detlab_hub.services.kernel.pending import Pending
+from detlab_hub.services.views.deletions import deletion_views
 from detlab_hub.store.queries import checkpoints, experiments, trials, workspaces
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.queries.storage import collection
@@ -72,10 +74,18 @@ def experiment_views(
     names = workspaces.labels(s, {row.project_id for row in rows if row.project_id is not None})
     waiting = {row.id: reasons.of_experiments.get(row.id) or _search_waits(row, reasons) for row in rows}
     rights = rights_to(s, caller, rows)
-    return [
+    views = [
         _experiment_view(row, rights[row.id], counts[row.id], bests.get(row.id), names, waiting.get(row.id), full=full)
         for row in rows
     ]
+    if not (deleting := [row.id for row in rows if row.state == ExperimentState.DELETING]):
+        return views
+    left = deletion_views(s, deleting)
+    return [_deleting(view, left[view.id]) if view.id in left else view for view in views]
+
+
+def _deleting(view: ExperimentView, left: DeletionView) -> ExperimentView:
+    return view.model_copy(update={"deletion": left, "pending_reason": left.said})
 
 
 def _search_waits(row: ExperimentRow, reasons: Reasons) -> str | None:

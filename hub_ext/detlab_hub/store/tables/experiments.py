@@ -65,6 +65,7 @@ class ExperimentRow(Base):
         Index(None, "owner", "id"),
         Index(None, "state", "id"),
         Index(None, "gc_at"),
+        Index(None, "event_files_due"),
         {"sqlite_autoincrement": True},
     )
 
@@ -127,6 +128,10 @@ class ExperimentRow(Base):
     """Since when its policy is to be applied; NULL: there is nothing to do."""
     gc_task: Mapped[str | None] = mapped_column(CleanText, default=None)
     """The user task that removes its collected checkpoints, or did last; NULL: there was none."""
+    event_files_due: Mapped[float | None] = mapped_column(Double, default=None)
+    """From when on a task is to remove its TensorBoard event files; NULL: they stay, or are gone."""
+    event_files_failure: Mapped[str] = mapped_column(CleanText, default="")
+    """Why the last attempt to remove them failed."""
 
     @property
     def max_time(self) -> int | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from detlab.schemas.wire import Wire
-from detlab.schemas.wire.storage import StorageBy, StorageUsage
-from detlab_hub.web.base import Guarded
+from detlab.schemas.wire.storage import EmptyTrash, StorageBy, StorageUsage, TrashView
+from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.scopes import needs
 
 MOST = 1000
@@ -26,3 +26,24 @@ class StorageUsageRoute(Guarded):
     async def get(self, query: UsageQuery) -> StorageUsage:
         """Return who stores how much: all for administrators, else one's own and what one may read."""
         return await self.services.storage.usage(self.person, query.by, query.limit)
+
+
+class TrashQuery(Wire):
+    """Whose trash."""
+
+    experiment_id: RowId | None = None
+    """Of one experiment; else of all that the caller owns."""
+
+
+class Trash(Guarded):
+    """Deleted checkpoints that can still be restored."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, query: TrashQuery) -> TrashView:
+        """Return what is in the trash; nothing is changed."""
+        return await self.services.trash.look(self.person, query.experiment_id)
+
+    @needs("write", cross_site="xsrf")
+    async def post(self, body: EmptyTrash) -> TrashView:
+        """Remove what is in the trash now, for good."""
+        return await self.services.trash.empty(self.person, body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from detlab.schemas.wire import Wire
-from detlab.schemas.wire.storage import GcPolicy, GcPreview, GcRequest
+from detlab.schemas.wire.storage import DeletionReply, GcPolicy, GcPreview, GcRequest
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
@@ -21,6 +21,16 @@ class PolicyQuery(Wire):
         """Return the policy that is asked about; None: the experiment's own."""
         given = self.model_dump(exclude_none=True)
         return GcPolicy(**dict.fromkeys(GcPolicy.model_fields, 0) | given) if given else None
+
+
+class EventFiles(Guarded):
+    """The TensorBoard event files of an experiment."""
+
+    @needs("write", cross_site="xsrf")
+    async def delete(self, experiment_id: int) -> DeletionReply:
+        """Remove the event files of an experiment that has ended; all else of it stays."""
+        left = await self.services.event_files.delete(self.person, experiment_id)
+        return DeletionReply(deleted=experiment_id, left=left)
 
 
 class Gc(Guarded):

@@ -19,6 +19,7 @@ from detlab.schemas.wire import (
     TrialView,
     Wire,
 )
+from detlab.schemas.wire.storage import DeletionReply
 from detlab_hub.store.queries.trial_order import CONDITION, ORDER
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.files import Download
@@ -47,10 +48,11 @@ class CheckpointList(Wire):
     items: list[CheckpointView]
 
 
-class Deleted(Wire):
-    """The deleted experiment."""
+class DeleteQuery(Wire):
+    """How it is deleted."""
 
-    deleted: int
+    forget_files: bool = False
+    """Give up on files that could not be removed; for administrators, of an experiment that is DELETING."""
 
 
 class ListQuery(Wire):
@@ -125,10 +127,13 @@ class Experiment(Guarded):
         return await self.services.experiments.get(self.person, experiment_id)
 
     @needs("write", cross_site="xsrf")
-    async def delete(self, experiment_id: int) -> Deleted:
-        """Delete an experiment that has ended, with its trials, metrics, logs and checkpoints."""
-        await self.services.experiments.delete(self.person, experiment_id)
-        return Deleted(deleted=experiment_id)
+    async def delete(self, experiment_id: int, query: DeleteQuery) -> DeletionReply:
+        """Delete an experiment that has ended, with its trials, metrics, logs, checkpoints and event files."""
+        if query.forget_files:
+            await self.services.experiments.forget_files(self.person, experiment_id)
+            return DeletionReply(deleted=experiment_id)
+        left = await self.services.experiments.delete(self.person, experiment_id)
+        return DeletionReply(deleted=experiment_id, left=left)
 
 
 class Edit(Guarded):

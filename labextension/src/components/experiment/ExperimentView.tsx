@@ -92,7 +92,12 @@ function Shown({ feed, state, tab, onTab }: {
         onSaved={view => { feed.learn(view); store.learn({ experiment: { ...view, config: null, notes: null } }); }}
       />
       <LinkNotice link={state.link} onRetry={feed.retry} />
-      {e.pending_reason && !isOver(e.state) && <Notice tone="paused">Queued: {nameText(e.pending_reason, 400)}</Notice>}
+      {e.deletion ? (
+        <Notice tone={e.deletion.failure ? 'bad' : 'paused'}>
+          Deleting: {nameText(e.pending_reason ?? '', 400)}
+          {e.deletion.failure && <> Try again now: <code>det experiment delete {e.id}</code></>}
+        </Notice>
+      ) : e.pending_reason && !isOver(e.state) && <Notice tone="paused">Queued: {nameText(e.pending_reason, 400)}</Notice>}
       {e.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}
       {card && <FailureCard failure={card} experiment={e.id} />}
       <Tabs label={`Views of experiment ${e.id}`} tabs={tabs} chosen={tab} onChoose={key => onTab(key as ExperimentTab)}>

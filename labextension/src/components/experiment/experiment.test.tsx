@@ -354,6 +354,16 @@ describe('the view', () => {
     await screen.findByText(/there is no such experiment/);
   });
 
+  it('says what keeps an experiment from being deleted, and what to do', async () => {
+    const deletion = { checkpoints: 2, bytes: 10, event_files: false, failure: HOSTILE.name, retry_at: 1, task: 'command-1' };
+    const reason = `2 checkpoints (10 B) still stored: ${HOSTILE.name}`;
+    const { container } = open({ experiment: { state: 'DELETING', deletion, pending_reason: reason } });
+    const said = await screen.findByText(/Deleting: 2 checkpoints/);
+    expect(said.textContent).toContain('det experiment delete ');
+    expect(container.textContent).not.toContain('\u202e');
+    expect(container.textContent).not.toContain('Queued:');
+  });
+
   it('says that there is nothing to compare with one trial, and has an axis beside the metric of the same name', async () => {
     open({ trials: 1, curves: 1 }, 'parallel');
     await screen.findByText('Only one trial so far: nothing to compare.');

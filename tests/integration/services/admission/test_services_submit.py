@@ -10,7 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from services_scripted import ALICE, BOB, ROOT, asha, config, training
+from services_scripted import ALICE, BOB, ROOT, asha, config, seen_storage, training
 from sqlalchemy import event, func, select
 
 from detlab.client.bundling.bundle import Bundle, build_bundle
@@ -437,8 +437,8 @@ async def test_submit_trials_are_paged_in_creation_order(make_world):
 # --- delete
 
 
-async def test_submit_delete_takes_rows_and_checkpoints(make_world, tmp_path):
-    world = await make_world(training(4))
+async def test_submit_delete_takes_rows_and_files(make_world, tmp_path):
+    world = await make_world(training(4), **seen_storage(tmp_path))
     await world.add_agent()
     made = await world.submit(config())
     with pytest.raises(Conflict, match="ended"):
@@ -453,8 +453,15 @@ async def test_submit_delete_takes_rows_and_checkpoints(make_world, tmp_path):
     (outside / "file").write_text("keep")
     (folder / "link").symlink_to(outside)
     (tmp_path / "checkpoints" / "unrelated").mkdir()
+    events = tmp_path / "checkpoints" / f"tensorboard-{world.settings.cluster_id}-{made.id}-{trial.id}.1" / "rank0"
+    events.mkdir(parents=True)
+    (events / "events.out.tfevents.1").write_bytes(b"123")
+    others = events.parents[1] / f"tensorboard-{world.settings.cluster_id}-{made.id}-{trial.id}9"
+    others.mkdir()
     await world.services.experiments.delete(ALICE, made.id)
     assert not folder.exists()
+    assert not events.parent.exists()
+    assert others.is_dir()
     assert (outside / "file").read_text() == "keep"
     assert (tmp_path / "checkpoints" / "unrelated").is_dir()
     with pytest.raises(NotFound):
@@ -462,8 +469,8 @@ async def test_submit_delete_takes_rows_and_checkpoints(make_world, tmp_path):
     assert world.store.read_sync(lambda s: s.scalar(select(func.count()).select_from(ExperimentRow))) == 0
 
 
-async def test_submit_a_delete_that_was_interrupted_is_finished_at_the_next_start(make_world):
-    world = await make_world(training(2))
+async def test_submit_a_delete_that_was_interrupted_is_finished_at_the_next_start(make_world, tmp_path):
+    world = await make_world(training(2), **seen_storage(tmp_path))
     await world.add_agent()
     made = await world.submit(config())
     await world.finish(made.id)

@@ -249,6 +249,12 @@ async def test_an_experiment_with_an_unfinished_removal_is_deleted(place: Place,
     place.root.rename(tmp_path / "away")
     await place.removals.delete(ALICE, first.uuid)
     await place.world.services.experiments.delete(ALICE, place.experiment)
+    assert await place.pending() == 2, "the storage is away: it waits, and nothing is forgotten"
+    assert (await place.world.services.checkpoints.get(ALICE, first.uuid)).state == "DELETED"
+    (tmp_path / "away").rename(place.root)
+    left = await place.world.services.experiments.delete(ALICE, place.experiment)
+    assert (left.checkpoints, left.event_files) == (0, True), "event files in a directory are a task's"
+    await place.world.services.experiments.forget_files(ROOT, place.experiment)
     assert await place.pending() == 0
     with pytest.raises(NotFound):
         await place.world.services.checkpoints.get(ALICE, first.uuid)

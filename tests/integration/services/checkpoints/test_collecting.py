@@ -12,7 +12,7 @@ from sqlalchemy import select
 from detlab.errors import Conflict, Forbidden, NotFound, StaleAttempt
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import GrantRequest
-from detlab.schemas.wire.storage import Bookmark, Collected, CollectReport, GcPolicy, GcRequest
+from detlab.schemas.wire.storage import Bookmark, Collected, CollectReport, EmptyTrash, GcPolicy, GcRequest
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.services.usertasks.collection_tasks import AGAIN
@@ -295,6 +295,48 @@ async def test_only_the_tasks_that_the_master_starts_are_told_what_to_remove(pla
 
     with pytest.raises(NotFound):
         await place.services.collection_tasks.list(await place.services.shell.read(read))
+
+
+# --- emptying the trash
+
+
+async def test_the_trash_is_emptied_of_what_was_looked_at(place: Place) -> None:
+    await place.ended_and_collected()
+    found = await place.services.trash.look(ALICE, place.experiment)
+    assert (found.checkpoints, found.bytes, found.emptied) == (2, 2, False)
+    assert [(one.experiment_id, one.checkpoints) for one in found.items] == [(place.experiment, 2)]
+    place.world.now += 1.0
+    later = await place.uuid(2)
+    await place.services.removals.delete(ALICE, later)
+    wanted = EmptyTrash(experiment_id=place.experiment, until=found.at)
+    for at_once in (2, 0):
+        emptied = await place.services.trash.empty(ALICE, wanted)
+        assert (emptied.checkpoints, emptied.emptied) == (at_once, True)
+    with pytest.raises(Conflict, match="are being removed"):
+        await place.services.removals.undelete(ALICE, await place.uuid(1))
+    assert (await place.services.removals.undelete(ALICE, later)).state == "COMPLETED", "deleted after the look"
+    await place.world.steps(4)
+    assert len((await place.services.collection_tasks.list(await place.caller())).items) == 2
+    notes = (await place.services.audit.page(ROOT, action="experiment.empty_trash")).items
+    assert [(one.actor, one.detail) for one in notes] == [("alice", "2 checkpoints, 2 bytes")]
+
+
+async def test_all_that_is_ones_own_is_emptied_and_nothing_of_others(place: Place) -> None:
+    await place.ended_and_collected()
+    assert (await place.services.trash.empty(BOB, EmptyTrash())).checkpoints == 0
+    assert (await place.services.trash.empty(ROOT, EmptyTrash())).checkpoints == 0, "an administrator's own"
+    for ask in (
+        lambda: place.services.trash.look(BOB, place.experiment),
+        lambda: place.services.trash.empty(BOB, EmptyTrash(experiment_id=place.experiment)),
+    ):
+        with pytest.raises(NotFound):
+            await ask()
+    await place.services.grants.put(ALICE, place.experiment, GrantRequest(kind="user", name="bob", write=True))
+    with pytest.raises(Forbidden):
+        await place.services.trash.empty(BOB, EmptyTrash(experiment_id=place.experiment))
+    assert (await place.services.trash.look(ALICE)).checkpoints == 2
+    assert (await place.services.trash.empty(ALICE, EmptyTrash())).checkpoints == 2
+    assert (await place.services.trash.look(ALICE)).checkpoints == 0
 
 
 # --- rights and pins

@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from services_scripted import ALICE, CrashError, Flaw, World, config, report
+from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, World, config, report
 from sqlalchemy import select
 
-from detlab.errors import ConfigError, Conflict, StorageError
+from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, StorageError
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab.schemas.wire import ExperimentState
+from detlab.schemas.wire import ExperimentState, ExperimentView
 from detlab.schemas.wire.registry import CreateModel, CreateVersion
-from detlab.schemas.wire.storage import Bookmark, Collected, CollectReport, GcRequest
-from detlab_hub.services.experiments import removal
+from detlab.schemas.wire.storage import Bookmark, Collected, CollectedFolders, CollectReport, GcRequest
+from detlab_hub.services.experiments import stored_files
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of
+from detlab_hub.services.usertasks.collection_tasks import AGAIN
 from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, FreedRow, RemovalRow
 
 STORE = {"type": "s3", "bucket": "checkpoints"}
@@ -57,6 +58,13 @@ class Place:
 
         return await self.services.shell.read(read)
 
+    def store_files(self) -> None:
+        """Make folders of the checkpoints, for the master to see them."""
+        for uuid in self.uuids:
+            folder = self.world.settings.state_dir / "checkpoints" / uuid
+            folder.mkdir()
+            (folder / "model.pt").write_bytes(b"1")
+
     async def end(self) -> None:
         self.script.done = True
         await self.world.finish(self.experiment)
@@ -70,6 +78,25 @@ class Place:
             return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == task)).one())
 
         return await self.services.shell.read(read)
+
+    async def collected(self) -> list[str]:
+        """Let the task remove all that it is told to, and end; return what that was."""
+        caller, uuids, events = await self.collector(), [], None
+        found = await self.services.collection_tasks.list(caller)
+        while found.items or found.event_files:
+            uuids += [one.uuid for one in found.items]
+            if found.event_files:
+                events = CollectedFolders(freed=100)
+            told = CollectReport(items=[Collected(uuid=one.uuid) for one in found.items], event_files=events)
+            found = await self.services.collection_tasks.report(caller, told)
+        await self.services.tick()
+        return uuids
+
+    async def exists(self) -> bool:
+        return await self.services.shell.read(lambda s: s.get(ExperimentRow, self.experiment)) is not None
+
+    async def view(self) -> ExperimentView:
+        return await self.services.experiments.get(ALICE, self.experiment)
 
     async def state(self, uuid: str) -> str:
         return await self.services.shell.read(lambda s: s.get_one(CheckpointRow, uuid).state)
@@ -162,36 +189,139 @@ async def test_nothing_begins_to_need_a_checkpoint_of_an_experiment_that_is_bein
     for key, value in (("source_checkpoint_uuid", uuid), ("source_trial_id", trial.id)):
         with pytest.raises(ConfigError):
             await place.world.submit(config({"name": "single", "metric": "loss", key: value}))
-    await place.world.reboot()  # which finishes the deletion
+    await place.world.reboot()  # which goes on with the deletion
+    assert await place.exists(), "nobody has seen that its files are gone"
+    assert sorted(await place.collected()) == sorted(place.uuids)
+    assert not await place.exists()
     assert await place.services.shell.read(lambda s: s.get(CheckpointRow, uuid)) is None
 
 
+@pytest.mark.parametrize("write", [1, 2, 3])
 @pytest.mark.parametrize("after_commit", [False, True])
-async def test_a_deletion_that_is_repeated_after_a_crash_frees_bytes_once(place: Place, after_commit: bool) -> None:
+async def test_a_deletion_that_is_repeated_after_a_crash_frees_bytes_once(
+    place: Place, after_commit: bool, write: int
+) -> None:
+    place.store_files()
     await place.end()
     await place.services.removals.delete(ALICE, place.uuids[0])
-    place.services.shell.store._flaw = Flaw(place.world.writes[0] + 3, after_commit)
+    place.services.shell.store._flaw = Flaw(place.world.writes[0] + write, after_commit)
     with pytest.raises(CrashError):
         await place.services.experiments.delete(ALICE, place.experiment)
-    assert await place.freed() == [(3, 3)]
     await place.world.reboot()
-    assert await place.services.shell.read(lambda s: s.get(ExperimentRow, place.experiment)) is None
-    assert await place.freed() == [(3, 3)]
+    if write == 1 and not after_commit:  # it was never acknowledged
+        await place.services.experiments.delete(ALICE, place.experiment)
+    await place.collected()
+    assert not await place.exists()
+    assert await place.freed() == [(103, 3)], "of event files, too, which are no checkpoint"
 
 
 async def test_a_deletion_books_nothing_that_a_task_of_collection_has_booked(place: Place) -> None:
+    place.store_files()
     await place.end()
     await place.services.collecting.apply(ALICE, place.experiment, GcRequest(purge=True))
     caller = await place.collector()
     found = await place.services.collection_tasks.list(caller)
-    _, checkpoints = await place.services.shell.read(lambda s: removal._saved(s, place.experiment))
     told = CollectReport(items=[Collected(uuid=one.uuid) for one in found.items])
     await place.services.collection_tasks.report(caller, told)
     before = await place.freed()
-    await removal._remove_files(place.services.shell, place.experiment, ALICE.name, checkpoints)
+    await place.services.experiments.delete(ALICE, place.experiment)
+    await place.services.collection_tasks.report(caller, told)
     assert await place.freed() == [(3, 3)]
     assert before == [(len(found.items), len(found.items))]
     assert await place.services.shell.read(lambda s: list(s.scalars(select(RemovalRow)))) == []
+
+
+async def test_rows_of_an_experiment_stay_until_its_files_are_gone(place: Place) -> None:
+    """They were dropped where the master could not remove files, which then lay there for ever, known to nobody."""
+    await place.end()
+    left = await place.services.experiments.delete(ALICE, place.experiment)
+    assert left is not None
+    assert (left.checkpoints, left.bytes, left.event_files, left.failure) == (3, 3, True, "")
+    view = await place.view()
+    assert view.state is ExperimentState.DELETING
+    assert view.pending_reason == "3 checkpoints (3 B) and event files still stored: to be removed by a task"
+    caller = await place.collector()
+    found = await place.services.collection_tasks.list(caller)
+    assert found.event_files is None, "they come when it is known that the storage is there"
+    told = [Collected(uuid=one.uuid, failure="the store is away") for one in found.items]
+    again = await place.services.collection_tasks.report(caller, CollectReport(items=told))
+    assert (again.items, again.event_files) == ([], None)
+    failed = await place.view()
+    assert failed.pending_reason.endswith("still stored, and tried again later: the store is away")
+    assert failed.deletion.retry_at == pytest.approx(place.world.now + AGAIN)
+    assert failed.deletion.task is not None
+    (listed,), _ = await place.services.experiments.list(ALICE)
+    assert listed.deletion == failed.deletion
+    with pytest.raises(Conflict, match="is being deleted"):
+        await place.services.removals.undelete(ALICE, place.uuids[0])
+    # Once more, at once, by its owner's wish.
+    assert (await place.services.experiments.delete(ALICE, place.experiment)).failure == ""
+    found = await place.services.collection_tasks.list(caller)
+    assert len(found.items) == 3
+    told = [Collected(uuid=one.uuid) for one in found.items]
+    found = await place.services.collection_tasks.report(caller, CollectReport(items=told))
+    trial = (await place.world.trials(place.experiment))[0].id
+    assert found.event_files.names == [f"tensorboard-{place.world.settings.cluster_id}-{place.experiment}-{trial}"]
+    await place.services.tick()
+    assert (await place.view()).pending_reason.startswith("event files still stored")
+    end = CollectReport(event_files=CollectedFolders(freed=7))
+    await place.services.collection_tasks.report(caller, end)
+    await place.services.tick()
+    assert not await place.exists()
+    assert await place.freed() == [(10, 3)]
+
+
+async def test_a_task_that_says_nothing_of_event_files_is_not_followed_by_another_at_once(place: Place) -> None:
+    """As those of older images do: there would be one task after another for ever."""
+    await place.end()
+    await place.services.experiments.delete(ALICE, place.experiment)
+    caller = await place.collector()
+    found = await place.services.collection_tasks.list(caller)
+    told = [Collected(uuid=one.uuid) for one in found.items]
+    assert (await place.services.collection_tasks.report(caller, CollectReport(items=told))).event_files
+    row = await place.services.shell.read(lambda s: s.get_one(ExperimentRow, place.experiment))
+    assert row.event_files_due == pytest.approx(place.world.now + AGAIN)
+    assert (await place.services.collection_tasks.list(caller)).event_files is None
+
+
+async def test_only_an_administrator_gives_up_on_files_and_only_after_a_try(place: Place) -> None:
+    await place.end()
+    with pytest.raises(Forbidden):
+        await place.services.experiments.forget_files(ALICE, place.experiment)
+    with pytest.raises(NotFound):
+        await place.services.experiments.forget_files(BOB, place.experiment)
+    with pytest.raises(Conflict, match="only when they could not be removed"):
+        await place.services.experiments.forget_files(ROOT, place.experiment)
+    await place.services.experiments.delete(ALICE, place.experiment)
+    with pytest.raises(Forbidden):
+        await place.services.experiments.forget_files(ALICE, place.experiment)
+    await place.services.experiments.forget_files(ROOT, place.experiment)
+    assert not await place.exists()
+    assert await place.freed() == [], "nobody knows that anything is gone"
+    note = (await place.services.audit.page(ROOT, action="experiment.forget_files")).items[0]
+    assert (note.actor, note.subject) == (ROOT.name, f"experiment {place.experiment}")
+    assert "3 checkpoints (3 B)" in note.detail
+
+
+# --- event files
+
+
+async def test_event_files_are_removed_of_an_experiment_that_has_ended(place: Place) -> None:
+    with pytest.raises(Conflict, match="may still write event files"):
+        await place.services.event_files.delete(ALICE, place.experiment)
+    await place.end()
+    with pytest.raises(NotFound):
+        await place.services.event_files.delete(BOB, place.experiment)
+    left = await place.services.event_files.delete(ALICE, place.experiment)
+    assert (left.checkpoints, left.event_files) == (0, True)
+    caller = await place.collector()
+    assert (await place.services.collection_tasks.list(caller)).event_files
+    end = CollectReport(event_files=CollectedFolders(freed=7))
+    for _ in range(2):
+        await place.services.collection_tasks.report(caller, end)
+    assert await place.freed() == [(7, 0)], "counted once"
+    assert len(await place.services.experiments.checkpoints(ALICE, place.experiment)) == 3
+    assert (await place.view()).state is ExperimentState.COMPLETED
 
 
 # --- credentials
@@ -254,7 +384,7 @@ async def test_an_experiment_is_deleted_with_the_keys_that_its_owner_has(
 
     await place.end()
     await place.services.shell.write(move)
-    monkeypatch.setattr(removal.files, "remove", lambda storage, *_: used.append(storage) or "")
+    monkeypatch.setattr(stored_files.files, "remove", lambda storage, *_: used.append(storage) or "")
     await place.services.experiments.delete(ALICE, place.experiment)
     keys = {"access_key": "a", "secret_key": "b", "session_token": "t"} if given else {}
     assert used == [{**STORE, **keys}] * 3
@@ -280,6 +410,7 @@ async def test_the_master_sends_its_keys_to_no_server_that_a_user_names(place: P
             await ask()
     await place.services.experiments.delete(ALICE, place.experiment)
     assert await place.freed() == [], "nothing was asked of that server, so nothing is known to be gone"
+    assert (await place.view()).deletion.checkpoints == 3
 
 
 # --- what is, or is not, where the master looks

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from services_scripted import ALICE, BOB, ROOT, config, training
+from services_scripted import ALICE, BOB, ROOT, config, seen_storage, training
 
 from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
@@ -52,9 +52,9 @@ async def read_to_the_end(stream):
 
 
 @pytest.fixture
-async def shared(make_world):
+async def shared(make_world, tmp_path):
     """A world with an ended experiment of Alice's that has a checkpoint, and the ids of all three."""
-    world = await make_world(training(4))
+    world = await make_world(training(4), **seen_storage(tmp_path))
     await world.add_agent()
     mine = await world.submit(config(name="mine"))
     await world.finish(mine.id)

@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime
 
 import pytest
-from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, FlawedStore, config
+from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, FlawedStore, config, seen_storage
 from sqlalchemy import func, select
 
 from detlab.errors import Forbidden, NotFound
@@ -232,8 +232,8 @@ async def test_all_of_ones_own_at_once_and_back_to_the_default(make_world):
     assert await clean(world, 1) == LINES
 
 
-async def test_with_an_experiment_goes_what_was_noted_of_its_output(make_world):
-    world = await make_world(says)
+async def test_with_an_experiment_goes_what_was_noted_of_its_output(make_world, tmp_path):
+    world = await make_world(says, **seen_storage(tmp_path))
     experiment_id, _ = await ended(world, retention_policy={"log_retention_days": 0})
     assert await clean(world, 1) == LINES
     await world.services.experiments.delete(ALICE, experiment_id)
@@ -243,9 +243,9 @@ async def test_with_an_experiment_goes_what_was_noted_of_its_output(make_world):
     assert left == [0, 0]
 
 
-async def test_what_is_being_deleted_is_left_to_that(make_world):
+async def test_what_is_being_deleted_is_left_to_that(make_world, tmp_path):
     """A master that died after it had said that an experiment is to go: what of it is there is the deletion's."""
-    world = await make_world(says)
+    world = await make_world(says, **seen_storage(tmp_path))
     experiment_id, _ = await ended(world, retention_policy={"log_retention_days": 0})
     world.services.shell.store = FlawedStore(world.store, Flaw(1, after_commit=True), [0])
     with pytest.raises(CrashError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import click
 
@@ -10,7 +11,7 @@ from detlab.cli.commands.log_retention import set_group
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import clean, counted, moment, say, say_json, size, table
 from detlab.schemas.wire import CheckpointView
-from detlab.schemas.wire.storage import GcItem, GcPreview
+from detlab.schemas.wire.storage import GcItem, GcPreview, TrashView
 
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 _dry_run = click.option("--dry-run", is_flag=True, help="Show what would go and what stays, and change nothing.")
@@ -26,11 +27,14 @@ _uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
 @click.argument("experiment_id", metavar="ID", type=int)
 @click.option("--now", is_flag=True, help="Also if it has not ended: what its search or a trial may need stays.")
 @_purge
+@click.option("--empty-trash", is_flag=True, help="Only remove for good what is in its trash already, at once.")
 @_dry_run
 @_yes
 @json_option
 @pass_invocation
-def gc(invocation: Invocation, experiment_id: int, now: bool, purge: bool, dry_run: bool, yes: bool) -> None:
+def gc(
+    invocation: Invocation, experiment_id: int, now: bool, purge: bool, empty_trash: bool, dry_run: bool, yes: bool
+) -> None:
     """Put the checkpoints that an experiment's policy does not keep into the trash.
 
     This happens by itself when an experiment has ended. What is pinned stays, whatever the policy says.
@@ -39,8 +43,14 @@ def gc(invocation: Invocation, experiment_id: int, now: bool, purge: bool, dry_r
     Examples:
       det experiment gc 7 --dry-run
       det experiment gc 7 --now
+      det experiment gc 7 --empty-trash
     """
     item = invocation.client.get_experiment(experiment_id)
+    if empty_trash:
+        if now or purge:
+            raise click.UsageError("--empty-trash collects nothing: leave out --now and --purge")
+        empty(invocation, item.get_trash(), item.empty_trash, dry_run=dry_run, yes=yes)
+        return
     preview = item.preview_gc()
     if not dry_run and _confirmed(invocation, preview, purge=purge, yes=yes):
         _tell(invocation, item.collect_checkpoints(now=now, purge=purge))
@@ -82,6 +92,43 @@ def set_gc_policy(
         _tell(invocation, preview)
     elif _confirmed(invocation, preview, purge=False, yes=yes):
         _tell(invocation, item.set_gc_policy(*numbers))
+
+
+def empty(
+    invocation: Invocation, found: TrashView, remove: Callable[..., TrashView], *, dry_run: bool, yes: bool
+) -> None:
+    """Show what is in the trash, ask, and remove it.
+
+    Args:
+        invocation: The command's.
+        found: What is in it.
+        remove: Removes what was in it until a time.
+        dry_run: Whether to show it only.
+        yes: Whether not to ask.
+    """
+    if not dry_run and found.checkpoints:
+        if not yes:
+            if not sys.stdin.isatty():
+                raise click.UsageError("this needs a confirmation, and standard input is not a terminal: add --yes")
+            if not invocation.as_json:
+                _print_trash(found)
+            what = counted(found.checkpoints, "checkpoint")
+            click.confirm(f"Remove {what} ({size(found.bytes)}) for good?", abort=True, err=True)
+        found = remove(until=found.at)
+    if invocation.as_json:
+        say_json(found)
+        return
+    _print_trash(found)
+
+
+def _print_trash(found: TrashView) -> None:
+    if not found.checkpoints:
+        say("The trash is empty")
+        return
+    rows = [(one.experiment_id, one.name, one.checkpoints, size(one.bytes)) for one in found.items]
+    table(("ID", "Experiment", "Checkpoints", "Size"), rows, right=("ID", "Checkpoints", "Size"))
+    verb = "are being removed" if found.emptied else "in the trash"
+    say(f"{counted(found.checkpoints, 'checkpoint')} ({size(found.bytes)}) {verb}")
 
 
 def _confirmed(invocation: Invocation, preview: GcPreview, *, purge: bool, yes: bool) -> bool:

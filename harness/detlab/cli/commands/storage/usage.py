@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from detlab.cli.commands.storage.collection import empty
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, note, say, say_json, size, table
@@ -58,6 +59,25 @@ def usage(invocation: Invocation, by: StorageBy, limit: int) -> None:
         say("Nothing is stored.")
         return
     _show(found, csv=invocation.as_csv)
+
+
+@storage.command(name="empty-trash")
+@click.option("--dry-run", is_flag=True, help="Show what is in it, and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+@pass_invocation
+def empty_trash(invocation: Invocation, dry_run: bool, yes: bool) -> None:
+    """Remove the deleted checkpoints of all your experiments now, for good.
+
+    Of one experiment: det experiment gc ID --empty-trash
+
+    \b
+    Examples:
+      det storage empty-trash --dry-run
+      det storage empty-trash
+    """
+    client = invocation.client
+    empty(invocation, client.get_trash(), client.empty_trash, dry_run=dry_run, yes=yes)
 
 
 def _show(found: StorageUsage, *, csv: bool) -> None:

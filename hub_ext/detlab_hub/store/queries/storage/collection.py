@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from detlab_hub.store import values as scalars
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
+    AllocationRow,
     CheckpointRow,
     ExperimentRow,
     FreedRow,
@@ -115,14 +116,75 @@ def due_by_task(s: Session, now: float, experiment_id: int | None = None, limit:
 
 
 def experiments_due(s: Session, now: float) -> list[int]:
-    """Return the experiments of which a task is to remove checkpoints now."""
+    """Return the experiments of which a task is to remove checkpoints or event files now."""
     query = (
         select(CheckpointRow.experiment_id)
         .join(RemovalRow, RemovalRow.uuid == CheckpointRow.uuid)
         .where(RemovalRow.due_at <= now, RemovalRow.by_task)
         .distinct()
     )
-    return list(s.scalars(query))
+    of_events = select(ExperimentRow.id).where(ExperimentRow.event_files_due <= now)
+    return sorted({*s.scalars(query), *s.scalars(of_events)})
+
+
+def hasten(s: Session, experiment_id: int, now: float) -> None:
+    """Have all removals of an experiment be due now, by a task, and for good."""
+    mine = select(CheckpointRow.uuid).where(CheckpointRow.experiment_id == experiment_id)
+    begun = func.coalesce(RemovalRow.begun_at, now)
+    changes = update(RemovalRow).where(RemovalRow.uuid.in_(mine))
+    changes = changes.values(due_at=now, begun_at=begun, by_task=True, failure="")
+    s.execute(changes.execution_options(synchronize_session="fetch"))
+
+
+class Left(NamedTuple):
+    """Removals of an experiment's checkpoints that are not done."""
+
+    checkpoints: int
+    bytes: int
+    failure: str
+    """Of one of them; empty: none has failed."""
+    due_at: float
+    """When the first is tried again."""
+
+
+def left_of(s: Session, experiment_ids: Sequence[int]) -> dict[int, Left]:
+    """Return what is still to be removed of the checkpoints of some experiments."""
+    found = {}
+    for part in chunks(list(experiment_ids)):
+        size = func.coalesce(func.sum(RemovalRow.bytes), 0)
+        query = (
+            select(
+                CheckpointRow.experiment_id,
+                func.count(),
+                size,
+                func.max(RemovalRow.failure),
+                func.min(RemovalRow.due_at),
+            )
+            .join(RemovalRow, RemovalRow.uuid == CheckpointRow.uuid)
+            .where(CheckpointRow.experiment_id.in_(part))
+            .group_by(CheckpointRow.experiment_id)
+        )
+        for key, count, total, failure, due in s.execute(query):
+            found[key] = Left(count, int(total), failure or "", due)
+    return found
+
+
+def ran(s: Session, experiment_id: int) -> list[int]:
+    """Return the trials of an experiment that were given a place at least once: others have stored nothing."""
+    placed = (AllocationRow.experiment_id == experiment_id, AllocationRow.assigned_at.is_not(None))
+    query = select(AllocationRow.trial_id).where(AllocationRow.trial_id.is_not(None), *placed).distinct()
+    return sorted(trial for trial in s.scalars(query) if trial is not None)
+
+
+def deleted_files(s: Session, states: Sequence[str]) -> list[int]:
+    """Return the experiments in one of these states of which no file is left to remove."""
+    waiting = (
+        select(RemovalRow.uuid)
+        .join(CheckpointRow, CheckpointRow.uuid == RemovalRow.uuid)
+        .where(CheckpointRow.experiment_id == ExperimentRow.id)
+    )
+    query = select(ExperimentRow.id).where(ExperimentRow.state.in_(list(states)))
+    return list(s.scalars(query.where(ExperimentRow.event_files_due.is_(None), ~waiting.exists())))
 
 
 def policies_due(s: Session, now: float) -> list[int]:
@@ -148,13 +210,13 @@ def trash_of(s: Session, uuids: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def book_freed(s: Session, experiment_id: int, owner: str, freed: int, now: float) -> None:
+def book_freed(s: Session, experiment_id: int, owner: str, freed: int, now: float, *, checkpoints: int = 1) -> None:
     """Add what was removed, and seen to be gone, to what an experiment of a user has freed."""
     row = s.get(FreedRow, (experiment_id, clean_text(owner)))
     if row is None:
-        s.add(FreedRow(experiment_id=experiment_id, owner=owner, bytes=freed, count=1, at=now))
+        s.add(FreedRow(experiment_id=experiment_id, owner=owner, bytes=freed, count=checkpoints, at=now))
     else:
-        row.bytes, row.count, row.at = row.bytes + freed, row.count + 1, now
+        row.bytes, row.count, row.at = row.bytes + freed, row.count + checkpoints, now
 
 
 def freed_of(s: Session, experiment_id: int) -> int:

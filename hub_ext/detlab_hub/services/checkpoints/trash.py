@@ -1,0 +1,99 @@
+"""The trash: what is in it, and its emptying before the time of each checkpoint is over."""
+
+from __future__ import annotations
+
+import math
+
+from sqlalchemy import Select, func, select, update
+from sqlalchemy.orm import Session
+
+from detlab.schemas.wire.storage import EmptyTrash, TrashItem, TrashView
+from detlab_hub.core.rights import Right
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import experiment_for, person
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
+
+MOST_SHOWN = 1_000
+
+
+class Trash:
+    """Use cases of the trash, of one experiment or of all that the caller owns."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def look(self, caller: Caller, experiment_id: int | None = None) -> TrashView:
+        """Return what can still be restored.
+
+        Raises:
+            Forbidden: The experiment is another user's, who shares it.
+            NotFound: There is no such experiment for the caller.
+        """
+        now = self._shell.clock()
+        return await self._shell.read(lambda s: _view(s, caller, experiment_id, now, math.inf))
+
+    async def empty(self, caller: Caller, wanted: EmptyTrash) -> TrashView:
+        """Have what is in the trash be removed now; the tasks that do so are started with the next tick.
+
+        Returns:
+            What was in it.
+
+        Raises:
+            Forbidden: The experiment is another user's, who shares it.
+            NotFound: There is no such experiment for the caller.
+        """
+        until = math.inf if wanted.until is None else wanted.until
+
+        def empty(turn: Turn) -> TrashView:
+            s = turn.session
+            found = _view(s, caller, wanted.experiment_id, turn.now, until)
+            changes = update(RemovalRow).where(RemovalRow.uuid.in_(_uuids(caller, wanted.experiment_id, until)))
+            changes = changes.values(due_at=turn.now, begun_at=turn.now, by_task=True)
+            s.execute(changes.execution_options(synchronize_session="fetch"))
+            for one in found.items:
+                detail = f"{one.checkpoints} checkpoints, {one.bytes} bytes"
+                audit.note(turn, caller, "experiment.empty_trash", f"experiment {one.experiment_id}", detail)
+                turn.changed_experiment(one.experiment_id)
+            return found.model_copy(update={"emptied": True})
+
+        return await self._shell.write(empty)
+
+
+def _uuids(caller: Caller, experiment_id: int | None, until: float) -> Select[str]:
+    """Return the statement of the checkpoints in the trash: removals of whole ones that were not handed out."""
+    mine = ExperimentRow.owner == person(caller).name if experiment_id is None else ExperimentRow.id == experiment_id
+    restorable = (RemovalRow.begun_at.is_(None), RemovalRow.paths.is_(None), RemovalRow.requested_at <= until)
+    return (
+        select(CheckpointRow.uuid)
+        .join(RemovalRow, RemovalRow.uuid == CheckpointRow.uuid)
+        .join(ExperimentRow, ExperimentRow.id == CheckpointRow.experiment_id)
+        .where(mine, *restorable)
+    )
+
+
+def _view(s: Session, caller: Caller, experiment_id: int | None, now: float, until: float) -> TrashView:
+    if experiment_id is not None:
+        experiment_for(s, caller, experiment_id, Right.OWN)
+    size = func.coalesce(func.sum(RemovalRow.bytes), 0)
+    query = (
+        select(ExperimentRow.id, ExperimentRow.name, func.count(), size)
+        .select_from(RemovalRow)
+        .join(CheckpointRow, CheckpointRow.uuid == RemovalRow.uuid)
+        .join(ExperimentRow, ExperimentRow.id == CheckpointRow.experiment_id)
+        .where(RemovalRow.uuid.in_(_uuids(caller, experiment_id, until)))
+        .group_by(ExperimentRow.id, ExperimentRow.name)
+        .order_by(size.desc(), ExperimentRow.id)
+    )
+    items = [
+        TrashItem(experiment_id=key, name=name, checkpoints=count, bytes=int(total))
+        for key, name, count, total in s.execute(query)
+    ]
+    return TrashView(
+        items=items[:MOST_SHOWN],
+        checkpoints=sum(one.checkpoints for one in items),
+        bytes=sum(one.bytes for one in items),
+        at=now,
+    )

@@ -1,0 +1,168 @@
+"""Files of experiments that the master itself removes: on file systems that it sees, in stores to which it has keys.
+
+Whatever it cannot remove, or cannot see to be gone, is left for a task of the owner.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from detlab.errors import Conflict, StorageError
+from detlab.schemas.wire import ExperimentState
+from detlab.schemas.wire.storage import DeletionView
+from detlab_hub.core.rights import Right
+from detlab_hub.services.checkpoints import event_files, files
+from detlab_hub.services.checkpoints.removals import end_removal
+from detlab_hub.services.checkpoints.stores import OF_OBJECTS, keeps_own_keys
+from detlab_hub.services.ingest.storage_credentials import with_keys
+from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel.access import experiment_for
+from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle import uids
+from detlab_hub.services.views.deletions import deletion_views
+from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.tables import ExperimentRow
+
+_log = logging.getLogger(__name__)
+PER_STEP = 200
+"""Checkpoints whose removal is booked in one transaction."""
+MOST_FOLDERS = 100
+"""Folders of event files for which the master asks an object store, one by one."""
+_KEYS_FOR = 300.0
+"""Seconds for which short-lived credentials of a storage are used; they hold for 15 minutes at least."""
+
+
+class EventFiles:
+    """The use case of removing them."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def delete(self, caller: Caller, experiment_id: int) -> DeletionView | None:
+        """Remove the event files of an experiment that has ended; the rest of it stays.
+
+        Returns:
+            What is left for a task to remove; None: they are gone.
+
+        Raises:
+            Conflict: It has not ended, or is being deleted.
+            Forbidden: It is another user's.
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def mark(turn: Turn) -> None:
+            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            if not ExperimentState(row.state).terminal:
+                raise Conflict(
+                    f"experiment {experiment_id} is {row.state}: its trials may still write event files",
+                    hint=f"when it has ended: det experiment delete-tb-files {experiment_id}",
+                )
+            event_files.request(turn, row)
+            audit.note(turn, caller, "experiment.delete_event_files", f"experiment {experiment_id}", row.name)
+
+        await self._shell.write(mark)
+        await remove_event_files(self._shell, experiment_id)
+        return (await self._shell.read(lambda s: deletion_views(s, [experiment_id]))).get(experiment_id)
+
+
+class Files(NamedTuple):
+    """A checkpoint whose files are to be removed."""
+
+    uuid: str
+    storage: dict[str, Any]
+    names: list[str]
+
+
+async def remove_files(shell: Shell, owner: str, checkpoints: Sequence[Files]) -> None:
+    """Remove checkpoints of an owner as far as the master can, and book what is gone; a task does the others."""
+    try:
+        uid = await shell.read(lambda s: uids.file_owner(s, shell.settings.uids, owner))
+    except StorageError as error:
+        _log.warning("%d checkpoints stay for a task: %s", len(checkpoints), error.message)
+        return
+    stores = _Stores(shell, owner)
+    for part in chunks(list(checkpoints), PER_STEP):
+        gone = []
+        for one in part:
+            storage = await stores.opened(one)
+            if storage is None:
+                continue
+            run = shell.workers.removals.run
+            if await run(owner, files.remove, storage, one.uuid, one.names, None, uid):
+                stores.give_up(one.storage)
+            else:
+                gone.append(one.uuid)
+        await shell.write(partial(_book, gone=gone))
+
+
+def _book(turn: Turn, gone: Sequence[str]) -> None:
+    for uuid in gone:
+        end_removal(turn, uuid, None, "")
+
+
+class _Stores:
+    """The storage blocks of an owner as the master opens them, until one of them fails."""
+
+    def __init__(self, shell: Shell, owner: str) -> None:
+        self._shell, self._owner = shell, owner
+        self._known: tuple[float, dict[str, Any], dict[str, Any]] = 0.0, {}, {}
+        self._failed: list[dict[str, Any]] = []
+
+    def give_up(self, storage: dict[str, Any]) -> None:
+        """Leave an object store to the task: it is away, or does not let the master."""
+        if storage.get("type") in OF_OBJECTS:
+            self._failed.append(storage)
+
+    async def opened(self, one: Files) -> dict[str, Any] | None:
+        """Return a block with its keys; None: a task must remove the checkpoint."""
+        if one.storage.get("type") not in OF_OBJECTS:
+            run = self._shell.workers.removals.run
+            return one.storage if await run(self._owner, files.is_reachable, one.storage, one.uuid) else None
+        if one.storage in self._failed:
+            return None
+        until, block, opened = self._known
+        if one.storage != block or self._shell.clock() > until:
+            opened = await with_keys(self._shell, self._owner, one.storage)
+            self._known = self._shell.clock() + _KEYS_FOR, one.storage, opened
+        if not keeps_own_keys(opened, self._shell.settings.default_checkpoint_storage):
+            self.give_up(one.storage)
+            return None
+        return opened
+
+
+async def remove_event_files(shell: Shell, experiment_id: int) -> None:
+    """Remove event files that are due as far as the master can; a task does the rest."""
+
+    def due(turn: Turn) -> tuple[str, dict[str, Any], list[str], int | None] | None:
+        row = turn.session.get(ExperimentRow, experiment_id)
+        if row is None or not event_files.is_ready(turn, row):
+            return None
+        try:
+            uid = uids.file_owner(turn.session, turn.settings.uids, row.owner)
+        except StorageError as error:
+            _log.warning("event files of experiment %d stay for a task: %s", experiment_id, error.message)
+            return None
+        names = event_files.folders(turn.session, turn.settings, row)
+        return row.owner, row.config.get("checkpoint_storage") or {}, names, uid
+
+    found = await shell.write(due)
+    if found is None:
+        return
+    owner, storage, names, uid = found
+    if storage.get("type") in OF_OBJECTS:
+        storage = await with_keys(shell, owner, storage)
+        if len(names) > MOST_FOLDERS or not keeps_own_keys(storage, shell.settings.default_checkpoint_storage):
+            return
+    freed = await shell.workers.removals.run(owner, files.remove_folders, storage, names, uid)
+
+    def book(turn: Turn) -> None:
+        row = turn.session.get(ExperimentRow, experiment_id)
+        if row is not None and freed is not None:
+            event_files.end(turn, row, "", freed)
+
+    await shell.write(book)
