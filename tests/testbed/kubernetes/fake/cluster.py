@@ -41,10 +41,12 @@ class FakeCluster:
     Args:
         directory: For the files of pods and kubeconfigs.
         hidden: Folders of this machine that are empty in pods.
-        images: Names of images that nodes have; None: all. Each has this machine's programs.
+        images: Names of images that nodes have, with their variables; None: all. Each has this machine's programs.
     """
 
-    def __init__(self, directory: Path, hidden: Sequence[Path] = (), images: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, hidden: Sequence[Path] = (), images: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
         self.directory = directory
         self.store = Store()
         self.users = {ADMIN: "admin", AGENT: "system:serviceaccount:detlab:detlab-agent"}
@@ -286,14 +288,7 @@ class FakeCluster:
 
     def cordon(self, name: str, *, on: bool = True) -> None:
         """Let no new pod onto a node."""
-        taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-
-        def change(node: Object) -> None:
-            node["spec"]["unschedulable"] = on
-            others = [one for one in node["spec"].get("taints", []) if one["key"] != taint["key"]]
-            node["spec"]["taints"] = [*others, taint] if on else others
-
-        self.change_node(name, change)
+        self.change_node(name, lambda node: node["spec"].update(unschedulable=on))
 
     def drain(self, name: str) -> None:
         """Cordon a node and delete its pods, as `kubectl drain` does."""

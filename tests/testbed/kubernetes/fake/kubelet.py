@@ -87,11 +87,11 @@ class Kubelet:
         store: Store,
         directory: Path,
         hidden: Sequence[Path],
-        images: Sequence[str] | None,
+        images: Mapping[str, Mapping[str, str]] | None,
         environment: Mapping[str, str],
     ) -> None:
         self.store, self.directory, self.hidden = store, directory, list(hidden)
-        self.images = None if images is None else list(images)
+        self.images = {"*": {}} if images is None else dict(images)
         self.environment = dict(environment)
         self.nodes: set[str] = set()
         self._lost: set[str] = set()
@@ -297,7 +297,7 @@ class Kubelet:
 
     async def _start(self, pod: Object, folder: Path, address: str, spec: Object, again: int) -> Container:
         image = spec["image"]
-        if self.images is not None and not any(fnmatch.fnmatch(image, one) for one in self.images):
+        if not any(fnmatch.fnmatch(image, one) for one in self.images):
             if spec["imagePullPolicy"] == "Never":
                 said = f'Container image "{image}" is not present with pull policy of Never'
                 raise Waits("ErrImageNeverPull", said, "ErrImageNeverPull")
@@ -418,7 +418,8 @@ class Kubelet:
 
     def _environment(self, pod: Object, spec: Object, address: str) -> dict[str, str]:
         namespace = pod["metadata"]["namespace"]
-        result = {**self.environment, "HOSTNAME": self._hostname(pod), "HOME": "/root"}
+        own = next(found for pattern, found in self.images.items() if fnmatch.fnmatch(spec["image"], pattern))
+        result = {**self.environment, **own, "HOSTNAME": self._hostname(pod), "HOME": "/root"}
         for one in spec.get("envFrom") or []:
             kind = "secret" if "secretRef" in one else "configMap"
             reference = one[f"{kind}Ref"]

@@ -67,8 +67,25 @@ class Scheduler:
         self.store.listeners.discard(self._note)
 
     def _note(self, change: Change) -> None:
+        if change.resource.plural == "nodes" and not change.deleted:
+            asyncio.get_running_loop().call_soon(self._taint, change.after["metadata"]["name"])
         if change.resource.plural in {"pods", "nodes"}:
             self._wake()
+
+    def _taint(self, name: str) -> None:
+        """Keep a cordoned node's taint, as the controller of nodes does."""
+        key = "node.kubernetes.io/unschedulable"
+
+        def taint(node: Object) -> None:
+            others = [one for one in node["spec"].get("taints") or [] if one["key"] != key]
+            if node["spec"].get("unschedulable"):
+                others.append({"key": key, "effect": "NoSchedule"})
+            if others:
+                node["spec"]["taints"] = others
+            else:
+                node["spec"].pop("taints", None)
+
+        self.store.modify(self.store.kind("nodes"), "", name, taint)
 
     def _wake(self) -> None:
         if not self._due:
