@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from detlab.schemas.wire import MasterMessage, SlotView
+from detlab.schemas.wire import MasterMessage, QueueHello, SlotView
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Node:
     """Bytes of its main memory, likewise."""
     gangs: bool = True
     """Whether it may run a part of a trial over several agents."""
+    queue: QueueHello | None = None
+    """The batch system behind it, which places the tasks of its pool; None: this master places them."""
 
 
 def node_of(
@@ -48,6 +50,7 @@ def node_of(
     gangs: bool = True,
     millicpus: int | None = None,
     host_memory: int | None = None,
+    queue: QueueHello | None = None,
 ) -> Node:
     """Make a node from what its agent reports, or reported before this master started."""
     gpus = [slot for slot in slots if slot.kind != "cpu"]
@@ -66,6 +69,7 @@ def node_of(
         millicpus=millicpus,
         host_memory=host_memory,
         gangs=gangs,
+        queue=queue,
     )
 
 
