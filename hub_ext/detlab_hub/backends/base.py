@@ -10,6 +10,17 @@ from detlab.schemas.wire import MasterMessage, QueueHello, SlotView
 
 
 @dataclass(frozen=True, slots=True)
+class BatchSystem:
+    """A batch system that places tasks by itself."""
+
+    name: str
+    slots_per_node: int
+    """Slots of its largest node; 0: not known."""
+    slots: int
+    """Slots of all of its nodes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A node that may take work now, or soon again. Its tasks are in the database."""
 
@@ -33,7 +44,7 @@ class Node:
     """Bytes of its main memory, likewise."""
     gangs: bool = True
     """Whether it may run a part of a trial over several agents."""
-    queue: QueueHello | None = None
+    queue: BatchSystem | None = None
     """The batch system behind it, which places the tasks of its pool; None: this master places them."""
 
 
@@ -69,7 +80,7 @@ def node_of(
         millicpus=millicpus,
         host_memory=host_memory,
         gangs=gangs,
-        queue=queue,
+        queue=None if queue is None else BatchSystem(queue.name, queue.slots_per_node, queue.slots),
     )
 
 

@@ -164,8 +164,8 @@ class TaskExited(Wire):
     """First failing rank, when known."""
     reason: str = ""
     """"" | refused (the agent would not start it) | setup (bundle, image or directory failed) | oom (ended for its
-    container's memory limit) | launcher_lost | machine_restarted (it went down with its node, which is never its own
-    failure)"""
+    container's memory limit) | time_limit (of its batch job) | launcher_lost | machine_restarted (it went down with its
+    node, which is never its own failure)"""
     message: str = ""
     node: str = ""
     """As in the Launch."""

@@ -105,9 +105,7 @@ def request_of(
     resources: Mapping[str, Any] = launch.info.config.get("resources") or {}
     shape = shape_of(len(launch.slots), asked.get("slots_per_node"), largest)
     if shape.nodes > 1:
-        raise RefusedTask(
-            f"{len(launch.slots)} slots are on {shape.nodes} nodes: trials over several nodes of Slurm are not possible yet"
-        )
+        raise RefusedTask(f"{len(launch.slots)} slots need {shape.nodes} nodes of Slurm, and a trial has one")
     container = str(asked.get("container") or options.container)
     arguments = [
         f"--job-name={job_name(launch.allocation_id)}",

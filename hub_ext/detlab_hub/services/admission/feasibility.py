@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem, ResourcesError
 from detlab.schemas.runtimes import KNOWN, takes_image
-from detlab.schemas.wire import QueueHello
+from detlab_hub.backends.base import BatchSystem
 from detlab_hub.backends.instances.configuration import largest_growth, like_of
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
 from detlab_hub.services.admission import instance_records, quotas
@@ -145,7 +145,7 @@ async def check(shell: Shell, required: Requirements) -> list[Problem]:
     return await _against_all_agents(shell, required, pool, there, now)
 
 
-def _check_queue(required: Requirements, queue: QueueHello | None) -> None:
+def _check_queue(required: Requirements, queue: BatchSystem | None) -> None:
     """Refuse what is larger than a batch system: it would refuse it too, or have it wait for ever.
 
     Raises:

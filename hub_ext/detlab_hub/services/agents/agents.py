@@ -278,7 +278,7 @@ class Agents:
         if queue not in {None, hello.agent_id}:
             raise Conflict(
                 f"the batch system of agent {queue} places the tasks of pool {hello.pool}",
-                hint="det agent run --pool NAME: give this agent another pool of c.DetHub.resource_pools",
+                hint="det agent run --pool NAME: give this agent another pool of c.DetHub.pools",
             )
         others = [
             node.id
@@ -288,7 +288,7 @@ class Agents:
         if hello.queue is not None and others:
             raise Conflict(
                 f"pool {hello.pool} has other agents ({', '.join(others[:3])}), whose tasks this master places",
-                hint="det agent run --pool NAME: a batch system needs a pool of its own of c.DetHub.resource_pools",
+                hint="det agent run --pool NAME: a batch system needs a pool of its own of c.DetHub.pools",
             )
 
     async def records(self, agent: AgentCaller, allocation_id: str, batch: RecordBatch, on_node: str = "") -> RecordAck:
