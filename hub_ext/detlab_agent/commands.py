@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import logging
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import platformdirs
@@ -14,12 +14,14 @@ import platformdirs
 from detlab.errors import DetlabError
 from detlab.launch.host.identity import ACCEPTED_RANGE, IdentityError, parse_range
 from detlab.schemas.expconf.blocks.environment import parse_size
+from detlab.schemas.runtimes import SLURM
 from detlab_agent.daemon import default_agent_id, read_user_map, run_agent
 from detlab_agent.endpoints import PIN_FILE, UnsafeMaster, find_endpoints
 from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS
 from detlab_agent.runtimes.registry import RUNTIMES
 from detlab_agent.settings import DEFAULT_PIDS, AgentError, AgentSettings
 from detlab_agent.slots import GpuError
+from detlab_agent.slurm_options import slurm_options, taken
 
 
 def _range(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, int]:
@@ -221,6 +223,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="Maximum number of processes and threads of one task; 0: no limit.",
 )
+@slurm_options
 @click.option("--insecure-http", is_flag=True, help="Send the token over plain http to another machine.")
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING"]))
 def run(
@@ -255,6 +258,7 @@ def run(
     task_pids: int,
     insecure_http: bool,
     log_level: str,
+    **more: Any,
 ) -> None:
     """Offer this machine's slots to a cluster and run its tasks.
 
@@ -280,7 +284,7 @@ def run(
             uid_range=uid_range,
             user_map=read_user_map(user_map) if user_map else None,
             serves_user=serves_user,
-            runtimes=runtimes,
+            runtimes=(SLURM,) if more["slurm"] and not runtimes else runtimes,
             docker_host=docker_host,
             allow_mounts=allow_mounts,
             volumes=volumes,
@@ -294,6 +298,7 @@ def run(
             task_ports=task_ports,
             task_memory=task_memory or None,
             task_pids=task_pids,
+            slurm=taken(more),
         )
         asyncio.run(run_agent(settings))
     except (AgentError, IdentityError, GpuError, UnsafeMaster, DetlabError) as error:

@@ -128,6 +128,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
 
+    own = slots if runtimes.queue() is None else []  # of a pool that a batch system places, only that has slots
     process = secrets.token_hex(8)
     cpus = usable_cpus() if settings.cpus is None else settings.cpus
     memory = usable_memory() if settings.memory is None else settings.memory
@@ -138,10 +139,11 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             agent_id=settings.agent_id,
             process=process,
             serves_user=tenancy.serves,
-            slots=[slot.model_copy(update={"allocation_id": table.holder(slot.id)}) for slot in slots],
+            slots=[slot.model_copy(update={"allocation_id": table.holder(slot.id)}) for slot in own],
             tasks=table.listing(),
             runtimes=runtimes.names(),
             nodes=runtimes.nodes(),
+            queue=runtimes.queue(),
             address=settings.address,
             pool=settings.pool,
             labels=settings.labels,

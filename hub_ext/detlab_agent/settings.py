@@ -8,6 +8,7 @@ from typing import Literal
 
 from detlab.launch.host.identity import ACCEPTED_RANGE
 from detlab_agent.endpoints import Endpoints
+from detlab_agent.slurm_options import SlurmOptions
 
 DEFAULT_PIDS = 8192
 """Processes and threads of one task: far more than a large trial has, far fewer than would stop the machine."""
@@ -50,6 +51,7 @@ class AgentSettings:
         task_ports: Ports of this machine's loopback that all tasks reach.
         task_memory: Bytes for a task that does not request any; None for no limit.
         task_pids: Processes and threads that a task may have; 0 for no limit.
+        slurm: How it works with a Slurm cluster; None: not at all.
     """
 
     endpoints: Endpoints
@@ -80,3 +82,4 @@ class AgentSettings:
     task_ports: tuple[int, ...] = ()
     task_memory: int | None = None
     task_pids: int = DEFAULT_PIDS
+    slurm: SlurmOptions | None = None

@@ -69,8 +69,8 @@ class Entry:
 
     @property
     def devices(self) -> set[Key]:
-        """Its slots, each with its node."""
-        return {(slot, self.node) for slot in self.slots}
+        """Its slots, each with its node; of those that a batch system chooses, only the number is known."""
+        return {(slot, self.node) for slot in self.slots if self.node or not slot.startswith("any")}
 
 
 class TaskTable:
@@ -220,7 +220,7 @@ class TaskTable:
         await self._move(entry, Stage.EXITED)
         _log.info("task %s exited: %s", entry.allocation_id, exit_)
 
-    def _progress(self, entry: Entry, stage: Literal["pulling", "starting"], message: str) -> None:
+    def _progress(self, entry: Entry, stage: Literal["queued", "pulling", "starting"], message: str) -> None:
         """Report how far a launch is."""
         entry.progress = wire.TaskStage(
             allocation_id=entry.allocation_id, run=entry.run, stage=stage, message=message, node=entry.node

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -120,12 +121,14 @@ class Elsewhere:
         self._exit_file = exit_file
         self._child: subprocess.Popen[bytes] | None = None
         self._asked: list[int] = []
+        self._leaving = False
 
     def run(self, parent: Path) -> int:
         """Run the task in a directory below `parent`; return the exit status."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._pass_on)
         task = TaskDir(parent / "task")
+        signal.signal(signal.SIGUSR2, lambda number, frame: self._leave_soon(task))
         try:
             archive = self._fetch(parent / "code.tar.gz")
             lay_out(task, self._parcel.contents, archive)
@@ -148,6 +151,36 @@ class Elsewhere:
         self._asked.append(number)
         if self._child is not None and self._child.returncode is None:
             self._child.send_signal(number)
+
+    def _leave_soon(self, task: TaskDir) -> None:
+        """Have the master ask the task to save and leave, since the batch system will end it: its time is nearly up."""
+        if not self._leaving:
+            self._leaving = True
+            threading.Thread(target=self._ask_to_leave, args=(task,), daemon=True).start()
+
+    def _ask_to_leave(self, task: TaskDir) -> None:
+        backoff, until = Backoff(), time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            try:
+                # The launcher renews the token there.
+                token = task.token.read_text(encoding="ascii").strip() or self._parcel.contents.token
+                status = self._post("task/preempt", token)
+            except (OSError, http.client.HTTPException):
+                status = 0
+            if 200 <= status < 300 or status in {403, 404, 409}:  # or there is nothing to leave any more
+                return
+            time.sleep(backoff.next_pause())
+
+    def _post(self, path: str, token: str) -> int:
+        master = str(self._parcel.contents.launch["info"]["master_url"])
+        parts = urlsplit(master.rstrip("/") + f"/api/v1/{path}")
+        connection = _connect(master, self._parcel.contents.files.get(PIN_FILE))
+        try:
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            connection.request("POST", parts.path, body=b"{}", headers=headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
 
     def _start(self, task: TaskDir) -> subprocess.Popen[bytes]:
         env = base_environment(

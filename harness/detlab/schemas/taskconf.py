@@ -24,6 +24,7 @@ from detlab.schemas.expconf.blocks.environment import (
     MemoryLimit,
 )
 from detlab.schemas.expconf.blocks.experiment import Entrypoint
+from detlab.schemas.expconf.blocks.extras import SlurmConfig
 from detlab.schemas.expconf.blocks.scalars import (
     SECONDS_SHORTHAND,
     Block,
@@ -109,6 +110,7 @@ class TaskConfig(Block):
     )
     resources: TaskResources = Field(default_factory=TaskResources, description="Slots and priority.")
     bind_mounts: list[BindMount] = Field([], description="Host directories for the container.")
+    slurm: SlurmConfig = Field(default_factory=SlurmConfig, description="Options of the Slurm job.")
     work_dir: Text | None = Field(
         None, description="Working directory; default: the folder of the code, or the home folder if there is no code."
     )

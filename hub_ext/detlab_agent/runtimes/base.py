@@ -10,8 +10,9 @@ from typing import Literal, Protocol
 from detlab.launch.delivery.sender import Source
 from detlab.schemas.wire import Launch
 
-Say = Callable[[Literal["pulling", "starting"], str], None]
-"""Reports how far a launch is."""
+Stage = Literal["queued", "pulling", "starting"]
+Say = Callable[[Stage, str], None]
+"""Reports how far a launch is, or what it waits for."""
 
 
 class RefusedTask(Exception):

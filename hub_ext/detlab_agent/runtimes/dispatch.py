@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from detlab.launch.taskdir import TaskDir, read_object
-from detlab.schemas.wire import Launch, NodeHello, SlotView
+from detlab.schemas.wire import Launch, NodeHello, QueueHello, SlotView
 from detlab_agent.runtimes.base import CanceledTask, RefusedTask, RunningTask, Say, SetupFailed
 from detlab_agent.runtimes.preparation import Order, TaskMaker
 from detlab_agent.runtimes.records import discard_tree
@@ -34,6 +34,10 @@ class NodeRuntime(Protocol):
 
     def nodes(self) -> Sequence[NodeHello]:
         """Return the nodes that it speaks for beside this machine."""
+        ...
+
+    def queue(self) -> QueueHello | None:
+        """Return the batch system that places the tasks of this agent's pool; None: the master places them."""
         ...
 
     def available(self) -> bool:
@@ -100,6 +104,10 @@ class RuntimeTable:
         """See `NodeRuntime.nodes`."""
         return [node for runtime in self._runtimes.values() for node in runtime.nodes()]
 
+    def queue(self) -> QueueHello | None:
+        """See `NodeRuntime.queue`."""
+        return next((queue for runtime in self._runtimes.values() if (queue := runtime.queue()) is not None), None)
+
     async def begin(self, on_change: Callable[[], None]) -> None:
         """See `NodeRuntime.begin`."""
         for runtime in self._runtimes.values():
@@ -121,7 +129,7 @@ class RuntimeTable:
         if not runtime.reached:
             _check_reach(runtime.name, launch)
         try:
-            order = self._maker.admit(launch, _slots_of(runtime, launch.node))
+            order = self._maker.admit(launch, _slots_of(runtime, launch))
             await _unless(cancelled, self._ready(runtime, order, say))
         except OSError as error:
             raise _of_disk(self._maker.directory, error) from error
@@ -187,14 +195,16 @@ class RuntimeTable:
         return runtime.recover(record, noted)
 
 
-def _slots_of(runtime: NodeRuntime, node: str) -> Sequence[SlotView] | None:
+def _slots_of(runtime: NodeRuntime, launch: Launch) -> Sequence[SlotView] | None:
     """Return the slots of a node that the runtime speaks for; None for this machine.
 
     Raises:
         RefusedTask: It has no such node (any more).
     """
+    node = launch.node
     if not node:
-        return None
+        # Of what a batch system chooses, only the number is known.
+        return None if runtime.queue() is None else [SlotView(id=f"any{n}") for n in range(len(launch.slots))]
     for told in runtime.nodes():
         if told.name == node:
             return [*told.slots, *(SlotView(id=f"any{number}") for number in range(told.slot_count))]

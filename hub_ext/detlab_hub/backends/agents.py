@@ -25,7 +25,7 @@ class Agents:
     suspect_after: float
     lost_after: float
     queues: Mapping[str, str] = field(default_factory=dict)
-    """Agents place nothing themselves."""
+    """Pools whose tasks are placed by the batch system behind an agent, and that agent."""
     refused: dict[str, str] = field(default_factory=dict)
     """Why the last connection of an agent was refused, for agents whose last one was."""
     _connections: dict[str, Connection] = field(default_factory=dict)
@@ -35,13 +35,24 @@ class Agents:
     def expect(self, node: Node, now: float) -> None:
         """Wait for an agent that was connected before this master started."""
         self._missed[node.id] = (node, now)
+        self._note_queue(node)
 
     def connect(self, hello: Hello, send: Send, now: float) -> Connection:
         """Take a connection; an older one of the same agent is superseded."""
         connection = Connection(hello.agent_id, hello, send, now)
         self._connections[hello.agent_id] = connection
         self._missed.pop(hello.agent_id, None)
+        self._note_queue(connection.node)
         return connection
+
+    def _note_queue(self, node: Node) -> None:
+        """Note for which pool an agent's batch system places tasks, from now on."""
+        others = {pool: agent for pool, agent in self.queues.items() if agent != node.id}
+        self.queues = others if node.queue is None else {**others, node.pool: node.id}
+
+    def _forget_queue(self, agent_id: str) -> None:
+        if self.state_of(agent_id, 0.0) == "lost":
+            self.queues = {pool: agent for pool, agent in self.queues.items() if agent != agent_id}
 
     def rival_of(self, hello: Hello, now: float) -> Connection | None:
         """Return the agent's live connection (one with a recent heartbeat) from another process; None if there is none.
@@ -81,8 +92,9 @@ class Agents:
 
     def give_up(self, agent_id: str) -> None:
         """Treat the agent as lost: expect nothing from it until it sends Hello again."""
-        self._connections.pop(agent_id, None)
-        self._missed.pop(agent_id, None)
+        known = self._connections.pop(agent_id, None), self._missed.pop(agent_id, None)
+        if any(known):
+            self._forget_queue(agent_id)
 
     def connected(self) -> list[Connection]:
         """List the current connections."""

@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from detlab.schemas.wire import MasterMessage, SlotView
+from detlab.schemas.wire import MasterMessage, QueueHello, SlotView
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSystem:
+    """A batch system that places tasks by itself."""
+
+    name: str
+    slots_per_node: int
+    """Slots of its largest node; 0: not known."""
+    slots: int
+    """Slots of all of its nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,8 @@ class Node:
     """Bytes of its main memory, likewise."""
     gangs: bool = True
     """Whether it may run a part of a trial over several agents."""
+    queue: BatchSystem | None = None
+    """The batch system behind it, which places the tasks of its pool; None: this master places them."""
 
 
 def node_of(
@@ -48,6 +61,7 @@ def node_of(
     gangs: bool = True,
     millicpus: int | None = None,
     host_memory: int | None = None,
+    queue: QueueHello | None = None,
 ) -> Node:
     """Make a node from what its agent reports, or reported before this master started."""
     gpus = [slot for slot in slots if slot.kind != "cpu"]
@@ -66,6 +80,7 @@ def node_of(
         millicpus=millicpus,
         host_memory=host_memory,
         gangs=gangs,
+        queue=None if queue is None else BatchSystem(queue.name, queue.slots_per_node, queue.slots),
     )
 
 

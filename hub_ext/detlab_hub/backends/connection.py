@@ -76,6 +76,7 @@ def _node(hello: Hello) -> Node:
         gangs=knows_gangs(hello),
         millicpus=None if hello.cpus is None else round(hello.cpus * 1000),
         host_memory=hello.memory,
+        queue=hello.queue,
     )
 
 

@@ -69,6 +69,17 @@ class NodeHello(Wire):
     """Likewise."""
 
 
+class QueueHello(Wire):
+    """A batch system that places the tasks of the agent's pool itself."""
+
+    name: str = Field("", max_length=80)
+    """Of its kind, for people: Slurm."""
+    slots_per_node: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """Slots of its largest node; 0: not known."""
+    slots: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """Slots of all of its nodes; 0: not known."""
+
+
 class Hello(Wire):
     """First message of the agent, on every connection."""
 
@@ -100,6 +111,8 @@ class Hello(Wire):
     """Whether it starts tasks with shares of its devices; the devices of one that does not are left whole."""
     nodes: Annotated[list[NodeHello], FailFast()] = []
     """Nodes that it speaks for beside its own; the master places tasks on each, and messages name the node."""
+    queue: QueueHello | None = None
+    """The batch system that places the tasks of its pool; None: the master places them."""
     uids: Annotated[dict[str, int] | None, BeforeValidator(_not_huge)] = None
     """Hub user -> uid of tasks that this node ran before the master assigned uids, and of its operator's map. None: an
     agent that assigns uids by itself."""
@@ -132,7 +145,8 @@ class TaskStage(Wire):
     type: Literal["task_stage"] = "task_stage"
     allocation_id: str
     run: int
-    stage: Literal["pulling", "starting"]
+    stage: Literal["queued", "pulling", "starting"]
+    """queued: it waits in the batch system's own queue, for what `message` says."""
     message: str = ""
     node: str = ""
     """As in the Launch."""
@@ -150,8 +164,8 @@ class TaskExited(Wire):
     """First failing rank, when known."""
     reason: str = ""
     """"" | refused (the agent would not start it) | setup (bundle, image or directory failed) | oom (ended for its
-    container's memory limit) | launcher_lost | machine_restarted (it went down with its node, which is never its own
-    failure)"""
+    container's memory limit) | time_limit (of its batch job) | launcher_lost | machine_restarted (it went down with its
+    node, which is never its own failure)"""
     message: str = ""
     node: str = ""
     """As in the Launch."""

@@ -26,7 +26,7 @@ from detlab.launch.python_program import KEPT
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
 from detlab.schemas.runtimes import DOCKER
 from detlab.schemas.wire import ContainerSpec, NodeHello
-from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
+from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed, Stage
 from detlab_agent.runtimes.docker.accounts import ImageAccounts, forget_names, name_user, sweep_names, write_names
 from detlab_agent.runtimes.docker.container import (
     CA_FILE,
@@ -124,6 +124,9 @@ class DockerRuntime:
         """See `NodeRuntime.nodes`."""
         return ()
 
+    def queue(self) -> None:
+        """See `NodeRuntime.queue`."""
+
     def available(self) -> bool:
         """See `NodeRuntime.available`."""
         return self.engine.up
@@ -148,7 +151,7 @@ class DockerRuntime:
         loop = asyncio.get_running_loop()
         wanted = [True]
 
-        def tell(stage: Literal["pulling", "starting"], message: str) -> None:
+        def tell(stage: Stage, message: str) -> None:
             loop.call_soon_threadsafe(say, stage, message)
 
         try:

@@ -91,6 +91,9 @@ class ProcessRuntime:
         """See `NodeRuntime.nodes`."""
         return ()
 
+    def queue(self) -> None:
+        """See `NodeRuntime.queue`."""
+
     def available(self) -> bool:
         """See `NodeRuntime.available`."""
         return True

@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem, ResourcesError
 from detlab.schemas.runtimes import KNOWN, takes_image
+from detlab_hub.backends.base import BatchSystem
 from detlab_hub.backends.instances.configuration import largest_growth, like_of
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
 from detlab_hub.services.admission import instance_records, quotas
@@ -56,6 +57,7 @@ class Requirements:
         where: The config key that sets the slots.
         single_node: Whether all slots must be on one agent.
         fixed: Whether it was submitted already, so that its slots can no longer be lowered.
+        slots_per_node: Slots of each node of a batch system, if it says so.
     """
 
     user: str
@@ -68,6 +70,7 @@ class Requirements:
     where: str = "resources.slots"
     single_node: bool = True
     fixed: bool = False
+    slots_per_node: int | None = None
 
 
 def of_trial(user: str, groups: Collection[str], config: Mapping[str, Any], what: str) -> Requirements:
@@ -82,6 +85,7 @@ def of_trial(user: str, groups: Collection[str], config: Mapping[str, Any], what
         what=what,
         where="resources.slots_per_trial",
         single_node=is_single_node(False, request_fields(config)["constraints"]),
+        slots_per_node=(config.get("slurm") or {}).get("slots_per_node"),
     )
 
 
@@ -132,9 +136,33 @@ async def check(shell: Shell, required: Requirements) -> list[Problem]:
     if over is not None:
         lower = "" if required.fixed else f"lower {required.where}; "
         raise ResourcesError(f"{required.what} could never start: {over}", hint=f"{lower}see `det quota list`")
-    if pool.name in shell.backend.queues or _starts_on(there, required, pool):
-        return []  # further agents change nothing; or the pool's own queue places it, and judges it
+    queue = shell.backend.queues.get(pool.name)
+    if queue is not None:
+        _check_queue(required, next((node.queue for node in there.nodes if node.id == queue), None))
+        return []  # the pool's own queue places it, and judges it
+    if _starts_on(there, required, pool):
+        return []  # further agents change nothing
     return await _against_all_agents(shell, required, pool, there, now)
+
+
+def _check_queue(required: Requirements, queue: BatchSystem | None) -> None:
+    """Refuse what is larger than a batch system: it would refuse it too, or have it wait for ever.
+
+    Raises:
+        ResourcesError: It has no such node, or not so many slots at all.
+    """
+    if queue is None or not queue.slots_per_node:
+        return
+    most, asked = queue.slots_per_node, required.slots
+    if required.single_node and asked > most:
+        said = f"needs {asked} slots of one node; the largest node of {queue.name} has {most}"
+    elif (required.slots_per_node or 0) > most:
+        said = f"needs {required.slots_per_node} slots of each node; the largest node of {queue.name} has {most}"
+    elif asked > queue.slots:
+        said = f"needs {asked} slots; all nodes of {queue.name} together have {queue.slots}"
+    else:
+        return
+    raise ResourcesError(f"{required.what} could never start: it {said}", hint=f"lower {required.where}")
 
 
 async def _against_all_agents(

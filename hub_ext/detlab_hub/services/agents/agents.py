@@ -241,6 +241,7 @@ class Agents:
             raise Conflict(
                 f"another process, at {rival.hello.address[:40]}, is connected as this agent: one needs another --name"
             )
+        self._check_queue(hello)
         early: list[MasterMessage] = []
         connection = self._connections.connect(hello, early.append, self._shell.clock())
         _log.info("agent %s connected: %d slots, %d tasks", agent.agent_id, len(hello.slots), len(hello.tasks))
@@ -266,6 +267,29 @@ class Agents:
         connection.send = send
         self._shell.scheduler_kick.set()
         return AgentSession(self._shell, self._connections, connection)
+
+    def _check_queue(self, hello: Hello) -> None:
+        """Check that a pool is placed either by one batch system or by this master.
+
+        Raises:
+            Conflict: Another agent of the pool has its tasks placed otherwise.
+        """
+        queue = self._connections.queues.get(hello.pool)
+        if queue not in {None, hello.agent_id}:
+            raise Conflict(
+                f"the batch system of agent {queue} places the tasks of pool {hello.pool}",
+                hint="det agent run --pool NAME: give this agent another pool of c.DetHub.pools",
+            )
+        others = [
+            node.id
+            for node in self._connections.nodes(self._shell.clock())
+            if node.pool == hello.pool and node.id != hello.agent_id and node.queue is None
+        ]
+        if hello.queue is not None and others:
+            raise Conflict(
+                f"pool {hello.pool} has other agents ({', '.join(others[:3])}), whose tasks this master places",
+                hint="det agent run --pool NAME: a batch system needs a pool of its own of c.DetHub.pools",
+            )
 
     async def records(self, agent: AgentCaller, allocation_id: str, batch: RecordBatch, on_node: str = "") -> RecordAck:
         """Take records that a dead launcher left behind on a node of an agent.

@@ -163,7 +163,12 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
 
 
 def _missing(turn: Turn, hello: Hello, row: AllocationRow) -> set[str]:
-    """Return the slots that an allocation has on an agent, and that the agent no longer has."""
+    """Return the slots that an allocation has on an agent, and that the agent no longer has.
+
+    Where a batch system chooses the devices, their number is all that is known of them.
+    """
+    if hello.queue is not None:
+        return set()
     return set(gangs.slots_on(turn, row, hello.agent_id)) - {slot.id for slot in hello.slots}
 
 
@@ -201,7 +206,11 @@ def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
     if row is None:
         return
     row.stage_message = message.message[:STAGE_CHARS]
-    apply_allocation(turn, row, allocations.StageReached(AllocationState(message.stage.upper())))
+    if message.stage == "queued":
+        turn.changed_cluster()
+        turn.holder(row).allocation_changed(turn, row)
+    else:
+        apply_allocation(turn, row, allocations.StageReached(AllocationState(message.stage.upper())))
     turn.holder(row).stage_reported(turn, row)
 
 

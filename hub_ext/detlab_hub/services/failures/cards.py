@@ -62,6 +62,11 @@ def _logs(holder: int | str, rank: int | None = None) -> str:
     return f"det task logs {holder}{only}" if isinstance(holder, str) else f"det trial logs {holder}{only}"
 
 
+TIME_LIMIT = "time_limit"
+"""The reason of an exit at the time limit of a batch system's job."""
+_LONGER = "raise slurm.time, or slurm.leave_seconds if saving takes long; a trial that saves now and then loses less"
+
+
 def _hint(kind: str, logs: str) -> str:
     return _HINTS.get(kind, _DEFAULT_HINT).format(logs=logs)
 
@@ -136,6 +141,10 @@ def _card(
             exit_code=row.exit_code,
             hint=f"det agent list; {_hint('', _logs(holder))}",
             command="det agent list",
+        )
+    if reason == TIME_LIMIT:
+        return FailureView(
+            kind="max_time", message=message, exit_code=row.exit_code, hint=_LONGER, command=_logs(holder)
         )
     cells = owner.source.get("cells") if isinstance(owner.source, dict) else None
     diagnosis = classify(

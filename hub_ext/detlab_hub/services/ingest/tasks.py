@@ -89,6 +89,19 @@ class Tasks:
             await wait_until(event, min(timeout, MAX_WAIT))
         return await self._shell.read(lambda s: _preempt_state(s, task))
 
+    async def leave_soon(self, task: TaskCaller) -> None:
+        """Preempt the trial: it saves and leaves before its batch system ends it, and runs again by a new attempt.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+        """
+
+        def leave(turn: Turn) -> None:
+            row, _ = current_attempt(turn.session, task)
+            turn.holder(row).ask_to_leave(turn, row, None)
+
+        await self._shell.write(leave)
+
     async def rendezvous(self, task: TaskCaller, arrival: Arrival, timeout: float) -> Rendezvous:
         """Record that a node has arrived, and wait for the others.
 

@@ -24,7 +24,7 @@ from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, Tria
 _AT_ONCE = allocations.Graces(preemption=0.0, stop=0.0, stop_acked=0.0)
 _KILLED_BY_SIGNAL = frozenset({None, -signal.SIGKILL, -signal.SIGTERM})
 """Exit codes of tasks that others ended; unknown, when even the launcher died."""
-_OWN_FAILURES = frozenset({"oom", "setup"})
+_OWN_FAILURES = frozenset({"oom", "setup", cards.TIME_LIMIT})
 """Reasons for such a code that are the task's own: its memory limit, code or files that could not be made ready."""
 _LEFT = frozenset({allocations.EndKind.PREEMPTED, allocations.EndKind.KILLED})
 """Ends of attempts that were asked to leave: for a pause, a drain, a task of higher priority."""

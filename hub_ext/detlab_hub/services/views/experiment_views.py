@@ -296,7 +296,7 @@ def _trial_view(
         asked_at=row.asked_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
-        pending_reason=None if current is None else reasons.get(current.id),
+        pending_reason=waiting_for(current, reasons),
         stop_evidence=row.stop_evidence,
         would_stop=row.would_stop,
         warnings=row.warnings,
@@ -354,11 +354,23 @@ def display_state(state: TrialState, current: AllocationRow | None, *, by_hand: 
     if state is not TrialState.ACTIVE:
         leaving = "PAUSING" if state is TrialState.PAUSED else "STOPPING"
         return leaving if live else state.value
-    if not live or allocation is AllocationState.PENDING:
+    if not live or allocation is AllocationState.PENDING or waits_elsewhere(current):
         return "QUEUED"
     if allocation is AllocationState.RUNNING:
         return "RUNNING" if current is None or current.preempt_reason is None else "PREEMPTING"
     return "STOPPING" if allocation is AllocationState.TERMINATING else "STARTING"
+
+
+def waits_elsewhere(current: AllocationRow | None) -> bool:
+    """Whether an attempt was handed over to a batch system, and waits in its queue."""
+    return current is not None and current.state == AllocationState.ASSIGNED and bool(current.stage_message)
+
+
+def waiting_for(current: AllocationRow | None, reasons: Mapping[str, str]) -> str | None:
+    """Return why an attempt has not started: the scheduler's reason, or that of a batch system in its own words."""
+    if current is None:
+        return None
+    return reasons.get(current.id) or (current.stage_message if waits_elsewhere(current) else None)
 
 
 # --- checkpoints

@@ -12,7 +12,7 @@ from detlab.schemas.runtimes import PROCESS, takes_image
 from detlab.schemas.taskwire import TaskEnd, TaskKind, TaskView
 from detlab.schemas.wire import AllocationState, FailureView, TrialState
 from detlab_hub.services.kernel.masking import masked_config
-from detlab_hub.services.views.experiment_views import CHUNK, Reasons, display_state
+from detlab_hub.services.views.experiment_views import CHUNK, Reasons, display_state, waiting_for, waits_elsewhere
 from detlab_hub.store.tables import AllocationRow, TaskRow
 
 _PAGES = {TaskKind.NOTEBOOK: "lab", TaskKind.SHELL: "terminals/1", TaskKind.TENSORBOARD: ""}
@@ -72,7 +72,7 @@ def _view(row: TaskRow, current: AllocationRow | None, reasons: Reasons, *, full
         exit_code=row.exit_code,
         stage_message="" if current is None or state.terminal else current.stage_message,
         place=reasons.places.get(current.id) if current is not None and pending else None,
-        pending_reason=reasons.get(current.id) if current is not None and pending else None,
+        pending_reason=waiting_for(current, reasons) if pending or waits_elsewhere(current) else None,
         last_activity=row.last_activity,
         idle_timeout=row.idle_timeout,
         cull_at=row.cull_at,

@@ -82,6 +82,11 @@ class Preempt(TaskRoute):
         """Wait for the preemption signal (long poll); reply immediately when it is set."""
         return await self.services.tasks.preempt(self.task, query.timeout_seconds)
 
+    @needs("task", cross_site="token", status=204)
+    async def post(self) -> None:
+        """Have the signal set for this trial, because the batch system that runs it will end it soon."""
+        await self.services.tasks.leave_soon(self.task)
+
 
 class PreemptAck(TaskRoute):
     """Its acknowledgement."""

@@ -110,6 +110,9 @@ class FarRuntime:
         """See `NodeRuntime.nodes`."""
         return [NodeHello(name=name, slot_count=2) for name in self.names]
 
+    def queue(self) -> None:
+        """See `NodeRuntime.queue`."""
+
     def available(self) -> bool:
         """See `NodeRuntime.available`."""
         return True

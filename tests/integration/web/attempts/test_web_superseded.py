@@ -153,6 +153,7 @@ def bodies_of(trial: int) -> dict[str, dict[str, Any]]:
         "POST task/ranks": {"json": {"node": 0}},
         "POST task/search": {"json": {"number": 1}},
         "POST task/collection": {"json": {"items": []}},
+        "POST task/preempt": {},
         "POST task/preempt/ack": {},
         "POST task/checkpoints": {"json": commit},
         "PUT task/metadata": {"json": {"who": "an attempt"}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -15,6 +16,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     PositiveInt,
     Shorthand,
     Text,
+    as_filled_text,
     as_int,
     describe,
     ignored,
@@ -113,14 +115,86 @@ class SecurityConfig(Block):
     kerberos: KerberosConfig | None = Field(None, description="Unused.")
 
 
+OWN_OPTIONS = frozenset(
+    {
+        "--array", "-a", "--batch", "--chdir", "-D", "--comment", "--dependency", "-d", "--error", "-e", "--export",
+        "--export-file", "--get-user-env", "--gid", "--help", "--input", "-i", "--job-name", "-J", "--no-requeue",
+        "--nodes", "-N", "--ntasks", "-n", "--ntasks-per-node", "--output", "-o", "--parsable", "--requeue", "--signal",
+        "--test-only", "--uid", "--usage", "--version", "-V", "--wait", "-W", "--wrap", ":",
+    }
+)  # fmt: skip
+"""Options of sbatch that detlab gives itself, or that would make a job which it could not find again."""
+
+
+def _as_sbatch_args(value: object) -> object:
+    if not isinstance(value, list):
+        return value
+    for given in value:
+        name = given.partition("=")[0].strip() if isinstance(given, str) else ""
+        short = name[:2] if name.startswith("-") and not name.startswith("--") else name
+        if short in OWN_OPTIONS or name in OWN_OPTIONS:
+            refuse(f"{name} is given by detlab itself", "leave it out; slots_per_node and time are keys of this block")
+        if isinstance(given, str) and not given.isprintable():
+            refuse(f"{name[:40]!r} has characters that cannot be printed")
+    return value
+
+
+_SLURM_TIME = re.compile(r"(?:\d+-)?\d{1,4}(?::\d{1,2}){0,2}")
+
+
+def _as_slurm_time(value: object) -> object:
+    """Accept minutes, the times that sbatch accepts, or a duration such as `90m`; return what sbatch accepts."""
+    if value is None or (isinstance(value, str) and _SLURM_TIME.fullmatch(value.strip())):
+        return None if value is None else str(value).strip()
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return str(value)
+    found = re.fullmatch(r"\s*(\d+)\s*([mhd])\s*", value) if isinstance(value, str) else None
+    if found is None or not int(found[1]):
+        refuse(f"must be minutes, D-HH:MM:SS or a duration, not {describe(value)}", 'write 90, "1-12:00:00" or "36h"')
+    return str(int(found[1]) * {"m": 1, "h": 60, "d": 1440}[found[2]])
+
+
+SlurmTime = Annotated[str, BeforeValidator(_as_slurm_time)]
+SbatchName = Annotated[str, Field(pattern=r"^[^\s\x00-\x1f-][^\x00-\x1f]*$"), BeforeValidator(as_filled_text)]
+"""A value of an option of sbatch."""
+ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+/-]+$"), BeforeValidator(as_filled_text)]
+
+
 class SlurmConfig(Block):
-    """Slurm options."""
+    """Options of the Slurm job, for `runtime: slurm`. Keys after the first three are only in detlab."""
 
-    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"slots_per_node", "gpu_type", "sbatch_args"})
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
+        {
+            "slots_per_node", "gpu_type", "sbatch_args", "partition", "account", "qos", "constraint", "reservation",
+            "time", "exclusive", "leave_seconds", "container", "modules", "setup",
+        }
+    )  # fmt: skip
 
-    slots_per_node: PositiveInt | None = Field(None, description="Slots a node must have.")
-    gpu_type: Text | None = Field(None, description="GPU type in generated requests.")
-    sbatch_args: list[Text] | None = Field(None, description="More sbatch options.")
+    slots_per_node: PositiveInt | None = Field(
+        None, description="Slots of each node. Default: as many of the largest node as divide the trial's slots."
+    )
+    gpu_type: SbatchName | None = Field(None, description="Type of the GPUs, as in `--gres=gpu:TYPE:2`.")
+    sbatch_args: Annotated[list[Text], BeforeValidator(_as_sbatch_args)] | None = Field(
+        None, description="More options of sbatch, such as `--mem-per-gpu=40G`."
+    )
+    partition: SbatchName | None = Field(None, description="Partition; default: the agent's, or Slurm's.")
+    account: SbatchName | None = Field(None, description="Account that the job is charged to.")
+    qos: SbatchName | None = Field(None, description="Quality of service.")
+    constraint: SbatchName | None = Field(None, description="Features that the nodes must have.")
+    reservation: SbatchName | None = Field(None, description="Reservation to use.")
+    time: SlurmTime | None = Field(
+        None,
+        description='Time limit of a job: minutes, "1-12:00:00" or "36h". Before that a trial saves and leaves.',
+    )
+    exclusive: Flag | None = Field(None, description="Whether the job shares its nodes with no other.")
+    leave_seconds: PositiveInt | None = Field(
+        None, description="Seconds before the time limit at which a trial is asked to save and leave; default: 120."
+    )
+    container: Literal["none", "apptainer", "pyxis"] | None = Field(
+        None, description="What runs `environment.image`; default: the agent's setting."
+    )
+    modules: list[ModuleName] | None = Field(None, description="Environment modules to load.")
+    setup: Text | None = Field(None, description="Lines of shell that run in the job before the task.")
 
 
 class PbsConfig(Block):

@@ -17,7 +17,7 @@ from detlab.schemas.expconf.blocks.extras import OptimizationsConfig
 from detlab.schemas.expconf.blocks.scalars import Block
 from detlab.schemas.expconf.blocks.storage import StorageBlock
 from detlab.schemas.expconf.checks.check import in_order, is_trial_class
-from detlab.schemas.runtimes import PROCESS, takes_image
+from detlab.schemas.runtimes import PROCESS, SLURM, takes_image
 from detlab.schemas.storage_types import STORAGES
 
 _PROCESSES = "it runs as plain processes on the node, without a container"
@@ -71,9 +71,9 @@ def container_keys(
             yield Problem(f"resources.{key}", why, "runtime: docker", "warning")
 
 
-def _resources(config: ExperimentConfig) -> Iterator[Problem]:
-    if config.slurm.model_fields_set:
-        yield _ignored("slurm", "there is no Slurm backend yet")
+def _resources(config: ExperimentConfig, runtime: str) -> Iterator[Problem]:
+    if config.slurm.model_fields_set and runtime != SLURM:
+        yield Problem("slurm", f"has no effect with runtime: {runtime}", "write runtime: slurm", "warning")
     if config.pbs.model_fields_set:
         yield _ignored("pbs", "there is no PBS backend yet")
 
@@ -161,7 +161,7 @@ def unsupported_keys(config: ExperimentConfig, *, runtime: str = PROCESS) -> lis
             *_entrypoint(config),
             *_storage(config.checkpoint_storage),
             *container_keys(config.environment, config.bind_mounts, config.resources, containers=containers),
-            *_resources(config),
+            *_resources(config, runtime),
             *_services(config),
             *_trainer(config),
         ]

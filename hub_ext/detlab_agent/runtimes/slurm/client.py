@@ -1,0 +1,308 @@
+"""What the runtime asks of a Slurm cluster, and the answers by its commands, here or over ssh.
+
+The commands print what `--format` asks for: that is the same in all versions, while `--json` differs from one to the
+next.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Protocol
+
+from detlab.schemas.wire import QueueHello
+
+PENDING = frozenset(
+    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+)
+ENDED = frozenset(
+    {
+        "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
+        "OUT_OF_MEMORY", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL",
+    }
+)  # fmt: skip
+PATIENCE = 60.0
+"""Seconds for one command. A controller that is away is asked again by Slurm's own commands for a while."""
+_AWAY = re.compile(
+    r"unable to contact slurm controller|unable to connect|socket timed out|connection refused|zero bytes were trans"
+    r"|standby mode|communication connection failure|endpoint is not connected|temporarily un|try again later"
+    r"|munge|authentication|not responding|no route to host|connection (?:reset|timed out|closed)",
+    re.IGNORECASE,
+)
+_LATER = re.compile(r"submit ?(?:job)? ?limit|MaxSubmitJob|MaxJobCount|partition.*(?:down|inactive)", re.IGNORECASE)
+_OVER = re.compile(r"invalid job id|already (?:completing|completed)|invalid state|not running", re.IGNORECASE)
+_UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
+_SAID = re.compile(r"^(?:sbatch|scontrol|squeue|scancel|sinfo|sacct): (?:error: |fatal: )?", re.MULTILINE)
+_GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))??[:=](?P<count>\d+)")
+FIELDS = "%A|%T|%r|%S|%L|%N|%j|%k"
+
+
+class SlurmAway(Exception):
+    """Slurm does not answer now: what it was asked may have happened or not."""
+
+
+class SlurmRefused(Exception):
+    """Slurm says no; the message is its own."""
+
+
+class SlurmFull(SlurmRefused):
+    """Slurm takes no more jobs now, and will later."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as `squeue` lists it.
+
+    Attributes:
+        id: Slurm's number of it.
+        state: Slurm's word, such as PENDING.
+        reason: Why it waits, in Slurm's words.
+        start: When it started, or is expected to; "" if that is not known.
+        left: What is left of its time limit.
+        nodes: Its nodes, as Slurm writes lists of them.
+        name: Its name.
+        comment: Its comment.
+    """
+
+    id: str
+    state: str
+    reason: str = ""
+    start: str = ""
+    left: str = ""
+    nodes: str = ""
+    name: str = ""
+    comment: str = ""
+
+    @property
+    def pending(self) -> bool:
+        """Whether it waits for its nodes."""
+        return self.state in PENDING
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self.state in ENDED
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """How a job ended: state, exit status (above 128 by a signal), and what an operator knows it by."""
+
+    state: str
+    status: int | None
+    node: str = ""
+    limit: str = ""
+    restarts: int = 0
+
+
+class SlurmClient(Protocol):
+    """A Slurm cluster. Each method raises `SlurmAway` when it does not answer."""
+
+    def submit(self, arguments: Sequence[str], script: str) -> str:
+        """Submit a job; return its id.
+
+        Raises:
+            SlurmRefused: It does not take it.
+        """
+        ...
+
+    def jobs(self) -> list[Job]:
+        """Return the jobs of this user (of all, for root) that wait or run, and those that ended lately."""
+        ...
+
+    def end_of(self, job_id: str) -> JobEnd | None:
+        """Return how a job ended; None if Slurm has forgotten it."""
+        ...
+
+    def signal(self, job_id: str, name: str, *, steps: bool) -> None:
+        """Send a signal to the first process of a job, or to its steps. A job that is not there any more gets none."""
+        ...
+
+    def cancel(self, job_id: str, *, at_once: bool = False) -> None:
+        """End a job, with SIGKILL if `at_once`."""
+        ...
+
+    def address_of(self, node: str) -> str:
+        """Return where a node is reached; its name if Slurm does not say."""
+        ...
+
+    def size(self, partition: str) -> tuple[QueueHello, bool]:
+        """Return how large the cluster is, and whether its slots are GPUs.
+
+        Raises:
+            SlurmRefused: There is no such partition.
+        """
+        ...
+
+    def read(self, path: PurePath) -> str:
+        """Return a file of the shared folder; "" if it does not exist."""
+        ...
+
+    def prepare(self, directory: PurePath) -> None:
+        """Make the shared folder."""
+        ...
+
+    def remove(self, paths: Sequence[PurePath]) -> None:
+        """Remove files of the shared folder; those that do not exist are fine."""
+        ...
+
+
+@dataclass
+class Commands:
+    """A Slurm cluster by its commands.
+
+    Attributes:
+        host: Where they are, by ssh; "": here.
+        environ: The environment for them.
+        everyone: Whether to list jobs of all users.
+    """
+
+    host: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    everyone: bool = False
+    patience: float = PATIENCE
+
+    def _run(self, words: Sequence[str], given: str = "") -> subprocess.CompletedProcess[str]:
+        command = list(words)
+        if self.host:
+            command = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", self.host, "--", shlex.join(words)]
+        try:
+            done = subprocess.run(
+                command, input=given, env=dict(self.environ), cwd="/", capture_output=True, text=True, errors="replace",
+                timeout=self.patience, check=False,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise SlurmRefused(f"there is no {command[0]} here: {error}") from error
+        except subprocess.TimeoutExpired as error:
+            raise SlurmAway(f"{words[0]} does not end within {self.patience:.0f} s") from error
+        if self.host and done.returncode == 255:
+            raise SlurmAway(f"ssh {self.host}: {done.stderr.strip()[-300:]}")
+        return done
+
+    def _ask(self, *words: str, given: str = "") -> str:
+        done = self._run(words, given)
+        if done.returncode == 0:
+            return done.stdout
+        said = _SAID.sub("", done.stderr.strip() or done.stdout.strip())
+        brief = "; ".join(dict.fromkeys(line.strip() for line in said.splitlines() if line.strip()))[-400:]
+        if _LATER.search(said):
+            raise SlurmFull(brief)
+        if _AWAY.search(said):
+            raise SlurmAway(brief)
+        raise SlurmRefused(brief or f"{words[0]} ends with status {done.returncode}")
+
+    def submit(self, arguments: Sequence[str], script: str) -> str:
+        """See `SlurmClient.submit`."""
+        said = self._ask("sbatch", "--parsable", *arguments, given=script)
+        found = said.strip().splitlines()[-1].partition(";")[0] if said.strip() else ""
+        if not found.isdigit():
+            raise SlurmRefused(f"sbatch answers {said.strip()[:200]!r} instead of a job's number")
+        return found
+
+    def jobs(self) -> list[Job]:
+        """See `SlurmClient.jobs`."""
+        whose = [] if self.everyone else ["--me"]
+        said = self._ask("squeue", "--noheader", "--states=all", *whose, f"--format={FIELDS}")
+        return [job for line in said.splitlines() if (job := _job(line)) is not None]
+
+    def end_of(self, job_id: str) -> JobEnd | None:
+        """See `SlurmClient.end_of`; the accounting is asked where Slurm itself has forgotten the job."""
+        try:
+            said = self._ask("scontrol", "--oneliner", "show", "job", job_id)
+        except SlurmRefused as error:
+            if _UNKNOWN_JOB.search(str(error)):
+                return self._accounted(job_id)
+            raise
+        known = dict(re.findall(r"(?:^| )(\w+)=(\S*)", said))
+        return JobEnd(
+            known.get("JobState", ""),
+            _status(known.get("ExitCode", "")),
+            known.get("BatchHost") or known.get("NodeList", ""),
+            known.get("TimeLimit", ""),
+            int(known.get("Restarts") or 0),
+        )
+
+    def _accounted(self, job_id: str) -> JobEnd | None:
+        try:
+            said = self._ask(
+                "sacct", "-n", "-P", "-X", "-j", job_id, "--format=State,ExitCode,NodeList,Timelimit"
+            ).strip()  # fmt: skip
+        except SlurmRefused:
+            return None  # many clusters have no accounting
+        fields = said.splitlines()[-1].split("|") if said else []
+        if len(fields) != 4:
+            return None
+        return JobEnd(fields[0].split()[0], _status(fields[1]), fields[2], fields[3])
+
+    def signal(self, job_id: str, name: str, *, steps: bool) -> None:
+        """See `SlurmClient.signal`."""
+        self._cancel(f"--signal={name}", *([] if steps else ["--batch"]), job_id)
+
+    def cancel(self, job_id: str, *, at_once: bool = False) -> None:
+        """See `SlurmClient.cancel`."""
+        if at_once:
+            self._cancel("--signal=KILL", "--full", job_id)
+        self._cancel(job_id)
+
+    def _cancel(self, *words: str) -> None:
+        try:
+            self._ask("scancel", *words)
+        except SlurmRefused as error:
+            if not _OVER.search(str(error)):
+                raise
+
+    def address_of(self, node: str) -> str:
+        """See `SlurmClient.address_of`."""
+        try:
+            said = self._ask("scontrol", "--oneliner", "show", "node", node)
+        except SlurmRefused:
+            return node
+        found = re.search(r" NodeAddr=(\S+)", said)
+        return found[1] if found else node
+
+    def size(self, partition: str) -> tuple[QueueHello, bool]:
+        """See `SlurmClient.size`."""
+        where = [f"--partition={partition}"] if partition else []
+        said = self._ask("sinfo", "--noheader", "--Node", *where, "--format=%N|%c|%G")
+        nodes = {line.split("|")[0]: line.split("|") for line in said.splitlines() if line.count("|") == 2}
+        if partition and not nodes:
+            raise SlurmRefused(f"there is no partition {partition}, or it has no node")
+        gpus = [sum(int(found["count"]) for found in _GPUS.finditer(fields[2])) for fields in nodes.values()]
+        cores = [int(fields[1]) for fields in nodes.values() if fields[1].isdigit()]
+        each = gpus if any(gpus) else cores
+        return QueueHello(name="Slurm", slots_per_node=max(each, default=0), slots=sum(each)), any(gpus)
+
+    def read(self, path: PurePath) -> str:
+        """See `SlurmClient.read`."""
+        done = self._run(["tail", "-c", "20000", str(path)])
+        return done.stdout if done.returncode == 0 else ""
+
+    def prepare(self, directory: PurePath) -> None:
+        """See `SlurmClient.prepare`."""
+        self._ask("mkdir", "-p", str(directory))
+
+    def remove(self, paths: Sequence[PurePath]) -> None:
+        """See `SlurmClient.remove`."""
+        self._ask("rm", "-f", "--", *map(str, paths))
+
+
+def _job(line: str) -> Job | None:
+    """Read a line of squeue in the format `FIELDS`; the comment comes last, since it may have any character."""
+    fields = line.split("|", 7)
+    if len(fields) != 8:
+        return None
+    number, state, reason, start, left, nodes, name, comment = fields
+    known = "" if start in {"N/A", "Unknown", ""} else start
+    return Job(number, state, reason, known, left, nodes, name, comment)
+
+
+def _status(code: str) -> int | None:
+    """Return the exit status for Slurm's `STATUS:SIGNAL`."""
+    status, _, number = code.partition(":")
+    if not status.isdigit():
+        return None
+    return 128 + int(number) if number.isdigit() and int(number) else int(status)

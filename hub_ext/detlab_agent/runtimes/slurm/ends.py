@@ -1,0 +1,92 @@
+"""How a task ended, from what Slurm says of its job and what the job left in the shared folder. Pure."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+
+from detlab_agent.runtimes.base import TaskExit
+from detlab_agent.runtimes.records import TaskElsewhere
+from detlab_agent.runtimes.slurm.client import JobEnd
+from detlab_agent.runtimes.slurm.script import REQUEUED
+
+NOT_ITS_FAULT = "machine_restarted"
+"""The reason of ends that do not count as a restart of the trial."""
+TIME_LIMIT = "time_limit"
+_BY_OTHERS = {
+    "NODE_FAIL": "a node of it failed",
+    "BOOT_FAIL": "its node did not boot",
+    "PREEMPTED": "Slurm preempted it for another job",
+    "REVOKED": "Slurm revoked it",
+    "CANCELLED": "somebody cancelled it (scancel)",
+    "LAUNCH_FAILED": "Slurm could not launch it on its node",
+    "RECONFIG_FAIL": "its node could not be configured",
+}
+_WORDS = 500
+
+
+def exit_of(job_id: str, end: JobEnd | None, said: str, output: str, *, killed: bool) -> TaskExit:
+    """Return how a task ended.
+
+    Args:
+        job_id: Slurm's number of the job.
+        end: What Slurm says; None if it has forgotten the job.
+        said: Content of the exit file; "" if there is none.
+        output: What the job's script printed.
+        killed: Whether this agent ended it, for the master.
+    """
+    report = TaskElsewhere.exit_of(None if end is None else end.status, said)
+    if killed:
+        told = report.exit_code is not None or report.reason == "setup"
+        return report if told else TaskExit(exit_code=-signal.SIGKILL, message=f"Slurm job {job_id} was killed")
+    if _reason(said) == REQUEUED or (end is not None and end.restarts):
+        return _not_its_fault(job_id, "Slurm started it a second time (scontrol requeue)")
+    state = "" if end is None else end.state
+    by_itself = bool(said) and report.reason not in {"launcher_lost"} and (report.exit_code or 0) >= 0
+    if by_itself and not (state in _BY_OTHERS and report.exit_code is None):
+        return report
+    if state in {"TIMEOUT", "DEADLINE"}:
+        limit = f" of {end.limit}" if end is not None and end.limit else ""
+        return TaskExit(
+            exit_code=report.exit_code,
+            reason=TIME_LIMIT,
+            message=f"Slurm ended job {job_id} at its time limit{limit} before it had saved and left",
+        )
+    if state == "OUT_OF_MEMORY":
+        return TaskExit(exit_code=report.exit_code, reason="oom", message=f"Slurm job {job_id} ran out of its memory")
+    if state in _BY_OTHERS:
+        return _not_its_fault(job_id, _BY_OTHERS[state])
+    return report if said else _without_report(job_id, end, output)
+
+
+def _without_report(job_id: str, end: JobEnd | None, output: str) -> TaskExit:
+    """Return the exit of a job whose launcher never came to say something."""
+    if end is None:
+        message = f"Slurm does not know job {job_id} any more, and it left no report"
+        return TaskExit(reason="launcher_lost", message=message)
+    where = f" on {end.node}" if end.node and end.node != "(null)" else ""
+    words = "; ".join(line.strip() for line in output.strip()[-_WORDS:].splitlines()[-4:] if line.strip())
+    message = f"Slurm job {job_id}{where} ended as {end.state} with status {end.status}"
+    if end.status is not None and end.status < 128:
+        return TaskExit(
+            exit_code=None, reason="setup", message=f"{message} before its launcher: {words or 'no output'}"
+        )
+    return TaskExit(reason="launcher_lost", message=f"{message}: {words}" if words else message)
+
+
+def _not_its_fault(job_id: str, why: str) -> TaskExit:
+    return TaskExit(reason=NOT_ITS_FAULT, message=f"Slurm job {job_id}: {why}")
+
+
+def _reason(said: str) -> str:
+    try:
+        report = json.loads(said or "null")
+    except ValueError:
+        return ""
+    return str(report.get("reason") or "") if isinstance(report, dict) else ""
+
+
+def delivered(exit_: TaskExit) -> TaskExit:
+    """Return an exit after which the agent has nothing to deliver: the job's spool was on another machine."""
+    return replace(exit_, delivered=True)

@@ -1,0 +1,148 @@
+"""The runtime `slurm`: it submits the tasks of its pool to a Slurm cluster, which places them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, Literal
+
+from detlab.schemas.runtimes import SLURM
+from detlab.schemas.wire import NodeHello, QueueHello
+from detlab_agent.runtimes.base import Say
+from detlab_agent.runtimes.preparation import Order
+from detlab_agent.runtimes.registry import RuntimeSetup
+from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmClient, SlurmRefused
+from detlab_agent.runtimes.slurm.script import request_of
+from detlab_agent.runtimes.slurm.task import SlurmTask
+from detlab_agent.runtimes.slurm.watch import JobWatch
+from detlab_agent.settings import AgentError
+from detlab_agent.slurm_options import SlurmOptions
+
+_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "SSH_AUTH_SOCK", "SLURM_JWT")
+"""Of the agent's environment, for Slurm's commands: SLURM_PARTITION and its like would change every job."""
+
+
+class SlurmRuntime:
+    """See `NodeRuntime`.
+
+    Args:
+        client: The cluster.
+        options: The agent's settings.
+        directory: The shared folder.
+        comment: Marks the jobs of this agent.
+        queue: How large the cluster is.
+        gpus: Whether its slots are GPUs.
+    """
+
+    name = SLURM
+    tasks_are: Literal["elsewhere"] = "elsewhere"
+    reached = True
+
+    def __init__(
+        self,
+        client: SlurmClient,
+        options: SlurmOptions,
+        directory: PurePath,
+        comment: str,
+        queue: QueueHello,
+        *,
+        gpus: bool,
+    ) -> None:
+        self._client, self._options, self._directory, self._comment = client, options, directory, comment
+        self._queue, self._gpus = queue, gpus
+        self.watch = JobWatch(client, directory, comment, options.interval)
+        self._watching: asyncio.Task[None] | None = None
+
+    def nodes(self) -> Sequence[NodeHello]:
+        """See `NodeRuntime.nodes`: Slurm chooses among its own."""
+        return ()
+
+    def queue(self) -> QueueHello | None:
+        """See `NodeRuntime.queue`."""
+        return self._queue
+
+    def available(self) -> bool:
+        """See `NodeRuntime.available`: while Slurm is away, tasks wait for it."""
+        return True
+
+    async def begin(self, on_change: Callable[[], None]) -> None:
+        """See `NodeRuntime.begin`."""
+        self._watching = asyncio.create_task(self.watch.run())
+
+    async def close(self) -> None:
+        """See `NodeRuntime.close`."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+
+    async def ready(self, order: Order, say: Say) -> None:
+        """See `NodeRuntime.ready`."""
+
+    def make(self, order: Order) -> SlurmTask:
+        """See `NodeRuntime.make`. The job is submitted by `SlurmTask.begun`, which can wait for Slurm."""
+        launch = order.launch
+        request = request_of(
+            order,
+            self._options,
+            self._directory,
+            self._comment,
+            largest=self._queue.slots_per_node,
+            gpus=self._gpus,
+        )
+        task = SlurmTask(
+            launch.allocation_id,
+            launch.run,
+            tuple(launch.slots),
+            order.record,
+            client=self._client,
+            watch=self.watch,
+            directory=self._directory,
+            request=request,
+            steps=request.steps,
+            serves=launch.service is not None,
+        )
+        task.note()
+        self.watch.know(task.allocation_id, None)
+        return task
+
+    def recover(self, record: Path, noted: dict[str, Any]) -> SlurmTask | None:
+        """See `NodeRuntime.recover`: where no job was noted, one is looked for by its name."""
+        fields = SlurmTask.noted(record, noted)
+        task = SlurmTask(**fields, client=self._client, watch=self.watch, directory=self._directory)
+        self.watch.know(task.allocation_id, task.job_id)
+        return task
+
+    def sweep(self, kept: set[str]) -> None:
+        """See `NodeRuntime.sweep`: the watch ends the jobs that nobody knows, at its first look and at all others."""
+
+
+def make(setup: RuntimeSetup) -> SlurmRuntime | None:
+    """Make the runtime of an agent; see `registry.Factory`.
+
+    Raises:
+        AgentError: Slurm does not answer, or its options are wrong.
+    """
+    options = setup.settings.slurm
+    if options is None:
+        if not setup.required:
+            return None
+        options = SlurmOptions()
+    directory = PurePosixPath(options.directory or setup.directory / "slurm")
+    if not directory.is_absolute():
+        raise AgentError(f"--slurm-dir {directory}: name the folder by its whole path, as the nodes see it")
+    environ = {name: setup.environ[name] for name in _VARIABLES if name in setup.environ}
+    client = Commands(options.host, environ, everyone=os.geteuid() == 0 or bool(options.host))
+    where = f" on {options.host}" if options.host else ""
+    try:
+        queue, gpus = client.size(options.partition)
+        client.prepare(directory)
+    except SlurmAway as error:
+        raise AgentError(
+            f"Slurm{where} does not answer: {error}; see scontrol ping, and start the agent again"
+        ) from error
+    except SlurmRefused as error:
+        raise AgentError(f"Slurm{where}: {error}") from error
+    comment = f"detlab agent {setup.settings.agent_id}"
+    return SlurmRuntime(client, options, directory, comment, queue, gpus=gpus)

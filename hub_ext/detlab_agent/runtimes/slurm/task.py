@@ -1,0 +1,280 @@
+"""A task as a job of Slurm: submitted once, found again by its name, and watched until it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any, ClassVar, TypeVar
+
+from detlab.backoff import Backoff
+from detlab_agent.runtimes.base import Say, SetupFailed, TaskExit
+from detlab_agent.runtimes.records import TaskElsewhere
+from detlab_agent.runtimes.slurm.client import Job, SlurmAway, SlurmClient, SlurmFull, SlurmRefused
+from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of
+from detlab_agent.runtimes.slurm.script import EXIT, OUTPUT, SERVICE, Request, files_of
+from detlab_agent.runtimes.slurm.watch import JobWatch
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class _EndedEarly(Exception):
+    """The task was told to end before there was a job."""
+
+
+@dataclass
+class SlurmTask(TaskElsewhere):
+    """A job; see `RunningTask`.
+
+    Attributes:
+        client: The cluster.
+        watch: The looks at all jobs.
+        directory: The shared folder.
+        request: The job, until it is submitted; None for a task of an earlier agent.
+        job_id: Slurm's number; None before it is known.
+        steps: Whether the task runs in a step of the job.
+        serves: Whether it serves on a port.
+    """
+
+    runtime: ClassVar[str] = "slurm"
+
+    client: SlurmClient = field(kw_only=True)
+    watch: JobWatch = field(kw_only=True)
+    directory: PurePath = field(kw_only=True)
+    request: Request | None = field(default=None, kw_only=True)
+    job_id: str | None = field(default=None, kw_only=True)
+    steps: bool = field(default=False, kw_only=True)
+    serves: bool = field(default=False, kw_only=True)
+    _asked: bool = field(default=False, init=False)
+    _killed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _ended: TaskExit | None = field(default=None, init=False)
+    _work: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
+
+    def values(self) -> dict[str, Any]:
+        """Return what the record says."""
+        return {**super().values(), "job_id": self.job_id, "steps": self.steps, "serves": self.serves}
+
+    @classmethod
+    def noted(cls, record: Path, value: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of the task that a record names."""
+        job_id = value.get("job_id")
+        return {
+            **super().noted(record, value),
+            "job_id": None if job_id is None else str(job_id),
+            "steps": bool(value.get("steps")),
+            "serves": bool(value.get("serves")),
+        }
+
+    # --- submitted ----------------------------------------------------------------------------------------
+
+    async def begun(self, say: Say) -> None:
+        """See `RunningTask.begun`: submit the job, and wait until Slurm has started it."""
+        try:
+            if self.job_id is None:
+                await self._submit(say)
+            await self._placed(say)
+        except _EndedEarly:
+            self._ended = TaskExit(exit_code=-signal.SIGTERM, message="ended before it started")
+        except (SlurmRefused, SetupFailed) as error:
+            self._ended = TaskExit(reason="setup", message=f"Slurm: {error}")
+        self.request = None
+        await super().begun(say)
+
+    async def _submit(self, say: Say) -> None:
+        """Submit the job, once: after an answer that got lost, it is looked for by its name first.
+
+        Raises:
+            SlurmRefused: Slurm does not take it.
+        """
+        backoff, uncertain = Backoff(first=0.5, cap=15.0), self.request is None
+        while True:
+            if self._asked and not uncertain:
+                raise _EndedEarly
+            try:
+                if uncertain and await self._found():
+                    return
+                if self.request is None:
+                    self._ended = TaskExit(
+                        reason=NOT_ITS_FAULT, message="the agent was restarted before it had submitted the job to Slurm"
+                    )
+                    return
+                arguments, script = self.request.arguments, self.request.script
+                self._note(await asyncio.to_thread(self.client.submit, arguments, script))
+            except SlurmFull as error:
+                uncertain = False
+                say("queued", f"Slurm takes no more jobs now: {error}")
+            except SlurmAway as error:
+                uncertain = True
+                say("queued", f"Slurm does not answer: {error}")
+            else:
+                return
+            await self._pause(backoff.next_pause())
+
+    async def _found(self) -> bool:
+        """Look for the job by its name."""
+        await self.watch.next_look(fresh=True)
+        jobs = self.watch.of(self.allocation_id)
+        if not jobs:
+            return False
+        self._note(jobs[0].id)
+        return True
+
+    def _note(self, job_id: str) -> None:
+        self.job_id = job_id
+        self.watch.know(self.allocation_id, job_id)
+        self.note()
+        _log.info("task %s is Slurm job %s", self.allocation_id, job_id)
+
+    async def _placed(self, say: Say) -> None:
+        said = ""
+        await self.watch.next_look(fresh=True)
+        while self._ended is None:
+            job = self._job()
+            if job is None or not job.pending:
+                if job is not None and not job.ended and self.serves and not await self._reached():
+                    await self._pause(0.2)
+                    await self.watch.next_look()
+                    continue
+                return
+            if (now := _waiting(job)) != said:
+                say("queued", now)
+                said = now
+            await self.watch.next_look()
+
+    async def _reached(self) -> bool:
+        """Read where the task serves; return whether that is known."""
+        text = await self._until_answered(lambda: self.client.read(self._file(SERVICE)))
+        address, _, port = text.partition(" ")
+        if not port.strip().isdigit():
+            return False
+        self.address, self.port = address, int(port)
+        self.note()
+        return True
+
+    def _job(self) -> Job | None:
+        return next((job for job in self.watch.of(self.allocation_id) if job.id == self.job_id), None)
+
+    def _file(self, end: str) -> PurePath:
+        return self.directory / f"{self.allocation_id}{end}"
+
+    # --- ended --------------------------------------------------------------------------------------------
+
+    async def finished(self) -> TaskExit:
+        """See `RunningTask.finished`."""
+        while self._ended is None:
+            job = self._job()
+            if job is None or job.ended:
+                self._ended = await self._end_of()
+            elif job.pending and self.request is None and await self._again(job):
+                continue
+            else:
+                await self.watch.next_look()
+        return delivered(self._ended)
+
+    async def _again(self, job: Job) -> bool:
+        """End a job that waits again after it has run: an operator requeued it, and the master starts the next one."""
+        if self._asked:
+            return False
+        end = await self._until_answered(lambda: self.client.end_of(job.id))
+        if end is None or not end.restarts:
+            await self.watch.next_look()
+            return True
+        await self._until_answered(lambda: self.client.cancel(job.id, at_once=True))
+        self._ended = exit_of(job.id, end, "", "", killed=False)
+        return True
+
+    async def _end_of(self) -> TaskExit:
+        job_id = self.job_id or ""
+        end = await self._until_answered(lambda: self.client.end_of(job_id))
+        said = await self._until_answered(lambda: self.client.read(self._file(EXIT)))
+        output = "" if said else await self._until_answered(lambda: self.client.read(self._file(OUTPUT)))
+        return exit_of(job_id, end, said, output, killed=self._asked)
+
+    # --- told to end --------------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """See `RunningTask.interrupt`."""
+        self._asked = True
+        self._killed.set()
+        work = asyncio.create_task(self._interrupt())
+        self._work.add(work)
+        work.add_done_callback(self._work.discard)
+
+    async def _interrupt(self) -> None:
+        job = self._job()
+        if self.job_id is None:
+            return
+        job_id = self.job_id
+        if job is None or job.pending:
+            await self._until_answered(lambda: self.client.cancel(job_id))
+        else:
+            await self._until_answered(lambda: self.client.signal(job_id, "TERM", steps=self.steps))
+        self.watch.look_soon()
+
+    async def kill(self, delivery_grace: float) -> None:
+        """See `RunningTask.kill`."""
+        self._asked = True
+        self._killed.set()
+        if self.job_id is None:
+            return
+        job_id = self.job_id
+        job = self._job()
+        if job is not None and not job.pending:
+            await self._until_answered(lambda: self.client.signal(job_id, "USR1", steps=self.steps))
+            self.watch.look_soon()
+            try:
+                async with asyncio.timeout(delivery_grace):
+                    while (job := self._job()) is not None and not job.ended:
+                        await self.watch.next_look()
+                return
+            except TimeoutError:
+                pass
+        await self._until_answered(lambda: self.client.cancel(job_id, at_once=True))
+        self.watch.look_soon()
+
+    async def remove(self, *, clean: bool) -> None:
+        """See `RunningTask.remove`."""
+        self.watch.forget(self.allocation_id)
+        try:
+            if self.job_id is not None:
+                await asyncio.to_thread(self.client.cancel, self.job_id, at_once=True)
+            await asyncio.to_thread(self.client.remove, files_of(self.directory, self.allocation_id))
+        except (SlurmAway, SlurmRefused) as error:
+            _log.warning("job %s of task %s: %s", self.job_id, self.allocation_id, error)
+        self.forget(clean=clean)
+
+    # --- patience -----------------------------------------------------------------------------------------
+
+    async def _until_answered(self, ask: Callable[[], T]) -> T:
+        """Ask Slurm in a thread, again and again while it is away."""
+        backoff = Backoff(first=0.5, cap=10.0)
+        while True:
+            try:
+                return await asyncio.to_thread(ask)
+            except SlurmAway:
+                await asyncio.sleep(backoff.next_pause())
+            except SlurmRefused as error:
+                # Jobs that are there are asked for: this is a controller that is not itself yet.
+                _log.warning("Slurm refuses: %s", error)
+                await asyncio.sleep(max(1.0, backoff.next_pause()))
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but no longer than until the task is told to end."""
+        try:
+            await asyncio.wait_for(self._killed.wait(), seconds)
+        except TimeoutError:
+            return
+
+
+def _waiting(job: Job) -> str:
+    """Return why a job waits, in Slurm's words, and when Slurm expects it to start."""
+    reason = job.reason if job.reason not in {"", "None"} else "waits for its turn"
+    start = f", expected to start {job.start.replace('T', ' ')}" if job.start else ""
+    return f"Slurm job {job.id}: {reason}{start}"
+
+
+Work = Coroutine[Any, Any, None]

@@ -1,0 +1,114 @@
+"""The options of `det agent run --slurm`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import click
+
+ContainerProgram = Literal["none", "apptainer", "pyxis"]
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """How an agent works with its Slurm cluster.
+
+    Attributes:
+        host: Where Slurm's commands are, reached by ssh; "": on this machine.
+        directory: A folder that this machine (or `host`) and the nodes share; None: `slurm` in the agent's directory.
+        python: The Python on the nodes that has detlab; "": this agent's own.
+        setup: A file of shell lines that every job runs before its task; "": none.
+        partition: The partition of jobs that name none; "": Slurm's default.
+        arguments: More options of sbatch for all jobs.
+        container: What runs images.
+        as_owner: Whether jobs run as the account of their owner, which root alone can do.
+        interval: Seconds between two looks at the jobs.
+    """
+
+    host: str = ""
+    directory: Path | None = None
+    python: str = ""
+    setup: str = ""
+    partition: str = ""
+    arguments: tuple[str, ...] = ()
+    container: ContainerProgram = "none"
+    as_owner: bool = True
+    interval: float = 5.0
+
+
+_PATH = click.Path(path_type=Path)
+_OPTIONS = (
+    click.option("--slurm", is_flag=True, help="Run tasks as jobs of this machine's Slurm cluster, which places them."),
+    click.option("--slurm-ssh", "slurm_host", default="", metavar="HOST", help="Run Slurm's commands on HOST by ssh."),
+    click.option(
+        "--slurm-dir",
+        type=_PATH,
+        metavar="DIR",
+        help="Folder that this machine (or --slurm-ssh HOST) shares with the nodes [default: slurm in --dir].",
+    ),
+    click.option(
+        "--slurm-python",
+        default="",
+        metavar="PATH",
+        help="Python on the nodes that has detlab [default: this agent's own].",
+    ),
+    click.option("--slurm-setup", default="", metavar="FILE", help="Shell file, on the nodes, that jobs read first."),
+    click.option("--slurm-partition", default="", metavar="NAME", help="Partition of jobs that name none."),
+    click.option(
+        "--slurm-arg",
+        "slurm_arguments",
+        multiple=True,
+        metavar="OPTION",
+        help="sbatch option of all jobs (repeatable).",
+    ),
+    click.option(
+        "--slurm-container",
+        type=click.Choice(["none", "apptainer", "pyxis"]),
+        default="none",
+        show_default=True,
+        help="What runs environment.image on the nodes.",
+    ),
+    click.option(
+        "--slurm-as",
+        type=click.Choice(["owner", "agent"]),
+        default="owner",
+        show_default=True,
+        help="Whose account an agent run by root submits jobs with: owner needs --user-map.",
+    ),
+    click.option(
+        "--slurm-interval",
+        type=click.FloatRange(min=0.2, max=600),
+        default=5.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time between two calls of squeue.",
+    ),
+)
+
+
+def slurm_options(command: Command) -> Command:
+    """Add the options to a command, which gets them as `slurm…` arguments; see `taken`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def taken(given: dict[str, Any]) -> SlurmOptions | None:
+    """Return the options among a command's arguments; None without `--slurm`."""
+    if not given["slurm"]:
+        return None
+    return SlurmOptions(
+        host=given["slurm_host"],
+        directory=given["slurm_dir"],
+        python=given["slurm_python"],
+        setup=given["slurm_setup"],
+        partition=given["slurm_partition"],
+        arguments=tuple(given["slurm_arguments"]),
+        container=given["slurm_container"],
+        as_owner=given["slurm_as"] == "owner",
+        interval=given["slurm_interval"],
+    )

@@ -1,0 +1,103 @@
+"""A cluster whose pool `slurm` is a real Slurm's, by an agent of its own: for the tests in `slurm/`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from spine_lab import Lab, lab_of
+
+from testbed import processes
+from testbed.cluster import Cluster, running_cluster
+from testbed.slurm import SlurmCluster, missing
+from testbed.waiting import until
+
+POOLS = (
+    'c.DetHub.pools = {"default": {"description": "this machine"}, "slurm": {"description": "jobs of Slurm"}}\n'
+    "c.DetHub.agent_reconnect_wait = 60.0\n"
+)
+
+
+@dataclass
+class SlurmAgent:
+    """`det agent run --slurm`, started and killed at will."""
+
+    cluster: Cluster
+    slurm: SlurmCluster
+    folder: Path
+    more: Sequence[str] = ()
+    process: subprocess.Popen[bytes] | None = None
+    environ: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def log(self) -> str:
+        """What it has said so far, over all of its starts."""
+        path = self.folder / "agent.log"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def start(self) -> None:
+        """Start it, enrolled as `batch`."""
+        token = self.folder / "token"
+        if not token.exists():
+            token.touch(mode=0o600)
+            token.write_text(self.cluster.det("agent", "enrol", check=True).stdout, encoding="ascii")
+        words = [sys.executable, "-P", "-m", "detlab_agent", "--master", self.cluster.url, "--name", "batch"]
+        words += ["--pool", "slurm", "--slurm", "--slurm-as", "agent", "--slurm-interval", "0.5"]
+        words += ["--dir", str(self.folder / "agent"), "--enrolment-token-file", str(token), *self.more]
+        environ = {**self.cluster.environment, "SLURM_CONF": str(self.slurm.conf), **self.environ}
+        began = self.log.count("connected to cluster")
+        with (self.folder / "agent.log").open("ab") as log:
+            self.process = subprocess.Popen(words, cwd="/", env=environ, stdout=log, stderr=log)
+        until(lambda: self.log.count("connected to cluster") > began, lambda: self.log, 40)
+
+    def kill(self) -> None:
+        """SIGKILL it; its jobs run on."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def end(self) -> None:
+        """Ask it to end."""
+        if self.process is not None:
+            processes.end(self.process, 20)
+
+
+@dataclass(frozen=True)
+class SlurmLab:
+    """All of it."""
+
+    lab: Lab
+    slurm: SlurmCluster
+    agent: SlurmAgent
+
+
+@contextmanager
+def slurm_lab(root: Path, *more: str) -> Iterator[SlurmLab]:
+    """Start Slurm, a cluster and the agent between them."""
+    if why := missing():
+        pytest.skip(f"no Slurm here: {why}")
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="detlab-slurm-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder.chmod(0o755)
+        slurm = stack.enter_context(SlurmCluster(folder / "slurm"))
+        cluster = stack.enter_context(running_cluster(root, slots=1, config=POOLS))
+        (folder / "agent").mkdir()
+        agent = SlurmAgent(cluster, slurm, folder / "agent", more)
+        stack.callback(agent.end)
+        agent.start()
+        yield SlurmLab(stack.enter_context(lab_of(cluster)), slurm, agent)
+
+
+def uid() -> int:
+    """Whose jobs these are."""
+    return os.geteuid()
