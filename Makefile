@@ -145,7 +145,7 @@ lint-python: setup-test
 setup: prerequisites $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
 
 setup-test: EXTRAS := all,test,lint
-setup-test: prerequisites $(VENV)/.installed-test $(VENV)-mlflow/.installed $(FRONT) $(AZURITE) system-packages
+setup-test: prerequisites $(VENV)/.installed-test $(VENV)-mlflow/.installed $(FRONT) $(AZURITE) $(VENV)/.helm system-packages
 
 $(VENV)/.python: | python
 	$(PYTHON) -m venv $(VENV)
@@ -159,6 +159,11 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml constraints.txt
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	@grep -q test $< || { echo "==> test and lint packages into $(VENV)"; $(INSTALL); }
+	@touch $@
+
+$(VENV)/.helm: tests/testbed/helm.py | $(VENV)/.installed-test
+	@echo "==> Helm for the tests of the chart (a second, 35 MB)"
+	$(BIN)/python tests/testbed/helm.py $(BIN)/helm
 	@touch $@
 
 # MLflow reads our exports in an environment of its own, which sees torch, numpy and pandas of ours, but not detlab.

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from reference_pages.command_line import cli
 from reference_pages.determined import determined_names
+from reference_pages.helm_values import helm_values
 from reference_pages.http_api import http_api
 from reference_pages.imports import imports
 from reference_pages.limits import limits
@@ -35,6 +36,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "core-api.md": core_api,
     "pytorch.md": pytorch,
     "client.md": client,
+    "helm-values.md": helm_values,
     "limits.md": limits,
     "plugins.md": plugins,
     "rights.md": rights,

@@ -1,0 +1,193 @@
+{{/* Names. A release that is called like the chart is not named twice. */}}
+{{- define "detlab.fullname" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels of everything; a dict of root and component. */}}
+{{- define "detlab.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+{{ include "detlab.selector" . }}
+{{- end -}}
+
+{{- define "detlab.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{/* The image of a name; a dict of root and name. */}}
+{{- define "detlab.image" -}}
+{{- $first := splitList "/" .name | first -}}
+{{- $prefix := "" -}}
+{{- if and .root.Values.images.registry (not (and (contains "/" .name) (or (contains "." $first) (contains ":" $first)))) -}}
+{{- $prefix = printf "%s/" (trimSuffix "/" .root.Values.images.registry) -}}
+{{- end -}}
+{{- $last := splitList "/" .name | last -}}
+{{- if or (contains ":" $last) (contains "@" .name) -}}
+{{- printf "%s%s" $prefix .name -}}
+{{- else -}}
+{{- printf "%s%s:%s" $prefix .name (.root.Values.images.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "detlab.secretName" -}}
+{{- .Values.secrets.existingSecret | default (include "detlab.fullname" .) -}}
+{{- end -}}
+
+{{- define "detlab.tlsSecretName" -}}
+{{- .Values.tls.secretName | default (printf "%s-tls" (include "detlab.fullname" .)) -}}
+{{- end -}}
+
+{{/* Whether the chart makes the certificate, which agents and tasks then pin: "yes" or "". */}}
+{{- define "detlab.pinned" -}}
+{{- if and .Values.tls.enabled (not .Values.tls.secretName) (not .Values.agentOnly) -}}yes{{- end -}}
+{{- end -}}
+
+{{- define "detlab.tasksNamespace" -}}
+{{- .Values.agent.namespace | default .Release.Namespace -}}
+{{- end -}}
+
+{{- define "detlab.proxyPort" -}}
+{{- if .Values.proxy.service.port -}}{{- .Values.proxy.service.port -}}
+{{- else if .Values.tls.enabled -}}443{{- else -}}80{{- end -}}
+{{- end -}}
+
+{{/* The proxy inside the cluster. */}}
+{{- define "detlab.insideUrl" -}}
+{{- $port := include "detlab.proxyPort" . -}}
+{{- $scheme := ternary "https" "http" .Values.tls.enabled -}}
+{{- $usual := ternary "443" "80" .Values.tls.enabled -}}
+{{- printf "%s://%s-proxy.%s.svc%s" $scheme (include "detlab.fullname" .) .Release.Namespace (ternary "" (printf ":%s" $port) (eq $port $usual)) -}}
+{{- end -}}
+
+{{- define "detlab.publicUrl" -}}
+{{- .Values.publicUrl | trimSuffix "/" | default (include "detlab.insideUrl" .) -}}
+{{- end -}}
+
+{{/* How agents, tasks and notebooks reach the cluster: by a way that is encrypted, if there is one. */}}
+{{- define "detlab.clusterUrl" -}}
+{{- if .Values.agent.masterUrl -}}
+{{- .Values.agent.masterUrl | trimSuffix "/" -}}
+{{- else if and (not (include "detlab.pinned" .)) (hasPrefix "https://" .Values.publicUrl) -}}
+{{- include "detlab.publicUrl" . -}}
+{{- else -}}
+{{- include "detlab.insideUrl" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "detlab.priorityClass" -}}
+{{- if .root.Values.priorityClasses.create -}}
+{{- printf "%s-%s-%s" .root.Release.Namespace (include "detlab.fullname" .root) .which -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "detlab.checkpointsClaim" -}}
+{{- if not .Values.checkpoints.storage -}}
+{{- .Values.checkpoints.existingClaim | default (printf "%s-checkpoints" (include "detlab.fullname" .)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Where pods of the chart may run, and how urgent they are; a dict of root and values. */}}
+{{- define "detlab.placement" -}}
+{{- with include "detlab.priorityClass" (dict "root" .root "which" "service") }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .root.Values.images.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Of every pod of the chart; the number is that of the user. */}}
+{{- define "detlab.podSecurity" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ . }}
+  runAsGroup: {{ . }}
+  fsGroup: {{ . }}
+  seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "detlab.containerSecurity" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* config.json of the Hub and the master. No secret is in it. */}}
+{{- define "detlab.config" -}}
+{{- $name := include "detlab.fullname" . -}}
+{{- $claim := include "detlab.checkpointsClaim" . -}}
+{{- dict
+    "publicUrl" (include "detlab.publicUrl" .)
+    "clusterUrl" (include "detlab.clusterUrl" .)
+    "hubUrl" (printf "http://%s-hub.%s.svc:8081" $name .Release.Namespace)
+    "masterUrl" (printf "http://%s-master.%s.svc:8643" $name .Release.Namespace)
+    "proxyApiUrl" (printf "http://%s-proxy-api.%s.svc:8001" $name .Release.Namespace)
+    "clusterId" (printf "%s-%s" .Release.Namespace $name)
+    "admin" .Values.auth.admin
+    "users" .Values.auth.users
+    "spawner" .Values.hub.spawner
+    "podTimeout" .Values.hub.podTimeout
+    "notebooks" .Values.hub.notebooks
+    "extraConfig" .Values.hub.extraConfig
+    "masterExtraConfig" .Values.master.extraConfig
+    "agent" .Values.agent.enabled
+    "pools" (list .Values.agent.pool)
+    "tasksNamespace" (include "detlab.tasksNamespace" .)
+    "tasksImage" (include "detlab.image" (dict "root" . "name" .Values.images.tasks))
+    "tasksServiceAccount" (printf "%s-tasks" $name)
+    "tasksPriorityClass" (include "detlab.priorityClass" (dict "root" . "which" "tasks"))
+    "pullPolicy" .Values.images.pullPolicy
+    "pullSecrets" .Values.images.pullSecrets
+    "certificate" (ternary (printf "%s-certificate" $name) "" (eq "yes" (include "detlab.pinned" .)))
+    "checkpointStorage" (ternary (dict "type" "shared_fs" "host_path" "/srv/detlab/checkpoints") .Values.checkpoints.storage (ne "" $claim))
+  | toPrettyJson -}}
+{{- end -}}
+
+{{/* Combinations of values that cannot work, refused before anything is made. */}}
+{{- define "detlab.check" -}}
+{{- $v := .Values -}}
+{{- if and $v.agentOnly (not $v.agent.masterUrl) -}}
+{{- fail "agentOnly: say where the master is, with agent.masterUrl" -}}
+{{- end -}}
+{{- if and $v.agentOnly (not $v.agent.enabled) -}}
+{{- fail "agentOnly and agent.enabled: false leave nothing to install" -}}
+{{- end -}}
+{{- if and $v.agentOnly (not $v.agent.enrolmentTokenSecret) -}}
+{{- fail "agentOnly: name the secret with the enrolment token, with agent.enrolmentTokenSecret (det agent enrol > token; kubectl create secret generic NAME --from-file=enrolment-token=token)" -}}
+{{- end -}}
+{{- if and $v.database.url (not $v.database.hubUrl) -}}
+{{- fail "database.url without database.hubUrl: the Hub needs a database of its own there" -}}
+{{- end -}}
+{{- if and $v.database.hubUrl (not $v.database.url) -}}
+{{- fail "database.hubUrl without database.url: the chart's own server makes both databases" -}}
+{{- end -}}
+{{- if and (not $v.agentOnly) (not $v.tls.enabled) (not (hasPrefix "https://" $v.publicUrl)) (not $v.agent.masterUrl) (not (has "--insecure-http" $v.agent.extraArgs)) -}}
+{{- fail "tls.enabled: false, and publicUrl is not https: tokens would travel in the clear. Set publicUrl to the https address of what ends TLS, or, in a network that you trust, agent.extraArgs: [--insecure-http]" -}}
+{{- end -}}
+{{- if and $v.ingress.enabled (not $v.publicUrl) -}}
+{{- fail "ingress.enabled: set publicUrl, whose host the Ingress is for" -}}
+{{- end -}}
+{{- end -}}

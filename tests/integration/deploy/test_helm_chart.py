@@ -1,0 +1,326 @@
+"""The chart: what it makes, what it refuses, and that all its parts fit together."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from chart import CHART, NAME, NAMESPACE, objects, one, pods, run, template
+
+from detlab.trust import pinning
+
+WAYS = {
+    "as it comes": (),
+    "everything": (
+        "networkPolicy.enabled=true",
+        "ingress.enabled=true",
+        "ingress.tlsSecretName=hub-tls",
+        "publicUrl=https://hub.example.org",
+        "images.pullSecrets={regcred}",
+        "proxy.service.type=NodePort",
+        "proxy.service.nodePort=30443",
+        "auth.users={ada,ben}",
+    ),
+    "tasks elsewhere": ("agent.namespace=tasks", "networkPolicy.enabled=true"),
+    "given parts": (
+        "secrets.existingSecret=given",
+        "tls.secretName=given-tls",
+        "publicUrl=https://hub.example.org",
+        "database.url=postgresql://u:p@db/detlab",
+        "database.hubUrl=postgresql://u:p@db/hub",
+        "checkpoints.existingClaim=given-claim",
+    ),
+    "objects for checkpoints": ("checkpoints.storage.type=s3", "checkpoints.storage.bucket=lab"),
+    "tasks of the agent": ("hub.spawner=detlab",),
+    "no agent": ("agent.enabled=false",),
+    "agent only": (
+        "agentOnly=true",
+        "agent.masterUrl=https://hub.example.org",
+        "agent.enrolmentTokenSecret=given",
+    ),
+}
+GIVEN = {"given", "given-tls", "given-claim", "regcred", "hub-tls", "default"}
+"""Objects that the site makes."""
+
+RULES = {
+    ("rel-detlab-agent", "Role"): {
+        "pods": "create delete get list watch",
+        "pods/log": "get",
+        "events": "list watch",
+        "services": "create delete list",
+        "leases": "create get update",
+    },
+    ("lab-rel-detlab-agent", "ClusterRole"): {"nodes": "get list watch"},
+    ("rel-detlab-hub", "Role"): {
+        "pods": "get list watch create delete",
+        "events": "list watch",
+        "persistentvolumeclaims": "get create delete",
+    },
+}
+"""Every right that the chart gives. A further one needs a line here, and a reason in the template."""
+
+
+@pytest.fixture(params=WAYS.values(), ids=WAYS.keys())
+def made(request):
+    return objects(*request.param)
+
+
+def test_helm_finds_nothing_to_complain_about():
+    done = run("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+
+
+def test_the_charts_version_is_that_of_detlab():
+    project = tomllib.loads((CHART.parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["appVersion"] == chart["version"] == project["version"]
+
+
+def test_the_chart_gives_these_rights_and_no_others():
+    found = {
+        (it["metadata"]["name"], it["kind"]): {
+            resource: " ".join(rule["verbs"]) for rule in it["rules"] for resource in rule["resources"]
+        }
+        for it in objects()
+        if it["kind"] in {"Role", "ClusterRole"}
+    }
+    assert found == RULES
+
+
+def test_rights_go_to_the_agent_and_the_hub_alone_and_only_they_have_a_token(made):
+    bound = {
+        (it["roleRef"]["name"], subject["name"], subject["namespace"])
+        for it in made
+        if it["kind"] in {"RoleBinding", "ClusterRoleBinding"}
+        for subject in it["subjects"]
+    }
+    roles = {it["metadata"]["name"] for it in made if it["kind"] in {"Role", "ClusterRole"}}
+    assert {role for role, _, _ in bound} == roles
+    assert {account for _, account, _ in bound} <= {f"{NAME}-agent", f"{NAME}-hub"}
+    assert {namespace for _, _, namespace in bound} <= {NAMESPACE}
+    for name, spec in pods(made):
+        has_rights = any(account == spec.get("serviceAccountName") for _, account, _ in bound)
+        assert spec["automountServiceAccountToken"] is has_rights, name
+
+
+def test_no_pod_is_privileged(made):
+    for name, spec in pods(made):
+        security = spec["securityContext"]
+        assert security["runAsNonRoot"] is True, name
+        assert security["runAsUser"] > 0, name
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys(), name
+        assert all("hostPath" not in volume for volume in spec["volumes"]), name
+        for container in [*spec["containers"], *spec.get("initContainers", [])]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }, name
+            assert container["resources"]["limits"]["memory"], name
+
+
+def test_everything_that_is_named_is_there(made):
+    there = {(it["kind"], it["metadata"]["name"]) for it in made}
+    named = set()
+    for _, spec in pods(made):
+        named.add(("ServiceAccount", spec.get("serviceAccountName", "default")))
+        if "priorityClassName" in spec:
+            named.add(("PriorityClass", spec["priorityClassName"]))
+        named |= {("Secret", it["name"]) for it in spec.get("imagePullSecrets", [])}
+        for volume in spec["volumes"]:
+            for source in [volume, *volume.get("projected", {}).get("sources", [])]:
+                if "secret" in source:
+                    named.add(("Secret", source["secret"].get("secretName") or source["secret"]["name"]))
+                if "configMap" in source:
+                    named.add(("ConfigMap", source["configMap"]["name"]))
+                if "persistentVolumeClaim" in source:
+                    named.add(("PersistentVolumeClaim", source["persistentVolumeClaim"]["claimName"]))
+        for container in spec["containers"]:
+            mounts = {mount["name"] for mount in container["volumeMounts"]}
+            assert mounts <= {volume["name"] for volume in spec["volumes"]} | {"state", "data"}
+            for variable in container.get("env", []):
+                if "valueFrom" in variable:
+                    named.add(("Secret", variable["valueFrom"]["secretKeyRef"]["name"]))
+    hosts = set(re.findall(r"//(?:[^/@\"]*@)?([a-z-]+)\.lab\.svc", json.dumps(made) + _secrets(made)))
+    named |= {("Service", host) for host in hosts}
+    assert {(kind, name) for kind, name in named if name not in GIVEN} <= there
+
+
+def _secrets(made):
+    return "".join(
+        base64.b64decode(value).decode()
+        for it in made
+        if it["kind"] == "Secret"
+        for value in it.get("data", {}).values()
+    )
+
+
+def test_services_select_the_pods_whose_ports_they_name(made):
+    workloads = [it for it in made if it["kind"] in {"Deployment", "StatefulSet"}]
+    for service in (it for it in made if it["kind"] == "Service"):
+        selector = service["spec"]["selector"].items()
+        (target,) = [it for it in workloads if selector <= it["spec"]["template"]["metadata"]["labels"].items()]
+        ports = {port["name"] for port in target["spec"]["template"]["spec"]["containers"][0]["ports"]}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+
+
+def test_no_two_objects_have_the_same_name_and_all_have_labels_of_the_release(made):
+    names = [(it["kind"], it["metadata"].get("namespace", NAMESPACE), it["metadata"]["name"]) for it in made]
+    assert len(names) == len(set(names))
+    for it in made:
+        assert it["metadata"]["labels"]["app.kubernetes.io/instance"] == "rel", it["metadata"]["name"]
+
+
+def test_no_secret_is_in_a_configmap_or_in_a_command_line():
+    made = objects("auth.users={ada}")
+    secrets = {
+        base64.b64decode(value).decode()
+        for it in made
+        if it["kind"] == "Secret" and it.get("type") == "Opaque"
+        for value in it.get("data", {}).values()
+    }
+    assert len(secrets) == 12
+    rest = json.dumps([it for it in made if it["kind"] != "Secret"])
+    assert not [secret for secret in secrets if secret in rest]
+
+
+def test_secrets_differ_from_one_installation_to_the_next():
+    first, second = (one(objects(), "Secret", NAME)["data"] for _ in range(2))
+    assert not [key for key in first if first[key] == second[key]]
+
+
+def test_the_certificate_is_for_the_proxy_and_for_the_public_address_and_agents_pin_it():
+    made = objects("publicUrl=https://hub.example.org")
+    pem = one(made, "ConfigMap", f"{NAME}-certificate")["data"]["tls.crt"]
+    assert base64.b64decode(one(made, "Secret", f"{NAME}-tls")["data"]["tls.crt"]).decode() == pem
+    from cryptography import x509
+
+    found = x509.load_pem_x509_certificate(pem.encode())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(
+        x509.DNSName
+    )
+    assert {"hub.example.org", f"{NAME}-proxy.{NAMESPACE}.svc", "localhost"} <= set(names)
+    assert pinning(pem).check_hostname is False  # the holder of this key, under any name
+    agent = one(made, "StatefulSet", f"{NAME}-agent")["spec"]["template"]["spec"]["containers"][0]
+    assert f"--master=https://{NAME}-proxy.{NAMESPACE}.svc" in agent["args"]
+    assert {"name": "DET_MASTER_CERT_FILE", "value": "/etc/detlab/certificate/tls.crt"} in agent["env"]
+
+
+def test_with_a_certificate_of_an_authority_agents_use_the_public_address_and_pin_nothing():
+    made = objects("tls.secretName=given-tls", "publicUrl=https://hub.example.org/")
+    agent = one(made, "StatefulSet", f"{NAME}-agent")["spec"]["template"]["spec"]["containers"][0]
+    assert "--master=https://hub.example.org" in agent["args"]
+    assert "env" not in agent
+    assert "given-tls" in json.dumps(one(made, "Deployment", f"{NAME}-proxy"))
+
+
+def test_tasks_never_push_out_pods_and_the_charts_own_come_before_them():
+    made = [it for it in objects() if it["kind"] == "PriorityClass"]
+    values = {it["metadata"]["name"].rsplit("-", 1)[1]: it for it in made}
+    assert values["tasks"]["preemptionPolicy"] == "Never"
+    assert values["service"]["value"] > values["tasks"]["value"]
+    assert not [it for it in objects("priorityClasses.create=false") if it["kind"] == "PriorityClass"]
+
+
+def test_images_have_the_sites_registry_and_the_applications_version():
+    def images(*settings):
+        return {c["image"] for _, spec in pods(objects(*settings)) for c in spec["containers"]}
+
+    assert images() == {"detlab-hub:0.1.0", "detlab-agent:0.1.0", "postgres:16-bookworm"}
+    registry = "images.registry=registry.example.org/lab/"
+    assert "registry.example.org/lab/detlab-hub:v7" in images(registry, "images.tag=v7")
+    assert "other.example/x:1" in images(registry, "images.hub=other.example/x:1")
+    assert "localhost/detlab-hub:1" in images("images.registry=localhost", "images.tag=1")
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("publicUrl=hub.example.org", "/publicUrl"),
+        ("publicurl=https://x", "publicurl"),
+        ("hub.spawner=docker", "/hub/spawner"),
+        ("hub.podTimeout=1", "/hub/podTimeout"),
+        ("hub.notebooks.gpuResource=gpu", "/hub/notebooks/gpuResource"),
+        ("auth.admin=Ada Lovelace", "/auth/admin"),
+        ("auth.users={../x}", "/auth/users/0"),
+        ("images.pullPolicy=never", "/images/pullPolicy"),
+        ("database.url=mysql://x", "/database/url"),
+        ("proxy.service.port=70000", "/proxy/service/port"),
+        ("checkpoints.storage.bucket=lab", "/checkpoints/storage"),
+        ("checkpoints.size=-1Gi", "/checkpoints/size"),
+        ("agent.name=a/b", "/agent/name"),
+        ("agent.replicas=2", "replicas"),
+        ("master.replicas=2", "replicas"),
+        ("priorityClasses.service=2000000000", "/priorityClasses/service"),
+        ("networkPolicy.blockedForTasks={everything}", "/networkPolicy/blockedForTasks/0"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(setting, named):
+    done = template(setting)
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("agentOnly=true",), "agent.masterUrl"),
+        (("agentOnly=true", "agent.masterUrl=https://x"), "det agent enrol"),
+        (("agentOnly=true", "agent.masterUrl=https://x", "agent.enabled=false"), "nothing to install"),
+        (("database.url=postgresql://u:p@db/x",), "database.hubUrl"),
+        (("tls.enabled=false",), "in the clear"),
+        (("tls.enabled=false", "publicUrl=http://x"), "in the clear"),
+        (("ingress.enabled=true",), "publicUrl"),
+    ],
+)
+def test_values_that_do_not_fit_together_are_refused_with_what_to_do(settings, said):
+    done = template(*settings)
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_every_value_is_in_the_schema_and_has_an_explanation():
+    """A value that the schema does not know could not be set; one without words would not be."""
+    import sys
+
+    sys.path.insert(0, str(CHART.parents[2] / "docs"))
+    from reference_pages.helm_values import values
+
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    names = {name for name, _, _ in values()}
+    for name, _, about in values():
+        assert about, name
+        block = schema
+        for key in name.split("."):
+            assert key in block["properties"], name
+            block = block["properties"][key]
+    assert {name.split(".")[0] for name in names} == schema["properties"].keys() - {"global"}
+
+
+def test_every_value_is_used():
+    import sys
+
+    sys.path.insert(0, str(CHART.parents[2] / "docs"))
+    from reference_pages.helm_values import values
+
+    used = "".join(path.read_text(encoding="utf-8") for path in sorted(CHART.glob("templates/*")))
+    used += Path(CHART / "files" / "jupyterhub_config.py").read_text(encoding="utf-8")
+    through = {"nodeSelector", "tolerations", "affinity"}  # by the helper for all parts
+    for name, _, _ in values():
+        key = name.rsplit(".", 1)[-1]
+        assert key in through or f".{name}" in used or f'["{key}"]' in used or f"{key}:" in used, name
+
+
+def test_the_notes_say_how_to_get_in():
+    done = run("install", "rel", str(CHART), "--namespace", NAMESPACE, "--dry-run=client")
+    notes = done.stdout.partition("NOTES:")[2]
+    assert f"port-forward service/{NAME}-proxy 8443:443" in notes
+    assert 'go-template={{index .data "password-admin" | base64decode}}' in notes
+    assert "fingerprint" in notes
