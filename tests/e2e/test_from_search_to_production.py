@@ -42,7 +42,7 @@ def test_a_search_becomes_a_model_in_production(lab: Lab, tmp_path: Path) -> Non
     assert "COMPLETED" in said["search"]
     assert "3 checkpoints of" in said["preview"], "of each trial one of two goes"
     assert said["preview"].count(": keep") == 3
-    assert "3 checkpoints are in the trash: True" in said["collect"]
+    assert "3 checkpoints are in the trash now" in said["collect"]
     assert "digits-for-production" in said["collect"]
     assert "a model in the registry" in said["register"]
     assert "| metric | validation.accuracy |" in said["table"]

@@ -172,14 +172,23 @@ def test_the_relay_takes_the_faces_routes_and_only_those(front):
         reply = front.post(f"api/{path}", json={"priority": 7} if path.startswith("jobs") else {})
         assert (reply.status_code, "relayed" in reply.json()["message"]) == (404, False), path
     assert front.get("api/models").json() == {"items": [], "after": None}
-    for path in ("no%20such.model", "m/versions", "m/versions/1.0.0", "m/versions/3/lineage", "m/compare?versions=1,2"):
+    for path in (
+        "no%20such.model",
+        "m/versions",
+        "m/versions/1.0.0",
+        "m/versions/3/lineage",
+        "m/compare?versions=1,2",
+        "m/grants",
+    ):
         reply = front.get(f"api/models/{path}")
         assert (reply.status_code, "relayed" in reply.json()["message"]) == (404, False), path
-    for path in ("%2e%2e", "a%2fb%2fc", "m/grants", "m/labels/1x", "m%3fx", "-m", "m/versions/%2e%2e/edit"):
+    for path in ("%2e%2e", "a%2fb%2fc", "m/grants/x", "m/labels/1x", "m%3fx", "-m", "m/versions/%2e%2e/edit"):
         reply = front.post(f"api/models/{path}", json={})
         assert (reply.status_code, "relayed" in reply.text) == (404, True), path
     assert "relayed" not in front.put(f"api/checkpoints/{uuid.UUID(int=1)}/bookmark", json={}).text
-    assert "nothing is relayed" in front.put("api/models/m/grants", json={}).text
+    to = {"kind": "group", "name": "vision"}
+    assert front.put("api/models/m/grants", json=to).json()["code"] == "not_found", "as the master says it"
+    assert front.delete("api/models/m/grants", params=to).json()["code"] == "not_found"
     for path in ("quotas", "agents/nowhere", "agents/enrol/enable"):
         assert front.post(f"api/{path}", json={}).status_code in {404, 405}, path
     for path in ("archive", f"files/sha256:{'0' * 64}"):

@@ -69,6 +69,13 @@ def test_a_metric_of_the_validation_is_printed_once(capsys: pytest.CaptureFixtur
     assert "validation.f1" in compared
 
 
+def test_one_version_alone_is_not_compared_with_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    """As where `staging` is the newest version, too."""
+    rows = [Difference(name="accuracy", values=[0.5, 0.5], same=True)]
+    printing.print_comparison(Comparison(versions=[version(3), version(3)], metrics=rows))
+    assert capsys.readouterr().out == "There is nothing to compare: this is version 3 of digits alone.\n"
+
+
 @pytest.mark.parametrize("name", ["../x", "a@b", "", "x" * 300])
 def test_a_name_that_no_model_can_have_is_explained(name: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -103,7 +103,7 @@ def test_a_store_that_is_stale_does_not_keep_a_checkpoint_from_being_begun(
         raise OSError(errno.ESTALE, "Stale file handle")
 
     store.stage(OLD)
-    monkeypatch.setattr(unfinished, "_last_change", stale)
+    monkeypatch.setattr(unfinished, "last_change", stale)
     Leftovers(store).begin(NEW)
     for name in ("sweep", "marked", "mark", "unmark"):
         monkeypatch.setattr(store, name, stale)

@@ -18,11 +18,12 @@ const NEVER = ['.git', '.detlab/'];
 export class IgnoreRules {
   private rules: Ignore;
 
-  /** The text of a `.detignore`, "" for none. */
-  constructor(text = '') {
+  /** The text of a `.detignore`, "" for none; `downloads` are folders that downloads have made, unless it re-includes them. */
+  constructor(text = '', downloads: readonly string[] = []) {
+    const made = downloads.map(folder => `/${folder.replaceAll(/[\\*?[\]!# ]/g, '\\$&')}/`);
     const lines = text.replace(/^\uFEFF/, '').split('\n').map(line => line.replace(/\r$/, ''));
     // the nodes' file systems are case-sensitive; paths are validated elsewhere
-    this.rules = ignore({ ignorecase: false, allowRelativePaths: true }).add([...DEFAULTS, ...lines, ...NEVER]);
+    this.rules = ignore({ ignorecase: false, allowRelativePaths: true }).add([...DEFAULTS, ...made, ...lines, ...NEVER]);
   }
 
   /** Whether a file or folder is left out, by itself or with a folder above it; `/` separates. */

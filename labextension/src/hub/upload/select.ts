@@ -21,7 +21,7 @@ export interface Selection {
 export async function select(sources: readonly Source[]): Promise<Selection> {
   const ignore = sources.find(source => source.path === IGNORE_FILE);
   if (ignore && ignore.size > LARGEST_IGNORE_FILE) throw new Unusable(`${IGNORE_FILE} has ${formatBytes(ignore.size)}, too large for a list of patterns`);
-  const rules = new IgnoreRules(ignore && new TextDecoder().decode(await ignore.bytes()));
+  const rules = new IgnoreRules(ignore && new TextDecoder().decode(await ignore.bytes()), downloadsAmong(sources));
   const secret = secretFolders(sources);
   const files = sources.filter(
     source => !rules.leavesOut(source.path) && !secret.some(folder => source.path.startsWith(folder))
@@ -60,6 +60,16 @@ export function check({ files, left, size }: Selection, mostBytes: number): void
 export function joined(old: readonly Source[], more: readonly Source[]): Source[] {
   const names = new Set(more.map(source => source.path));
   return [...old.filter(source => !names.has(source.path)), ...more];
+}
+
+/** Folders that downloads of checkpoints have made, by the note beside them, or their name: they are no code. */
+function downloadsAmong(sources: readonly Source[]): string[] {
+  return sources.flatMap(({ path }) => {
+    const noted = /^(.*\/)?\.([^/]+)\.detlab$/.exec(path);
+    if (noted) return [`${noted[1] ?? ''}${noted[2]!}`];
+    const named = /^((?:.*\/)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\/metadata\.json$/.exec(path);
+    return named ? [named[1]!] : [];
+  });
 }
 
 /** State folders of clusters, by their content: they hold secrets. */

@@ -136,6 +136,17 @@ test('packing stops when something else was chosen', async () => {
   await expect(pack([source('a', 'x')], stop)).rejects.toThrow('stopped');
 });
 
+test('a download into the folder of an experiment is not sent as code, as the command line has it', async () => {
+  const uuid = '0b0cf1e4-1f2d-4c1a-9a53-3f0ea2c6e0a1';
+  const tree = [
+    'train.py', 'best [1]/model.safetensors', '.best [1].detlab', `checkpoints/${uuid}/metadata.json`, `checkpoints/${uuid}/model.safetensors`,
+    '.other.0a1b2c3d.partial/model.safetensors', 'own/model.safetensors'
+  ].map(path => source(path));
+  const paths = async (sources: Source[]): Promise<string[]> => (await select(sources)).files.map(file => file.path);
+  expect(await paths(tree)).toEqual(['train.py', 'own/model.safetensors']);
+  expect(await paths([...tree, source('.detignore', '!/best*/\n')])).toContain('best [1]/model.safetensors');
+});
+
 test('the selection is checked before the upload, with the largest files named', async () => {
   const chosen = await select([source('.detignore', 'data/\n'), source('train.py'), source('data/big'), source('x/secrets/user_token'), source('x/y')]);
   expect(chosen.files.map(file => file.path)).toEqual(['.detignore', 'train.py']);

@@ -246,6 +246,9 @@ def print_moves(found: Sequence[LabelMove]) -> None:
 def print_comparison(found: Comparison) -> None:
     """Print versions side by side: what they have in common is left out, metrics excepted."""
     names = [str(view.version) for view in found.versions]
+    if len(set(names)) == 1:
+        say(f"There is nothing to compare: this is version {names[0]} of {clean(found.versions[0].model)} alone.")
+        return
     say(f"{clean(found.versions[0].model)}: versions {', '.join(names)}")
     metrics = set(_untwinned([row.name for row in found.metrics]))
     for title, rows, always in (
