@@ -163,6 +163,11 @@ class DetHub(Application):
         help="Days for which ended notebooks, shells, commands and other tasks are listed, with their logs and outputs."
         " 0: for ever.",
     ).tag(config=True)
+    bundles_keep_days = Float(
+        90.0,
+        min=0,
+        help="Days for which code stays that no experiment and no notebook or other task names any more. 0: for ever.",
+    ).tag(config=True)
     trash_days = Float(
         7.0,
         min=0,
@@ -307,6 +312,7 @@ class DetHub(Application):
             preemptions_per_hour=self.preemptions_per_hour,
             checkpoint_near=self.checkpoint_near,
             tasks_keep=self.tasks_keep_days * 86400.0,
+            bundles_keep=self.bundles_keep_days * 86400.0,
             trash_window=self.trash_days * 86400.0,
             gc_delay=self.gc_delay,
             log_retention_days=self.log_retention_days,

@@ -262,7 +262,8 @@ class Node:
             case ("save", step):
                 self.saved += 1
                 files = {"model.pt": {"size": 1, "digest": DIGEST}}
-                made = {"uuid": small_search.uuid_of(self.saved), "steps_completed": step, "files": files}
+                uuid = small_search.uuid_of(self.saved, task.launch.info.trial_id)
+                made = {"uuid": uuid, "steps_completed": step, "files": files}
                 await self.ask("POST", "task/checkpoints", token, {**made, "manifest_digest": DIGEST})
             case ("poll",):
                 leave = (await self.ask("GET", "task/preempt?timeout_seconds=0", token))["preempt"]

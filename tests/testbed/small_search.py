@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import Launch
 from detlab_hub.core.searchers import decision_from_json, event_from_json, replay
 from detlab_hub.store.engine import parse_url, reader_engine
@@ -70,9 +71,9 @@ def script(launch: Launch) -> Iterator[tuple[Any, ...]]:
     yield ("exit", 0)
 
 
-def uuid_of(number: int) -> str:
-    """The name of the search's checkpoint of this number."""
-    return f"00000000-0000-4000-8000-{number:012d}"
+def uuid_of(number: int, trial_id: int) -> str:
+    """The name of the search's checkpoint of this number, of this trial."""
+    return checkpoint_id(number << 80, trial_id)
 
 
 def over(s: Session) -> bool:

@@ -21,6 +21,7 @@ from detlab_hub.backends.connection import AgentBackend
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.backends.registry import make_backend
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
+from detlab_hub.services.admission.bundle_retention import BundleRetention
 from detlab_hub.services.admission.bundles import Bundles
 from detlab_hub.services.admission.quotas import Quotas
 from detlab_hub.services.admission.user_limits import UserLimits
@@ -167,6 +168,7 @@ class Services:
         self.servers = Servers(self.shell, self.usertasks, self.spawns, hub)
         self.agents = Agents(self.shell, connections, self.policies)
         self.bundles = Bundles(self.shell)
+        self.bundle_retention = BundleRetention(self.shell, self.bundles)
         self.outputs = Outputs(self.shell)
         self.retention = Retention(self.shell, self.outputs)
         self.log_retention = LogRetention(self.shell)
@@ -391,6 +393,7 @@ class Services:
             await asyncio.sleep(0)
         await self.removals.finish()
         await self.retention.sweep()
+        await self.bundle_retention.sweep()
         await self.log_retention.sweep()
         await self._unknown_keys.tell()
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.errors import Conflict, StaleAttempt
+from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import (
     CheckpointFile,
     CheckpointGoneRecord,
@@ -193,7 +194,7 @@ class ScriptedTask:
                 return LogRecord(seq=self._next("logs"), time=self.world.now, rank=rank, text=text)
             case ("save", step):
                 return CommitCheckpoint(
-                    uuid=self.world.next_uuid(),
+                    uuid=self.world.next_uuid(self.caller.trial_id or 0),
                     steps_completed=step,
                     files={"model.pt": CheckpointFile(size=1, digest=DIGEST)},
                     manifest_digest=DIGEST,
@@ -388,9 +389,10 @@ class World:
     def clock(self) -> float:
         return self.now
 
-    def next_uuid(self) -> str:
+    def next_uuid(self, trial_id: int) -> str:
+        """The id of a trial's next checkpoint; later ones sort behind it, and a repeated run makes the same ones."""
         self._uuids += 1
-        return f"00000000-0000-4000-8000-{self._uuids:012d}"
+        return checkpoint_id(self._uuids << 80, trial_id)
 
     async def boot(self) -> None:
         """Start a master on the database; one that is there is taken for dead."""

@@ -285,6 +285,7 @@ class Trial:
         ranks, spool = DummyDistributedContext(), WatchedSpool(self)
         train = TrainContext(spool, session, ranks, None)  # it writes no event files
         saved = CheckpointContext(ranks, FragileStorage(self.node.world.checkpoints, self), session, spool)
+        saved._trial_id = info.trial_id  # no leftovers are looked for, but ids are of the trial, as the master wants
         preempt = PreemptContext(session, ranks, make_watcher=lambda: Watcher(self)).start()  # no thread
         first = 0
         if info.latest_checkpoint is not None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detlab_hub.core.collection import Policy, Saved, decide
+from detlab_hub.core.collection.deciding import NO_METRIC, NO_RULE, OUTDATED
 
 _WORKED = (
     (1, [(1, None), (2, None), (3, 0.6), (4, 0.5), (5, 0.4)]),
@@ -57,7 +58,27 @@ def test_each_decision_says_why() -> None:
     why = {one.uuid: one.why for one in decide(Policy(2, 1, 1), worked())}
     assert why["7"] == ("best of the experiment (1 of 2)", "best of its trial (1 of 1)")
     assert why["10"] == ("latest of its trial (1 of 1)",)
-    assert why["9"] == ("no rule of the policy keeps it",)
+    assert why["9"] == ("no rule of the policy keeps it", NO_METRIC)
+
+
+def test_a_decision_says_why_a_checkpoint_is_not_among_the_best() -> None:
+    """Of one saved between two validations its owner would not know."""
+    saved = [
+        Saved("measured", 1, 1, 0.5),
+        Saved("better", 1, 2, 0.1),
+        Saved("between", 1, 3),
+        Saved("before", 1, 4, current=False),
+        Saved("last", 1, 5),
+    ]
+
+    def why(policy: Policy) -> dict[str, tuple[str, ...]]:
+        return {one.uuid: one.why for one in decide(policy, saved)}
+
+    told = why(Policy(0, 1, 1))
+    assert told["measured"] == (NO_RULE,)
+    assert told["between"] == (NO_RULE, NO_METRIC)
+    assert told["before"] == (NO_RULE, OUTDATED)
+    assert why(Policy(0, 0, 1))["between"] == (NO_RULE,), "no rule asks for the best"
 
 
 def test_a_pin_keeps_and_takes_no_place() -> None:

@@ -131,7 +131,7 @@ def list_command(
 
 def _state(view: ExperimentView) -> str:
     """Return the state of an experiment for a list."""
-    if view.deletion is not None and view.deletion.failure:
+    if view.state is ExperimentState.DELETING and view.deletion is not None and view.deletion.failure:
         return f"{view.state.value} (failed, det e describe {view.id})"
     return f"{view.state.value} (archived)" if view.archived_at else view.state.value
 
@@ -220,6 +220,8 @@ def _deletion(view: ExperimentView) -> list[tuple[str, str | None]]:
     if left is None or not left.failure:
         return []
     task = [("", f"what the last task said: det task logs {left.task}")] if left.task else []
+    if view.state is not ExperimentState.DELETING:
+        return [("files to remove", left.said), ("tried again", moment(left.retry_at)), *task]
     return [
         ("tried again", f"{moment(left.retry_at)}, or now: det experiment delete {view.id}"),
         *task,

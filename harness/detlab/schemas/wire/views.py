@@ -184,7 +184,8 @@ class ExperimentView(Wire):
     pending_reason: str | None = None
     """The dominant reason why nothing more runs now, or why it is not deleted yet."""
     deletion: DeletionView | None = None
-    """Files of it that are still to be removed, if it is being deleted."""
+    """Files of it that are still to be removed, if it is being deleted; on a single experiment also what collection
+    could not remove."""
     budgets: list[BudgetView] = []
     """What its search may use, and has used; not in lists."""
     search_task: str | None = None

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 NO_RULE = "no rule of the policy keeps it"
+NO_METRIC = "nothing was validated at its step, so that it is never among the best"
+OUTDATED = "its trial has begun anew since"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ def decide(
     _name_each(why, ranked, "best of its trial", policy.save_trial_best)
     _name_each(why, newest, "latest of its trial", policy.save_trial_latest)
     pinned = set(pins)
-    return [_decision(one.uuid, why.get(one.uuid, []), pinned) for one in saved]
+    by_metric = policy.save_experiment_best > 0 or policy.save_trial_best > 0
+    return [_decision(one, why.get(one.uuid, []), pinned, by_metric=by_metric) for one in saved]
 
 
 def _goodness(measured: tuple[float, Saved]) -> tuple[float, int, int, str]:
@@ -116,7 +119,12 @@ def _name(why: defaultdict[str, list[str]], chosen: Sequence[Saved], rule: str, 
         why[one.uuid].append(f"{rule} ({place} of {most})")
 
 
-def _decision(uuid: str, rules: Sequence[str], pinned: Collection[str]) -> Decision:
+def _decision(one: Saved, rules: Sequence[str], pinned: Collection[str], *, by_metric: bool) -> Decision:
     if rules:
-        return Decision(uuid, keep=True, why=tuple(rules))
-    return Decision(uuid, keep=uuid in pinned, why=(NO_RULE,), pinned=uuid in pinned)
+        return Decision(one.uuid, keep=True, why=tuple(rules))
+    why = [NO_RULE]
+    if by_metric and not one.current:
+        why.append(OUTDATED)
+    elif by_metric and one.metric is None:
+        why.append(NO_METRIC)
+    return Decision(one.uuid, keep=one.uuid in pinned, why=tuple(why), pinned=one.uuid in pinned)

@@ -40,6 +40,8 @@ class Bundles:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
+        # Storing a bundle and removing the same one must not interleave.
+        self.moving = asyncio.Lock()
 
     async def put(self, caller: Caller, digest: str, upload: Path) -> bool:
         """Keep an uploaded bundle. The upload is moved away or removed.
@@ -65,12 +67,14 @@ class Bundles:
         except BaseException:
             await asyncio.to_thread(upload.unlink, missing_ok=True)
             raise
-        size = await run(_accept, upload, target, digest, self._shell.settings.bundle_limit)
+        size = await run(_check, upload, digest, self._shell.settings.bundle_limit)
 
         def note(turn: Turn) -> bool:
             return bundles.note_upload(turn.session, digest, size, caller.name, turn.now)
 
-        return await self._shell.write(note)
+        async with self.moving:
+            await run(_store, upload, target)
+            return await self._shell.write(note)
 
     async def path_for(self, caller: TaskCaller | AgentCaller | Caller, digest: str) -> Path:
         """Return the path of a bundle for callers who may read it: tasks and agents get the ones they run.
@@ -101,7 +105,8 @@ def may_use(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) 
     return thing is not None and right_of(who_is(caller), thing) >= Right.READ
 
 
-def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
+def _check(upload: Path, digest: str, limit: int) -> int:
+    """Return the bytes of a bundle that is what its sender says; any other is removed."""
     size = upload.stat().st_size
     if size > limit:
         upload.unlink()
@@ -116,10 +121,13 @@ def _accept(upload: Path, target: Path, digest: str, limit: int) -> int:
         raise BundleError(f"the uploaded bundle has digest {found}, not {digest}")
     with upload.open("rb") as file:
         os.fsync(file.fileno())
+    return size
+
+
+def _store(upload: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     upload.replace(target)
     sync_directory(target.parent)
-    return size
 
 
 def _thing(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -> Thing | None:

@@ -19,6 +19,8 @@ from detlab_hub.store.tables import ExperimentRow
 
 AGAIN = 3600.0
 """Seconds until a removal that failed, or of which nothing was heard, is tried again."""
+_MOST_FREED = 2**40
+"""Bytes that are believed to have been freed of one experiment: a user's task says so, and sums must not overflow."""
 
 
 def folders(s: Session, settings: Settings, row: ExperimentRow) -> list[str]:
@@ -62,4 +64,4 @@ def end(turn: Turn, row: ExperimentRow, failure: str, freed: int) -> None:
         return
     row.event_files_due = None
     if freed:
-        collection.book_freed(turn.session, row.id, row.owner, freed, turn.now, checkpoints=0)
+        collection.book_freed(turn.session, row.id, row.owner, min(freed, _MOST_FREED), turn.now, checkpoints=0)

@@ -300,10 +300,12 @@ def _storage_of(s: Session, task: TaskCaller) -> dict[str, Any]:
 def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -> CheckpointView:
     row, trial = current_attempt(turn.session, task)
     if not made_for(commit.uuid, trial.id):
-        # Its files may be stored and not committed yet: who commits them here would have that trial's commit refused.
+        # Its files may be another's, stored and not committed yet, or another program's: who commits them could have
+        # that trial's commit refused, and could have them removed.
         raise Forbidden(
-            f"checkpoint {commit.uuid} is another trial's: trial {trial.id} cannot commit it",
-            hint="Store a copy with core_context.checkpoint.upload(), which makes an id of this trial.",
+            f"the id of checkpoint {commit.uuid} was not made for trial {trial.id}, which cannot commit it",
+            hint="Store a copy with core_context.checkpoint.upload(), which makes an id of this trial; if it was that"
+            " which was called, the image of the task has an older detlab: update it.",
         )
     apply_allocation(turn, row, TaskStarted())
     known = turn.session.get(CheckpointRow, commit.uuid)

@@ -120,6 +120,8 @@ class Settings:
     """Events kept for resuming streams; older cursors get a resync."""
     tasks_keep: float = 30 * 86400.0
     """Seconds for which ended user tasks, their output and their files are kept; 0: for ever."""
+    bundles_keep: float = 90 * 86400.0
+    """Seconds for which code stays that no experiment and no task names any more; 0: for ever."""
     trash_window: float = 7 * 86400.0
     """Seconds for which a deleted or collected checkpoint can be restored; 0: its files go at once."""
     gc_delay: float = 60.0

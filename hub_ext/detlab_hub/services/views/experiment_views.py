@@ -78,14 +78,16 @@ def experiment_views(
         _experiment_view(row, rights[row.id], counts[row.id], bests.get(row.id), names, waiting.get(row.id), full=full)
         for row in rows
     ]
-    if not (deleting := [row.id for row in rows if row.state == ExperimentState.DELETING]):
-        return views
-    left = deletion_views(s, deleting)
-    return [_deleting(view, left[view.id]) if view.id in left else view for view in views]
+    asked = [row.id for row in rows if full or row.state == ExperimentState.DELETING]
+    left = deletion_views(s, asked) if asked else {}
+    return [_with_left(view, left[view.id]) if view.id in left else view for view in views]
 
 
-def _deleting(view: ExperimentView, left: DeletionView) -> ExperimentView:
-    return view.model_copy(update={"deletion": left, "pending_reason": left.said})
+def _with_left(view: ExperimentView, left: DeletionView) -> ExperimentView:
+    """Add what is left of a deletion, or of a collection that has failed; what only waits in the trash is no news."""
+    if view.state is ExperimentState.DELETING:
+        return view.model_copy(update={"deletion": left, "pending_reason": left.said})
+    return view.model_copy(update={"deletion": left}) if left.failure or left.event_files else view
 
 
 def _search_waits(row: ExperimentRow, reasons: Reasons) -> str | None:

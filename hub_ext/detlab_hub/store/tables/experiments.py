@@ -45,6 +45,8 @@ class BundleRow(Base):
     owner: Mapped[str] = mapped_column(CleanText, default="")
     """The user who uploaded it first."""
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
+    unused_since: Mapped[float | None] = mapped_column(Double, default=None)
+    """Since when no experiment and no task names it, as far as was looked; NULL: one does, or it was sent since."""
 
 
 class BundleUpload(Base):
@@ -66,6 +68,8 @@ class ExperimentRow(Base):
         Index(None, "state", "id"),
         Index(None, "gc_at"),
         Index(None, "event_files_due"),
+        Index(None, "bundle"),
+        Index(None, "search_bundle"),
         {"sqlite_autoincrement": True},
     )
 

@@ -18,6 +18,7 @@ class TaskRow(Base):
         UniqueConstraint("owner", "key"),
         Index(None, "owner", "created_at"),
         Index(None, "state", "created_at"),
+        Index(None, "bundle"),
     )
 
     id: Mapped[str] = mapped_column(CleanText, primary_key=True)

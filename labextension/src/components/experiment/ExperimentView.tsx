@@ -94,8 +94,9 @@ function Shown({ feed, state, tab, onTab }: {
       <LinkNotice link={state.link} onRetry={feed.retry} />
       {e.deletion ? (
         <Notice tone={e.deletion.failure ? 'bad' : 'paused'}>
-          Deleting: {nameText(e.pending_reason ?? '', 400)}
-          {e.deletion.failure && <> Try again now: <code>det experiment delete {e.id}</code></>}
+          {e.state === 'DELETING'
+            ? <>Deleting: {nameText(e.pending_reason ?? '', 400)}{e.deletion.failure && <> Try again now: <code>det experiment delete {e.id}</code></>}</>
+            : <>Files that are to go are still stored{e.deletion.failure && `: ${nameText(e.deletion.failure, 400)}`}</>}
         </Notice>
       ) : e.pending_reason && !isOver(e.state) && <Notice tone="paused">Queued: {nameText(e.pending_reason, 400)}</Notice>}
       {e.warnings.map((warning, i) => <Notice key={i} tone="paused">{nameText(warning, 400)}</Notice>)}

@@ -20,13 +20,14 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from detlab.errors import CheckpointError, NotFound, StorageError
+from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab_hub.services.checkpoints.archives import Packing
 from detlab_hub.services.kernel.callers import READ, Caller
 from detlab_hub.web.auth import Identifier
 from detlab_hub.web.routes import Background, WebSettings, make_application
 
-UUID = "11111111-1111-4111-8111-111111111111"
+UUID = checkpoint_id(0x11111111111141118111111111111111, trial_id=1)
 LONG = "/".join(["deep" * 20] * 4) + "/weights.pt"
 FILES = {
     "model.pt": os.urandom(1_500_000),

@@ -251,6 +251,10 @@ async def test_what_could_not_be_removed_is_tried_again_later(place: Place) -> N
     told = [Collected(uuid=item.uuid, failure="the store is away") for item in found.items]
     assert (await place.services.collection_tasks.report(caller, CollectReport(items=told))).items == []
     assert {row.failure for row in await place.removals()} == {"the store is away"}
+    await place.services.removals.delete(ALICE, await place.uuid(2))
+    left = (await place.services.experiments.get(ALICE, place.experiment)).deletion
+    assert (left.checkpoints, left.bytes, left.failure) == (2, 2, "the store is away"), "none that can be restored"
+    assert (await place.services.experiments.get(ALICE, place.experiment)).pending_reason is None
     await place.later(AGAIN + 1)
     assert len((await place.services.collection_tasks.list(await place.caller())).items) == 2
 

@@ -12,7 +12,7 @@ TRACE = ("Traceback (most recent call last):", '  File "/w/train.py", line 3, in
 
 def step_of(uuid):
     """The world numbers checkpoints; those of the trial below are saved at each second step."""
-    return 2 * int(uuid.rpartition("-")[2])
+    return 2 * int(uuid.replace("-", "")[:12], 16)
 
 
 class Trial:

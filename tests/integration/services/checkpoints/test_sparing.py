@@ -31,7 +31,10 @@ async def saves(world, agent, experiment_id):
         step = int(world.now)
         file = CheckpointFile(size=1, digest=DIGEST)
         commit = CommitCheckpoint(
-            uuid=world.next_uuid(), steps_completed=step, files={"model.pt": file}, manifest_digest=DIGEST
+            uuid=world.next_uuid(task.caller.trial_id),
+            steps_completed=step,
+            files={"model.pt": file},
+            manifest_digest=DIGEST,
         )
         await world.services.tasks.commit_checkpoint(task.caller, commit)
 

@@ -11,6 +11,7 @@ import pytest
 from services_scripted import ALICE, BOB, DIGEST, ROOT, asha, config, report, training
 
 from detlab.errors import CheckpointError, Conflict, Forbidden, NotFound, StorageError
+from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import (
     CheckpointFile,
     CommitCheckpoint,
@@ -28,7 +29,7 @@ from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import SearcherJournal
 from testbed.waiting import soon
 
-UUID = "11111111-1111-4111-8111-111111111111"
+UUID = checkpoint_id(0x11111111111141118111111111111111, trial_id=1)
 
 
 def idle(launch):
@@ -305,7 +306,7 @@ async def test_records_a_task_reads_only_its_own_checkpoints(make_world):
     ):
         with pytest.raises(NotFound):
             await call
-    with pytest.raises(Conflict):
+    with pytest.raises(Forbidden):
         await world.services.tasks.commit_checkpoint(other.caller, commit())
 
 

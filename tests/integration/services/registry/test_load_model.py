@@ -21,6 +21,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from detlab.pytorch.checkpoint.files import write_state
+from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab.testing.storage_faults import files_of
 from detlab_hub.services.kernel.callers import READ, WRITE, Caller
@@ -29,7 +30,7 @@ from detlab_hub.web.routes import Background, WebSettings, make_application
 
 ROOT = Path(__file__).parents[4]
 EXPORT_TESTS = ROOT / "tests" / "integration" / "export"
-TRIAL, FOLDER, PICKLED, FOREIGN = (f"{n}1111111-1111-4111-8111-111111111111" for n in range(1, 5))
+TRIAL, FOLDER, PICKLED, FOREIGN = (checkpoint_id(n << 80, trial_id=1) for n in range(1, 5))
 
 REGISTER = """
 import detlab as det

@@ -96,7 +96,8 @@ def orders(node: Node, task: Task) -> list[tuple[str, str, str, Any]]:
     record = {"kind": "metrics", "seq": 99, "time": 1.0, "group": "validation", "steps_completed": 99}
     batch = {"stream": "metrics", "records": [record | {"metrics": {"loss": -99.0, "batches": 99}}]}
     files = {"model.pt": {"size": 1, "digest": DIGEST}}
-    saved = {"uuid": small_search.uuid_of(99), "steps_completed": 99, "files": files, "manifest_digest": DIGEST}
+    uuid = small_search.uuid_of(99, task.launch.info.trial_id)
+    saved = {"uuid": uuid, "steps_completed": 99, "files": files, "manifest_digest": DIGEST}
     return [
         ("POST", "task/records", token, batch),
         ("POST", "task/checkpoints", token, saved),

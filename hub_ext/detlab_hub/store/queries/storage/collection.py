@@ -137,7 +137,7 @@ def hasten(s: Session, experiment_id: int, now: float) -> None:
 
 
 class Left(NamedTuple):
-    """Removals of an experiment's checkpoints that are not done."""
+    """Removals of an experiment's checkpoints that have begun and are not done."""
 
     checkpoints: int
     bytes: int
@@ -148,7 +148,7 @@ class Left(NamedTuple):
 
 
 def left_of(s: Session, experiment_ids: Sequence[int]) -> dict[int, Left]:
-    """Return what is still to be removed of the checkpoints of some experiments."""
+    """Return what is being removed of the checkpoints of some experiments; what can be restored does not count."""
     found = {}
     for part in chunks(list(experiment_ids)):
         size = func.coalesce(func.sum(RemovalRow.bytes), 0)
@@ -161,7 +161,7 @@ def left_of(s: Session, experiment_ids: Sequence[int]) -> dict[int, Left]:
                 func.min(RemovalRow.due_at),
             )
             .join(RemovalRow, RemovalRow.uuid == CheckpointRow.uuid)
-            .where(CheckpointRow.experiment_id.in_(part))
+            .where(CheckpointRow.experiment_id.in_(part), RemovalRow.begun_at.is_not(None))
             .group_by(CheckpointRow.experiment_id)
         )
         for key, count, total, failure, due in s.execute(query):
