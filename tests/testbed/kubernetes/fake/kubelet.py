@@ -171,6 +171,32 @@ class Kubelet:
         """Return what a container has said; None if it has not started."""
         return self._logs.get((pod["metadata"]["uid"], container))
 
+    async def execute(self, pod: Object, container: str, command: Sequence[str]) -> tuple[int, bytes]:
+        """Run a command in a container; return its exit status and what it said.
+
+        Raises:
+            LookupError: The container does not run.
+        """
+        found = self._containers.get(pod["metadata"]["uid"], {}).get(container)
+        pid = None if found is None else found.first()
+        if found is None or pid is None:
+            raise LookupError(f"container {container} is not running")
+        spec = json.loads((found.folder / "spec.json").read_text(encoding="utf-8"))
+        words = ["nsenter", "--target", str(pid), "--mount", "--uts", "--ipc", "--pid", "--root", "--wd"]
+        if os.geteuid() != 0:
+            words += ["--user", "--preserve-credentials"]
+        elif spec["uid"] is not None:
+            words += ["--setuid", str(spec["uid"]), "--setgid", str(spec["gid"])]
+        environment = [f"{key}={value}" for key, value in spec["env"].items()]
+        process = await asyncio.create_subprocess_exec(
+            *(*words, "/usr/bin/env", "-i", *environment, *command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        return process.returncode or 0, said
+
     # --- one pod ------------------------------------------------------------------------------------------
 
     async def _run(self, pod: Object) -> None:
