@@ -146,7 +146,10 @@ class ClusterAgent(AgentProcess):
 
     def none_left(self, seconds: float = 60.0) -> None:
         """Wait until no pod and no secret of any task is left."""
-        left = lambda: [*self.kube.of("pods"), *self.kube.of("secrets")]
+
+        def left() -> list[str]:
+            return [*self.kube.of("pods"), *self.kube.of("secrets")]
+
         until(lambda: not left(), lambda: f"still there: {left()}", seconds)
 
 
