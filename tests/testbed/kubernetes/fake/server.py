@@ -63,7 +63,7 @@ class Handler(RequestHandler):
         return None
 
     def _break_off(self) -> None:
-        self.request.connection.stream.close()  # type: ignore[union-attr]
+        self.request.connection.stream.close()
         self._finished = True
 
     def _refuse(self, refused: Refused) -> None:
@@ -384,7 +384,7 @@ class Handler(RequestHandler):
                     "BOOKMARK", {"kind": at.resource.kind, "apiVersion": at.resource.api_version, "metadata": meta}
                 )
                 await self.flush()
-            elif self.request.connection.stream.closed():  # type: ignore[union-attr]
+            elif self.request.connection.stream.closed():
                 return None
         return await self._end()
 
@@ -428,6 +428,6 @@ class Handler(RequestHandler):
             await self.flush()
             if not follow or over:
                 return await self._end()
-            if cut.is_set() or self.request.connection.stream.closed():  # type: ignore[union-attr]
+            if cut.is_set() or self.request.connection.stream.closed():
                 return self._break_off()
             await asyncio.sleep(0.05)
