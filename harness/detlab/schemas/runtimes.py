@@ -10,9 +10,11 @@ PROCESS = "process"
 """A process on the node."""
 DOCKER = "docker"
 """A container of the node's Docker engine."""
+KUBERNETES = "kubernetes"
+"""A pod of the Kubernetes cluster that the agent speaks for."""
 SLURM = "slurm"
 """A job of a Slurm cluster."""
-KNOWN = (PROCESS, DOCKER, SLURM)
+KNOWN = (PROCESS, DOCKER, KUBERNETES, SLURM)
 """Those that come with detlab. An agent may have any of them later, so that their names are never mistakes."""
 PATTERN = "^[a-z][a-z0-9_-]{0,62}$"
 """Of a name."""

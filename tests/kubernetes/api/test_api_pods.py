@@ -39,7 +39,7 @@ sys.exit(3)
     ended = status["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"], ended["message"]) == (3, "Error", "said")
     assert ended["finishedAt"] >= ended["startedAt"]
-    assert site.admin.get(f"{site.pods}/pod/log").splitlines() == ["out", "err"]
+    assert sorted(site.admin.get(f"{site.pods}/pod/log").splitlines()) == ["err", "out"]
 
 
 def test_a_pod_that_ends_well_has_succeeded(site):
@@ -202,6 +202,45 @@ def test_a_log_is_followed_to_its_end(site):
     assert refused.value.code == 400
 
 
+async def test_a_command_in_a_container_is_run_over_a_websocket(site):
+    site.start("pod", *python(UNTIL_SIGTERM))
+    until(lambda: site.phase("pod", "Running") and "up" in site.admin.get(f"{site.pods}/pod/log"), "not up", 30)
+    channels, status = await site.execute(
+        "pod", "python3", "-c", "import os; print(os.getpid() > 1, os.listdir('/proc/1/task'))"
+    )
+    assert (channels, status["status"]) == ("True ['1']\n", "Success")
+    _, status = await site.execute("pod", "sh", "-c", "exit 3")
+    assert (status["status"], status["reason"]) == ("Failure", "NonZeroExitCode")
+    await site.execute("pod", "python3", "-c", "import os; os.kill(1, 15)")
+    ended = site.phase("pod")["containerStatuses"][0]["state"]["terminated"]
+    assert ended["exitCode"] == 7
+
+
+def test_a_pod_is_bound_to_the_one_node_that_it_names(site):
+    """By a field of the node, as the agent does, so that the scheduler still checks whether there is room."""
+
+    def near(name):
+        terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        return {"nodeAffinity": required}
+
+    site.start("other", "true", affinity=near("no-such-node"))
+    site.start("pod", "true", affinity=near(site.node))
+    assert site.phase("pod")["phase"] == "Succeeded"
+    conditions = site.status("other")["conditions"]
+    assert "didn't match" in next(one["message"] for one in conditions if one["type"] == "PodScheduled")
+
+
+def test_memory_is_limited_and_named(site):
+    """Only the real node limits it; the fake one is told that it was so."""
+    text = "print('up', flush=True); import time; time.sleep(0.5); x = bytearray(300 << 20); time.sleep(60)"
+    site.start("pod", *python(text), container={"resources": {"limits": {"memory": "64Mi"}}})
+    site.phase("pod", "Running")
+    site.run_out_of_memory("pod")
+    ended = site.phase("pod")["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+
+
 def test_an_evicted_pod_is_deleted_like_any(site):
     site.start("pod", *python(UNTIL_SIGTERM), terminationGracePeriodSeconds=10)
     site.phase("pod", "Running")
@@ -220,8 +259,11 @@ def test_a_node_that_is_cordoned_takes_no_more(site):
     try:
         until(lambda: site.admin.get(path)["spec"].get("taints"), "not cordoned", 20)
         site.start("pod", "true")
-        found = lambda: next((c for c in site.status("pod").get("conditions", []) if c["status"] == "False"), None)  # noqa: E731
-        assert "unschedulable" in until(found, "not said", 20)["message"]
+
+        def refused():
+            return next((one for one in site.status("pod").get("conditions", []) if one["status"] == "False"), None)
+
+        assert "unschedulable" in until(refused, "not said", 20)["message"]
     finally:
         site.admin.patch(path, {"spec": {"unschedulable": None}})
         until(lambda: not site.admin.get(path)["spec"].get("taints"), "still cordoned", 20)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import itertools
+import json
 from contextlib import suppress
+from urllib.parse import urlencode
+
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import websocket_connect
 
 from testbed.kubernetes import images
 from testbed.kubernetes.api_client import Answer, ApiClient, Object
@@ -24,6 +30,11 @@ class Site:
         self.at = f"/api/v1/namespaces/{self.namespace}"
         self.pods = f"{self.at}/pods"
 
+    authority: str | None = None
+
+    def run_out_of_memory(self, name: str) -> None:
+        """Say that a pod's program has used up its memory, where nobody limits it."""
+
     def without(self, verb: str, plural: str) -> ApiClient:
         """Return a client that lacks one right on pods."""
         raise NotImplementedError
@@ -36,7 +47,7 @@ class Site:
         """Return a pod that runs a command on the node."""
         fields = dict(spec)
         container = {"name": "main", "image": images.PYTHON, "imagePullPolicy": "Never", "command": list(command)}
-        container |= fields.pop("container", {})  # type: ignore[arg-type]
+        container |= fields.pop("container", {})
         body = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "containers": [container], **fields}
         meta = {"name": name, "labels": {"app": name}}
         return {"kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": body}
@@ -54,8 +65,12 @@ class Site:
     def phase(self, name: str, *phases: str, seconds: float = 60) -> Object:
         """Wait for a phase, and return the status."""
         wanted = phases or ("Succeeded", "Failed")
-        said = lambda: str(self.status(name))  # noqa: E731
-        return until(lambda: found if (found := self.status(name))["phase"] in wanted else None, said, seconds)
+
+        def found() -> Object | None:
+            status = self.status(name)
+            return status if status["phase"] in wanted else None
+
+        return until(found, lambda: str(self.status(name)), seconds) or {}
 
     def state(self, name: str, kind: str) -> Object:
         """Wait until the first container is `waiting`, `running` or `terminated`; return that state."""
@@ -66,6 +81,22 @@ class Site:
             return None if state and state.get("reason") == "ContainerCreating" else state
 
         return until(found, lambda: str(self.status(name)), 60) or {}
+
+    async def execute(self, name: str, *command: str) -> tuple[str, Object]:
+        """Run a command in a pod; return its output and how it ended."""
+        query = urlencode([("command", word) for word in command] + [("stdout", "true"), ("stderr", "true")])
+        url = f"{self.admin.http.base_url.join(f'{self.pods}/{name}/exec')}?{query}"
+        headers = {"Authorization": self.admin.http.headers["Authorization"]}
+        request = HTTPRequest(url.replace("http", "ws", 1), headers=headers, ca_certs=self.authority)
+        connection = await websocket_connect(request, subprotocols=["v4.channel.k8s.io"])
+        said, status = b"", {}
+        while (message := await connection.read_message()) is not None:
+            data = message if isinstance(message, bytes) else message.encode()
+            said += data[1:] if data[:1] in {b"\x01", b"\x02"} else b""
+            status = json.loads(data[1:]) if data[:1] == b"\x03" else status
+        connection.close()
+        await asyncio.sleep(0)  # it is closed by its own loop
+        return said.decode(), status
 
     def end(self) -> None:
         """End what the test has left."""
@@ -85,6 +116,9 @@ class FakeSite(Site):
         self.cluster.forbid(verb, plural, self.namespace)
         return ApiClient(self.cluster.url, AGENT)
 
+    def run_out_of_memory(self, name: str) -> None:
+        self.cluster.kill_container(name, self.namespace, reason="OOMKilled")
+
     def old_version(self) -> str:
         found = self.admin.get(self.pods)["metadata"]["resourceVersion"]
         self.cluster.expire_history()
@@ -101,6 +135,7 @@ class RealSite(Site):
     def __init__(self, plane: ControlPlane) -> None:
         super().__init__(plane.client(), "real-1")
         self.plane = plane
+        self.authority = str(plane.authority)
         self.admin.post("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
         until(self._account, "the namespace has no service account", 30)
 
@@ -120,9 +155,13 @@ class RealSite(Site):
         role = {"kind": "Role", "name": "agent", "apiGroup": "rbac.authorization.k8s.io"}
         bind = {"metadata": {"name": "agent"}, "subjects": [subject], "roleRef": role}
         self.admin.post(f"{rbac}/rolebindings", bind)
-        account = until(lambda: self._account("agent"), "no token", 30) or {}
+        return self.plane.client(self.token_of("agent"))
+
+    def token_of(self, name: str) -> str:
+        """Return the token of a service account, as soon as it has one."""
+        account = until(lambda: self._account(name), "no token", 30) or {}
         secret = self.admin.get(f"{self.at}/secrets/{account['secrets'][0]['name']}")
-        return self.plane.client(base64.b64decode(secret["data"]["token"]).decode())
+        return base64.b64decode(secret["data"]["token"]).decode()
 
     def old_version(self) -> str:
         found = self.admin.get(self.pods)["metadata"]["resourceVersion"]

@@ -222,8 +222,10 @@ async def test_an_elastic_pool_refuses_what_all_its_instances_could_not_run_and_
 
 async def test_a_runtime_that_no_agent_offers_is_refused_with_those_that_agents_offer(make_world):
     world = await make_world(training(3))
-    with pytest.raises(ConfigError, match="pool default has no agent yet, and 'slurm' is not one of process, docker"):
-        await world.services.usertasks.create(ALICE, ask(runtime="slurm"))
+    with pytest.raises(
+        ConfigError, match="no agent yet, and 'podman' is not one of process, docker, kubernetes, slurm"
+    ):
+        await world.services.usertasks.create(ALICE, ask(runtime="podman"))
     await world.add_agent("one", slots=2)
     for dry in (True, False):
         wanted = ask(runtime="slrum").model_copy(update={"dry_run": dry})

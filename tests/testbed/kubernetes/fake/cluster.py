@@ -24,6 +24,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
+from testbed.kubernetes.fake.commands import Exec
 from testbed.kubernetes.fake.kubelet import Kubelet
 from testbed.kubernetes.fake.resources import Object, Resource
 from testbed.kubernetes.fake.scheduler import Scheduler
@@ -58,6 +59,9 @@ class FakeCluster:
         """Statuses of the next answers; 0 breaks the connection off."""
         self.drop_replies = 0
         """How many objects are made whose maker does not hear of it."""
+        self.before: Callable[[str, str], None] = lambda method, path: None
+        self.after: Callable[[str, str], None] = lambda method, path: None
+        """Called in the server's thread with each request that comes, and with each that is done but not answered."""
         self.bookmark_every = 1.0
         self.port = _free_port()
         self.scheduler = Scheduler(self.store)
@@ -146,7 +150,8 @@ class FakeCluster:
 
     async def _listen(self) -> None:
         if self._server is None:
-            application = Application([("/(.*)", Handler)], cluster=self, log_function=lambda handler: None)
+            routes = [(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/exec", Exec), ("/(.*)", Handler)]
+            application = Application(routes, cluster=self, log_function=lambda handler: None)
             self._server = HTTPServer(application, max_body_size=4 << 20)
             self._server.add_sockets(bind_sockets(self.port, "127.0.0.1", reuse_port=False))
 
@@ -230,8 +235,8 @@ class FakeCluster:
 
     def set_pod(self, name: str, status: Mapping[str, Any], namespace: str = "default") -> None:
         """Say how a pod is, on a node that runs none."""
-        change = lambda pod: pod["status"].update(status)  # noqa: E731
-        self.do(lambda: self.store.modify(self.store.kind("pods"), namespace, name, change))
+        pods = self.store.kind("pods")
+        self.do(lambda: self.store.modify(pods, namespace, name, lambda pod: pod["status"].update(status)))
 
     def delete_pod(self, name: str, namespace: str = "default", grace: float | None = None) -> None:
         """Delete a pod by hand."""
