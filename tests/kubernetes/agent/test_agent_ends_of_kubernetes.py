@@ -1,5 +1,7 @@
 """How a pod ends, and whose fault that is."""
 
+from contextlib import closing
+
 from pod_helpers import ended, gone, pod_of, running, start
 
 from detlab.schemas.wire import ContainerSpec
@@ -78,7 +80,9 @@ def test_a_pod_without_a_place_says_why_and_is_given_back(master, cluster, agent
     container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
     spec = {"nodeSelector": {"rack": "r1"}, "containers": [container]}
     greedy = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "greedy"}, "spec": spec}
-    ApiClient(cluster.url, ADMIN).post("/api/v1/namespaces/default/pods", greedy)
+    admin = ApiClient(cluster.url, ADMIN)
+    with closing(admin.http):
+        admin.post("/api/v1/namespaces/default/pods", greedy)
     until(lambda: cluster.pod("greedy")["spec"].get("nodeName"), lambda: "not bound", 10)
     task = start(master, "")
     exit_ = ended(master, task)
