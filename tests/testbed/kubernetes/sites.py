@@ -155,9 +155,13 @@ class RealSite(Site):
         role = {"kind": "Role", "name": "agent", "apiGroup": "rbac.authorization.k8s.io"}
         bind = {"metadata": {"name": "agent"}, "subjects": [subject], "roleRef": role}
         self.admin.post(f"{rbac}/rolebindings", bind)
-        account = until(lambda: self._account("agent"), "no token", 30) or {}
+        return self.plane.client(self.token_of("agent"))
+
+    def token_of(self, name: str) -> str:
+        """Return the token of a service account, as soon as it has one."""
+        account = until(lambda: self._account(name), "no token", 30) or {}
         secret = self.admin.get(f"{self.at}/secrets/{account['secrets'][0]['name']}")
-        return self.plane.client(base64.b64decode(secret["data"]["token"]).decode())
+        return base64.b64decode(secret["data"]["token"]).decode()
 
     def old_version(self) -> str:
         found = self.admin.get(self.pods)["metadata"]["resourceVersion"]

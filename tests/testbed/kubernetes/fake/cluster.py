@@ -59,6 +59,9 @@ class FakeCluster:
         """Statuses of the next answers; 0 breaks the connection off."""
         self.drop_replies = 0
         """How many objects are made whose maker does not hear of it."""
+        self.before: Callable[[str, str], None] = lambda method, path: None
+        self.after: Callable[[str, str], None] = lambda method, path: None
+        """Called in the server's thread with each request that comes, and with each that is done but not answered."""
         self.bookmark_every = 1.0
         self.port = _free_port()
         self.scheduler = Scheduler(self.store)

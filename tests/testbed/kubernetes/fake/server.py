@@ -47,6 +47,7 @@ class Handler(RequestHandler):
         cluster = self.cluster
         self.user = ""
         cluster.requests.append((str(self.request.method), self.request.uri or ""))
+        cluster.before(str(self.request.method), self.request.path)
         if cluster.slow:
             await asyncio.sleep(cluster.slow)
         if cluster.failures and not self.request.path.startswith("/readyz"):
@@ -74,6 +75,7 @@ class Handler(RequestHandler):
         if status is not None:
             self.set_status(status)
         self.set_header("Content-Type", "application/json")
+        self.cluster.after(str(self.request.method), self.request.path)
         self.finish(json.dumps(body))
 
     async def _serve(self, path: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from pod_helpers import ended, gone, main_container, pod_of, running, start
 
 from detlab.schemas.wire import ContainerSpec
+from testbed.kubernetes import images
 from testbed.waiting import until
 
 SERVES = """
@@ -64,7 +65,7 @@ def test_a_pod_has_what_its_config_says(master, cluster, agents):
     until(lambda: cluster.objects("pods"), lambda: "no pod", 20)
     pod = pod_of(cluster, task)
     main = main_container(pod)
-    assert main["image"] == "localhost/testbed/python:1"
+    assert main["image"] == images.PYTHON
     assert main["resources"]["limits"] == {
         "nvidia.com/mig-1g.5gb": "2",
         "memory": str(1 << 30),

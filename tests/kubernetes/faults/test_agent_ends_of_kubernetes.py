@@ -5,6 +5,7 @@ from contextlib import closing
 from pod_helpers import ended, gone, pod_of, running, start
 
 from detlab.schemas.wire import ContainerSpec
+from testbed.kubernetes import images
 from testbed.kubernetes.api_client import ApiClient
 from testbed.kubernetes.fake.cluster import ADMIN
 from testbed.waiting import until
@@ -52,7 +53,7 @@ def test_a_node_that_is_lost_takes_its_tasks_with_it(master, cluster, agent):
 
 
 def test_an_image_that_is_not_there_is_told_as_that(master, cluster, agent):
-    cluster.do(lambda: setattr(cluster.kubelet, "images", ["localhost/*"]))
+    cluster.do(lambda: setattr(cluster.kubelet, "images", {images.PYTHON: {}}))
     task = start(master, "", container=ContainerSpec(image="registry.example/no/such:1"))
     exit_ = ended(master, task)
     assert exit_.reason == "setup"
