@@ -64,7 +64,8 @@ def kube(place: Path) -> Iterator[FakeCluster]:
 @pytest.fixture(scope="module")
 def cluster(place: Path) -> Iterator[Cluster]:
     (place / "hub").mkdir(mode=0o755)
-    with running_cluster(place / "hub", slots=1) as running:
+    config = f"c.DetHub.pools = {{'{POOL}': {{}}}}\n"
+    with running_cluster(place / "hub", slots=1, config=config) as running:
         yield running
 
 
