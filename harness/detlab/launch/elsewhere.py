@@ -40,6 +40,8 @@ from detlab.trust import tls_context
 
 VARIABLE = "DET_PARCEL"
 """Holds the parcel; the task itself does not see it."""
+LEAVE = "DET_LEAVE_SOON"
+"""Set where the batch system has already said that it will end the job soon."""
 LONGEST = 120_000
 """Bytes of a parcel: Linux takes 131,072 for one variable."""
 PASSED_ON = ("DET_NODE_ADDRESS", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -139,6 +141,8 @@ class Elsewhere:
         except (NotSetUp, UnsafeBundle, OSError, ValueError) as error:
             self._say({"exit_code": None, "reason": "setup", "message": str(error)})
             return NOT_SET_UP
+        if os.environ.pop(LEAVE, ""):
+            self._leave_soon(task)
         for asked in self._asked:  # between the two
             self._child.send_signal(asked)
         status = self._child.wait()
