@@ -81,7 +81,7 @@ class SlurmLab:
 
 
 @contextmanager
-def slurm_lab(root: Path, *more: str, config: str = "") -> Iterator[SlurmLab]:
+def slurm_lab(*more: str, config: str = "") -> Iterator[SlurmLab]:
     """Start Slurm, a cluster and the agent between them."""
     if why := missing():
         pytest.skip(f"no Slurm here: {why}")
@@ -90,9 +90,10 @@ def slurm_lab(root: Path, *more: str, config: str = "") -> Iterator[SlurmLab]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o755)
         slurm = stack.enter_context(SlurmCluster(folder / "slurm"))
+        (folder / "cluster").mkdir()  # where accounts reach the checkpoints
         accounts = stack.enter_context(accounts_for("root", "ada"))
         config += f"c.EmbeddedCluster.user_map = {accounts}\n"
-        cluster = stack.enter_context(running_cluster(root, slots=1, config=POOLS + config))
+        cluster = stack.enter_context(running_cluster(folder / "cluster", slots=1, config=POOLS + config))
         (folder / "agent").mkdir()
         agent = SlurmAgent(cluster, slurm, folder / "agent", more)
         stack.callback(agent.end)

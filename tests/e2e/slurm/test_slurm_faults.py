@@ -22,8 +22,8 @@ TRIALS = Path(__file__).parents[1] / "trials"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
-    with slurm_lab(tmp_path_factory.mktemp("slurm")) as made:
+def place() -> Iterator[SlurmLab]:
+    with slurm_lab() as made:
         yield made
 
 
@@ -91,8 +91,8 @@ def test_at_the_time_limit_a_trial_has_saved_and_left_and_goes_on_in_the_next_jo
 
 
 def test_a_trial_runs_on_while_the_controller_is_dead_and_what_was_submitted_then_starts_once(place: SlurmLab) -> None:
-    made = submit(place, steps=60)
-    trial = place.lab.at_step(place.lab.first_trial(made), 4, MINUTE)
+    made = submit(place, steps=80)
+    trial = place.lab.at_step(place.lab.first_trial(made), 32, MINUTE)
     place.slurm.controller.kill()
     late = submit(place, steps=4)
     reached = place.lab.trial(trial).view.steps_completed
@@ -100,8 +100,20 @@ def test_a_trial_runs_on_while_the_controller_is_dead_and_what_was_submitted_the
     waiting = until("it waits", lambda: place.lab.first_trial(late).view.pending_reason, MINUTE)
     assert "Slurm does not answer" in waiting
     place.slurm.controller.start()
-    went_on(place, made, 1, 60)
+    went_on(place, made, 1, 80)
     went_on(place, late, 1, 4)
+
+
+def test_a_job_that_the_dying_controller_forgot_is_started_again_and_counts_for_nothing(place: SlurmLab) -> None:
+    """It saves its jobs every five seconds, and gives out the numbers of those that it forgot again."""
+    made = submit(place)
+    place.lab.at_step(place.lab.first_trial(made), 1, MINUTE)
+    place.slurm.controller.kill()
+    place.slurm.controller.start()
+    (trial,) = place.lab.completed(made, 4 * MINUTE).list_trials()
+    assert trial.view.run <= 2, place.agent.log[-3000:]
+    assert trial.view.restarts == 0
+    assert place.lab.steps(trial) == list(range(1, 41))
 
 
 def test_a_trial_survives_the_death_of_its_nodes_daemon(place: SlurmLab) -> None:

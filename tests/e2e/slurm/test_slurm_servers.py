@@ -18,8 +18,8 @@ CONFIG = "c.EmbeddedCluster.extra_users = ['ada']\nc.DetSpawner.runtimes = ['pro
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
-    with slurm_lab(tmp_path_factory.mktemp("slurm"), config=CONFIG) as made:
+def place() -> Iterator[SlurmLab]:
+    with slurm_lab(config=CONFIG) as made:
         yield made
 
 
