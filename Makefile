@@ -21,6 +21,7 @@ DEMO_DIR ?= demo-output
 TEST_WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 2 ? 2 : cores > 8 ? 8 : cores)))
 SEEDS ?= 0:10000
 SIMULATED_TESTS := tests/simulation
+SLURM := tests/unit/agent/slurm tests/integration/agent/slurm tests/e2e/slurm tests/docs/test_docs_slurm.py
 QUICK_TESTS := tests/unit tests/integration/services tests/integration/store
 KUBERNETES_TESTS := tests/kubernetes
 FUZZ := tests/integration/web/test_web_fuzz.py
@@ -46,7 +47,7 @@ SIMULATED_LOG := .pytest_cache/simulated.log
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test test-kubernetes simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean python prerequisites system-packages
+.PHONY: help demo dev test test-kubernetes test-slurm simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean python prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -72,6 +73,9 @@ test:  ## everything that CI runs
 test-kubernetes: setup-test  ## what runs on Kubernetes, on a real one: built from Debian's source at first (ten minutes, kept)
 	@sh tests/testbed/kubernetes/build.sh
 	$(PYTEST) -m kubernetes $(KUBERNETES_TESTS) $(PYTEST_ARGS)
+
+test-slurm: setup-test  ## what runs on a real Slurm of two nodes on this machine: the runtime's contract, searches, faults, notebooks
+	$(PYTEST) $(SLURM)
 
 simulated:  # the part of `make test` that runs beside its others
 	@$(SHORT) $(SIMULATED_TESTS) $(WORKERS) $(PYTEST_ARGS) || [ $$? -eq 5 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -18,7 +17,7 @@ from spine_lab import Lab, lab_of
 
 from testbed import processes
 from testbed.cluster import Cluster, running_cluster
-from testbed.slurm import SlurmCluster, missing
+from testbed.slurm import SlurmCluster, accounts_for, missing
 from testbed.waiting import until
 
 POOLS = (
@@ -44,20 +43,21 @@ class SlurmAgent:
         path = self.folder / "agent.log"
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
-    def start(self) -> None:
-        """Start it, enrolled as `batch`."""
+    def start(self, says: str = "connected to cluster") -> None:
+        """Start it, enrolled as `batch`, and wait until it says something."""
         token = self.folder / "token"
         if not token.exists():
             token.touch(mode=0o600)
             token.write_text(self.cluster.det("agent", "enrol", check=True).stdout, encoding="ascii")
         words = [sys.executable, "-P", "-m", "detlab_agent", "--master", self.cluster.url, "--name", "batch"]
-        words += ["--pool", "slurm", "--slurm", "--slurm-as", "agent", "--slurm-interval", "0.5"]
+        words += ["--pool", "slurm", "--slurm", "--slurm-interval", "0.5"]
+        words += ["--slurm-dir", str(self.folder / "jobs")]
         words += ["--dir", str(self.folder / "agent"), "--enrolment-token-file", str(token), *self.more]
         environ = {**self.cluster.environment, "SLURM_CONF": str(self.slurm.conf), **self.environ}
-        began = self.log.count("connected to cluster")
+        began = self.log.count(says)
         with (self.folder / "agent.log").open("ab") as log:
             self.process = subprocess.Popen(words, cwd="/", env=environ, stdout=log, stderr=log)
-        until(lambda: self.log.count("connected to cluster") > began, lambda: self.log, 40)
+        until(lambda: self.log.count(says) > began, lambda: self.log, 40)
 
     def kill(self) -> None:
         """SIGKILL it; its jobs run on."""
@@ -81,7 +81,7 @@ class SlurmLab:
 
 
 @contextmanager
-def slurm_lab(root: Path, *more: str) -> Iterator[SlurmLab]:
+def slurm_lab(*more: str, config: str = "") -> Iterator[SlurmLab]:
     """Start Slurm, a cluster and the agent between them."""
     if why := missing():
         pytest.skip(f"no Slurm here: {why}")
@@ -90,14 +90,12 @@ def slurm_lab(root: Path, *more: str) -> Iterator[SlurmLab]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o755)
         slurm = stack.enter_context(SlurmCluster(folder / "slurm"))
-        cluster = stack.enter_context(running_cluster(root, slots=1, config=POOLS))
+        (folder / "cluster").mkdir()  # where accounts reach the checkpoints
+        accounts = stack.enter_context(accounts_for("root", "ada"))
+        config += f"c.EmbeddedCluster.user_map = {accounts}\n"
+        cluster = stack.enter_context(running_cluster(folder / "cluster", slots=1, config=POOLS + config))
         (folder / "agent").mkdir()
         agent = SlurmAgent(cluster, slurm, folder / "agent", more)
         stack.callback(agent.end)
         agent.start()
         yield SlurmLab(stack.enter_context(lab_of(cluster)), slurm, agent)
-
-
-def uid() -> int:
-    """Whose jobs these are."""
-    return os.geteuid()

@@ -40,10 +40,15 @@ from detlab.trust import tls_context
 
 VARIABLE = "DET_PARCEL"
 """Holds the parcel; the task itself does not see it."""
+LEAVE = "DET_LEAVE_SOON"
+"""Set where the batch system has already said that it will end the job soon."""
 LONGEST = 120_000
 """Bytes of a parcel: Linux takes 131,072 for one variable."""
-PASSED_ON = ("DET_NODE_ADDRESS", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-"""Variables of the job that its task gets: where other nodes reach it, and the devices that it was given there."""
+PASSED_ON = (
+    *("DET_NODE_ADDRESS", "DET_SERVICE_ADDRESS", "DET_SERVICE_PORT"),
+    *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+)
+"""Variables of the job that its task gets: where it is reached, and the devices that it was given there."""
 SERVICE_CERTIFICATE, SERVICE_KEY = "service.pem", "service_key.pem"
 """The certificate of a server that is reached over a network, in its task's directory."""
 PIN_FILE = "master.pem"
@@ -139,6 +144,8 @@ class Elsewhere:
         except (NotSetUp, UnsafeBundle, OSError, ValueError) as error:
             self._say({"exit_code": None, "reason": "setup", "message": str(error)})
             return NOT_SET_UP
+        if os.environ.pop(LEAVE, ""):
+            self._leave_soon(task)
         for asked in self._asked:  # between the two
             self._child.send_signal(asked)
         status = self._child.wait()
@@ -183,8 +190,14 @@ class Elsewhere:
             connection.close()
 
     def _start(self, task: TaskDir) -> subprocess.Popen[bytes]:
+        own = Path(os.environ.get("HOME") or "/")
+        kept = self._parcel.contents.launch.get("user_home") and own != Path("/") and os.access(own, os.W_OK)
         env = base_environment(
-            os.environ, bin_dir=Path(sys.executable).parent, home=task.home, user=_user(), tmp=task.tmp
+            os.environ,
+            bin_dir=Path(sys.executable).parent,
+            home=own if kept else task.home,  # files of a notebook are to outlive it
+            user=_user(),
+            tmp=task.tmp,
         )
         env |= {**source_path(os.environ), **self._parcel.environment, "DET_TASK_DIR": str(task.root)}
         env |= {name: os.environ[name] for name in PASSED_ON if name in os.environ}

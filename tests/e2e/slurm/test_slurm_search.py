@@ -18,8 +18,8 @@ MINUTE = 60
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
-    with slurm_lab(tmp_path_factory.mktemp("slurm")) as made:
+def place() -> Iterator[SlurmLab]:
+    with slurm_lab() as made:
         yield made
 
 

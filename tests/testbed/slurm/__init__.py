@@ -8,13 +8,14 @@ with SlurmCluster(directory) as slurm:
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import signal
 import socket
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -33,6 +34,24 @@ def missing() -> str:
     if absent:
         return f"no {', '.join(absent)}: apt-get install slurm-wlm munge"
     return "" if os.geteuid() == 0 else "Slurm's daemons and devices are root's to make"
+
+
+@contextmanager
+def accounts_for(*users: str) -> Iterator[dict[str, int]]:
+    """Make an account of this machine for each Hub user, and remove it: Slurm runs jobs of no others.
+
+    Yields:
+        The uid of each.
+    """
+    made: dict[str, int] = {}
+    with ExitStack() as stack:
+        for user in users:
+            name = f"detlab-{os.getpid()}-{user}"
+            # An account that is there for a test alone: no home, no mail, no login.
+            subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", name], check=True, env=_ENV)
+            stack.callback(subprocess.run, ["userdel", name], check=True, env=_ENV)
+            made[user] = pwd.getpwnam(name).pw_uid
+        yield made
 
 
 class Daemon:
@@ -171,7 +190,7 @@ class SlurmCluster:
         (top / "gres.conf").write_text("AutoDetect=off\n" + "".join(f"NodeName={name} {gpus}" for name in NODES))
 
     def _end(self) -> None:
-        self.ask("scancel", "--user", "root")
+        self.ask("scancel", "--partition", "main")
         until(lambda: not self.ask("squeue", "-h").strip(), "jobs stay", 20) if self._answers() else None
         for daemon in (*self.nodes.values(), self.controller, self.munged):
             daemon.end()

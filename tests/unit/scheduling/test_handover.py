@@ -40,3 +40,10 @@ def test_what_may_not_be_held_waits_with_its_reason_and_is_in_nobodys_way() -> N
         "large": "over_max_slots",
         "second": "at_max_slots",
     }
+
+
+def test_a_task_that_was_refused_a_moment_ago_is_not_handed_over_again_at_once() -> None:
+    tasks = (Task("refused", "a", slots=1, blocked_nodes=frozenset({"slurm"})), Task("next", "a", slots=1, requested=1))
+    decision = hand_over(pool_of(*tasks, jobs=(Job("a"),)), "slurm")
+    assert decision.allocate == {"next": {"slurm": 1}}
+    assert "slurm refused it a moment ago" in decision.waiting["refused"].detail

@@ -6,8 +6,10 @@ next.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +40,8 @@ _OVER = re.compile(r"invalid job id|already (?:completing|completed)|invalid sta
 _UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 _SAID = re.compile(r"^(?:sbatch|scontrol|squeue|scancel|sinfo|sacct): (?:error: |fatal: )?", re.MULTILINE)
 _GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))??[:=](?P<count>\d+)")
+_TAIL = 20_000
+_ACCOUNTED = "--format=State,ExitCode,NodeList,Timelimit"
 FIELDS = "%A|%T|%r|%S|%L|%N|%j|%k"
 
 
@@ -114,15 +118,19 @@ class SlurmClient(Protocol):
         """Return the jobs of this user (of all, for root) that wait or run, and those that ended lately."""
         ...
 
-    def end_of(self, job_id: str) -> JobEnd | None:
-        """Return how a job ended; None if Slurm has forgotten it."""
+    def end_of(self, job_id: str, name: str) -> JobEnd | None:
+        """Return how a job ended; None if Slurm has forgotten it.
+
+        Everywhere a job is meant by its number and its name: a controller that dies gives the numbers of its last
+        seconds out again.
+        """
         ...
 
-    def signal(self, job_id: str, name: str, *, steps: bool) -> None:
+    def signal(self, job_id: str, name: str, number: str, *, steps: bool) -> None:
         """Send a signal to the first process of a job, or to its steps. A job that is not there any more gets none."""
         ...
 
-    def cancel(self, job_id: str, *, at_once: bool = False) -> None:
+    def cancel(self, job_id: str, name: str, *, at_once: bool = False) -> None:
         """End a job, with SIGKILL if `at_once`."""
         ...
 
@@ -209,15 +217,17 @@ class Commands:
         said = self._ask("squeue", "--noheader", "--states=all", *whose, f"--format={FIELDS}")
         return [job for line in said.splitlines() if (job := _job(line)) is not None]
 
-    def end_of(self, job_id: str) -> JobEnd | None:
+    def end_of(self, job_id: str, name: str) -> JobEnd | None:
         """See `SlurmClient.end_of`; the accounting is asked where Slurm itself has forgotten the job."""
         try:
             said = self._ask("scontrol", "--oneliner", "show", "job", job_id)
         except SlurmRefused as error:
             if _UNKNOWN_JOB.search(str(error)):
-                return self._accounted(job_id)
+                return self._accounted(job_id, name)
             raise
         known = dict(re.findall(r"(?:^| )(\w+)=(\S*)", said))
+        if known.get("JobName", name) != name:
+            return self._accounted(job_id, name)
         return JobEnd(
             known.get("JobState", ""),
             _status(known.get("ExitCode", "")),
@@ -226,11 +236,9 @@ class Commands:
             int(known.get("Restarts") or 0),
         )
 
-    def _accounted(self, job_id: str) -> JobEnd | None:
+    def _accounted(self, job_id: str, name: str) -> JobEnd | None:
         try:
-            said = self._ask(
-                "sacct", "-n", "-P", "-X", "-j", job_id, "--format=State,ExitCode,NodeList,Timelimit"
-            ).strip()  # fmt: skip
+            said = self._ask("sacct", "-n", "-P", "-X", "-j", job_id, f"--name={name}", _ACCOUNTED).strip()
         except SlurmRefused:
             return None  # many clusters have no accounting
         fields = said.splitlines()[-1].split("|") if said else []
@@ -238,15 +246,15 @@ class Commands:
             return None
         return JobEnd(fields[0].split()[0], _status(fields[1]), fields[2], fields[3])
 
-    def signal(self, job_id: str, name: str, *, steps: bool) -> None:
+    def signal(self, job_id: str, name: str, number: str, *, steps: bool) -> None:
         """See `SlurmClient.signal`."""
-        self._cancel(f"--signal={name}", *([] if steps else ["--batch"]), job_id)
+        self._cancel(f"--name={name}", f"--signal={number}", *([] if steps else ["--batch"]), job_id)
 
-    def cancel(self, job_id: str, *, at_once: bool = False) -> None:
+    def cancel(self, job_id: str, name: str, *, at_once: bool = False) -> None:
         """See `SlurmClient.cancel`."""
         if at_once:
-            self._cancel("--signal=KILL", "--full", job_id)
-        self._cancel(job_id)
+            self._cancel(f"--name={name}", "--signal=KILL", "--full", job_id)
+        self._cancel(f"--name={name}", job_id)
 
     def _cancel(self, *words: str) -> None:
         try:
@@ -278,12 +286,25 @@ class Commands:
 
     def read(self, path: PurePath) -> str:
         """See `SlurmClient.read`."""
-        done = self._run(["tail", "-c", "20000", str(path)])
-        return done.stdout if done.returncode == 0 else ""
+        if self.host:
+            done = self._run(["tail", "-c", str(_TAIL), str(path)])
+            return done.stdout if done.returncode == 0 else ""
+        # Users write there: none of them is to show this agent another file under that name.
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return ""
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return ""
+            file.seek(max(0, os.fstat(descriptor).st_size - _TAIL))
+            return file.read(_TAIL).decode("utf-8", errors="replace")
 
     def prepare(self, directory: PurePath) -> None:
         """See `SlurmClient.prepare`."""
         self._ask("mkdir", "-p", str(directory))
+        if self.everyone:  # jobs of many users leave their reports there
+            self._ask("chmod", "1733", str(directory))
 
     def remove(self, paths: Sequence[PurePath]) -> None:
         """See `SlurmClient.remove`."""

@@ -63,8 +63,8 @@ def exit_of(job_id: str, end: JobEnd | None, said: str, output: str, *, killed: 
 def _without_report(job_id: str, end: JobEnd | None, output: str) -> TaskExit:
     """Return the exit of a job whose launcher never came to say something."""
     if end is None:
-        message = f"Slurm does not know job {job_id} any more, and it left no report"
-        return TaskExit(reason="launcher_lost", message=message)
+        # A controller that dies forgets the jobs of its last seconds, and has its nodes end them.
+        return _not_its_fault(job_id, "Slurm does not know it any more, and it left no report")
     where = f" on {end.node}" if end.node and end.node != "(null)" else ""
     words = "; ".join(line.strip() for line in output.strip()[-_WORDS:].splitlines()[-4:] if line.strip())
     message = f"Slurm job {job_id}{where} ended as {end.state} with status {end.status}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from detlab.launch.elsewhere import VARIABLE
+from detlab.launch.elsewhere import LEAVE, VARIABLE
 from detlab_agent.runtimes.base import RefusedTask
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.slurm_options import SlurmOptions
@@ -155,6 +155,7 @@ def _script(order: Order, options: SlurmOptions, asked: Mapping[str, Any], direc
     lines = [
         "#!/bin/bash",
         "umask 077",
+        f"trap 'export {LEAVE}=1' USR2",  # the time limit is near before the task has begun
         f"exit_file={shlex.quote(exit_file)}",
         # The same attempt must never run a second time: the master starts the next one.
         f"if [ \"${{SLURM_RESTART_COUNT:-0}}\" -gt 0 ]; then printf '%s' '{requeued}' > \"$exit_file\"; exit 0; fi",
@@ -166,6 +167,7 @@ def _script(order: Order, options: SlurmOptions, asked: Mapping[str, Any], direc
         *_address(),
         *(_service(order, options, directory) if order.launch.service is not None else []),
         f"export {VARIABLE}={shlex.quote(order.parcel())}",
+        "trap '' USR2",  # else it would end the program that has not said yet that it handles it
         command,
     ]
     return "\n".join(lines) + "\n"

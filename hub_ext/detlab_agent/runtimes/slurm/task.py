@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, TypeVar
@@ -15,7 +15,7 @@ from detlab_agent.runtimes.base import Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
 from detlab_agent.runtimes.slurm.client import Job, SlurmAway, SlurmClient, SlurmFull, SlurmRefused
 from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of
-from detlab_agent.runtimes.slurm.script import EXIT, OUTPUT, SERVICE, Request, files_of
+from detlab_agent.runtimes.slurm.script import EXIT, OUTPUT, SERVICE, Request, files_of, job_name
 from detlab_agent.runtimes.slurm.watch import JobWatch
 
 _log = logging.getLogger(__name__)
@@ -158,6 +158,10 @@ class SlurmTask(TaskElsewhere):
     def _job(self) -> Job | None:
         return next((job for job in self.watch.of(self.allocation_id) if job.id == self.job_id), None)
 
+    @property
+    def _name(self) -> str:
+        return job_name(self.allocation_id)
+
     def _file(self, end: str) -> PurePath:
         return self.directory / f"{self.allocation_id}{end}"
 
@@ -179,17 +183,17 @@ class SlurmTask(TaskElsewhere):
         """End a job that waits again after it has run: an operator requeued it, and the master starts the next one."""
         if self._asked:
             return False
-        end = await self._until_answered(lambda: self.client.end_of(job.id))
+        end = await self._until_answered(lambda: self.client.end_of(job.id, job.name))
         if end is None or not end.restarts:
             await self.watch.next_look()
             return True
-        await self._until_answered(lambda: self.client.cancel(job.id, at_once=True))
+        await self._until_answered(lambda: self.client.cancel(job.id, job.name, at_once=True))
         self._ended = exit_of(job.id, end, "", "", killed=False)
         return True
 
     async def _end_of(self) -> TaskExit:
         job_id = self.job_id or ""
-        end = await self._until_answered(lambda: self.client.end_of(job_id))
+        end = await self._until_answered(lambda: self.client.end_of(job_id, self._name))
         said = await self._until_answered(lambda: self.client.read(self._file(EXIT)))
         output = "" if said else await self._until_answered(lambda: self.client.read(self._file(OUTPUT)))
         return exit_of(job_id, end, said, output, killed=self._asked)
@@ -210,9 +214,9 @@ class SlurmTask(TaskElsewhere):
             return
         job_id = self.job_id
         if job is None or job.pending:
-            await self._until_answered(lambda: self.client.cancel(job_id))
+            await self._until_answered(lambda: self.client.cancel(job_id, self._name))
         else:
-            await self._until_answered(lambda: self.client.signal(job_id, "TERM", steps=self.steps))
+            await self._until_answered(lambda: self.client.signal(job_id, self._name, "TERM", steps=self.steps))
         self.watch.look_soon()
 
     async def kill(self, delivery_grace: float) -> None:
@@ -224,7 +228,7 @@ class SlurmTask(TaskElsewhere):
         job_id = self.job_id
         job = self._job()
         if job is not None and not job.pending:
-            await self._until_answered(lambda: self.client.signal(job_id, "USR1", steps=self.steps))
+            await self._until_answered(lambda: self.client.signal(job_id, self._name, "USR1", steps=self.steps))
             self.watch.look_soon()
             try:
                 async with asyncio.timeout(delivery_grace):
@@ -233,7 +237,7 @@ class SlurmTask(TaskElsewhere):
                 return
             except TimeoutError:
                 pass
-        await self._until_answered(lambda: self.client.cancel(job_id, at_once=True))
+        await self._until_answered(lambda: self.client.cancel(job_id, self._name, at_once=True))
         self.watch.look_soon()
 
     async def remove(self, *, clean: bool) -> None:
@@ -241,7 +245,7 @@ class SlurmTask(TaskElsewhere):
         self.watch.forget(self.allocation_id)
         try:
             if self.job_id is not None:
-                await asyncio.to_thread(self.client.cancel, self.job_id, at_once=True)
+                await asyncio.to_thread(self.client.cancel, self.job_id, self._name, at_once=True)
             await asyncio.to_thread(self.client.remove, files_of(self.directory, self.allocation_id))
         except (SlurmAway, SlurmRefused) as error:
             _log.warning("job %s of task %s: %s", self.job_id, self.allocation_id, error)
@@ -275,6 +279,3 @@ def _waiting(job: Job) -> str:
     reason = job.reason if job.reason not in {"", "None"} else "waits for its turn"
     start = f", expected to start {job.start.replace('T', ' ')}" if job.start else ""
     return f"Slurm job {job.id}: {reason}{start}"
-
-
-Work = Coroutine[Any, Any, None]

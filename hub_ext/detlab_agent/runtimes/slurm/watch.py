@@ -109,7 +109,7 @@ class JobWatch:
 
     async def _end(self, job: Job, name: str) -> None:
         try:
-            await asyncio.to_thread(self._client.cancel, job.id, at_once=True)
+            await asyncio.to_thread(self._client.cancel, job.id, job.name, at_once=True)
             if name:
                 await asyncio.to_thread(self._client.remove, files_of(self._directory, name))
         except (SlurmAway, SlurmRefused) as error:

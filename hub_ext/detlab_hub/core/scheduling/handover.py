@@ -7,7 +7,7 @@ and blocks no other.
 from __future__ import annotations
 
 from detlab_hub.core.scheduling.limits import Limits
-from detlab_hub.core.scheduling.model import Decision, Reason, Scheduler, Snapshot, TaskState
+from detlab_hub.core.scheduling.model import Decision, Reason, ReasonCode, Scheduler, Snapshot, Task, TaskState
 from detlab_hub.core.scheduling.order import in_order
 
 
@@ -29,10 +29,17 @@ def hand_over(snapshot: Snapshot, to: str) -> Decision:
     if snapshot.pool.scheduler is Scheduler.PRIORITY:
         pending.sort(key=lambda task: snapshot.jobs[task.job].priority)  # those of one priority stay in queue order
     for task in pending:
-        reason = limits.never(task) or limits.now(task)
+        reason = limits.never(task) or limits.now(task) or _refused(task, to)
         if reason is None:
             limits.hold(task)
             handed[task.id] = {to: task.slots}
         else:
             waiting[task.id] = reason
     return Decision(handed, (), waiting)
+
+
+def _refused(task: Task, to: str) -> Reason | None:
+    """Return why a task is not handed over again at once: who takes the tasks has refused it a moment ago."""
+    if to not in task.blocked_nodes:
+        return None
+    return Reason(ReasonCode.NO_SUITABLE_AGENT, f"{to} refused it a moment ago; its agent's log says why")

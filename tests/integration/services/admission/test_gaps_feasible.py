@@ -222,9 +222,8 @@ async def test_an_elastic_pool_refuses_what_all_its_instances_could_not_run_and_
 
 async def test_a_runtime_that_no_agent_offers_is_refused_with_those_that_agents_offer(make_world):
     world = await make_world(training(3))
-    with pytest.raises(
-        ConfigError, match="no agent yet, and 'podman' is not one of process, docker, kubernetes, slurm"
-    ):
+    none = "pool default has no agent yet, and 'podman' is not one of process, docker, kubernetes, slurm"
+    with pytest.raises(ConfigError, match=none):
         await world.services.usertasks.create(ALICE, ask(runtime="podman"))
     await world.add_agent("one", slots=2)
     for dry in (True, False):
@@ -243,14 +242,14 @@ async def test_a_runtime_that_no_agent_offers_is_refused_with_those_that_agents_
 async def test_a_runtime_that_only_an_agent_knows_gets_its_name_and_what_the_config_says_of_a_container(make_world):
     world = await make_world(training(3))
     agent = await world.add_agent("one", slots=4)
-    await say_hello(agent, runtimes=("process", "slurm"))
-    plain = await world.services.usertasks.create(ALICE, ask(runtime="slurm"))
-    imaged = await world.services.usertasks.create(ALICE, ask(runtime="slurm", environment={"image": "a:1"}))
-    await world.submit(config(runtime="slurm"))
+    await say_hello(agent, runtimes=("process", "podman"))
+    plain = await world.services.usertasks.create(ALICE, ask(runtime="podman"))
+    imaged = await world.services.usertasks.create(ALICE, ask(runtime="podman", environment={"image": "a:1"}))
+    await world.submit(config(runtime="podman"))
     await world.steps(3)
     launched = {task.launch.info.task_id: task.launch for task in agent.tasks.values()}
-    assert {launch.runtime for launch in launched.values()} == {"slurm"}
+    assert {launch.runtime for launch in launched.values()} == {"podman"}
     assert launched[plain.task.id].container.image == ""
     assert launched[imaged.task.id].container.image == "a:1"
     view = await world.services.usertasks.get(ALICE, imaged.task.id)
-    assert (view.runtime, view.image) == ("slurm", "a:1")
+    assert (view.runtime, view.image) == ("podman", "a:1")

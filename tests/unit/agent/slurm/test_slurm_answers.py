@@ -1,0 +1,181 @@
+"""What the agent makes of Slurm's answers, and the jobs it asks for: no Slurm is needed for these."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from detlab.schemas.wire import ContainerSpec
+from detlab.testing.master import MasterDouble
+from detlab_agent.runtimes.base import RefusedTask
+from detlab_agent.runtimes.bundles import BundleCache
+from detlab_agent.runtimes.preparation import Order, TaskMaker
+from detlab_agent.runtimes.slurm.client import Commands, JobEnd, SlurmAway, SlurmFull, SlurmRefused, _job, _status
+from detlab_agent.runtimes.slurm.ends import exit_of
+from detlab_agent.runtimes.slurm.script import Shape, request_of, shape_of
+from detlab_agent.runtimes.tenancy import Homes, Tenancy
+from detlab_agent.slots import SlotView
+from detlab_agent.slurm_options import SlurmOptions
+
+
+def said(code: int | None, reason: str = "", message: str = "") -> str:
+    return json.dumps({"exit_code": code, "reason": reason, "message": message})
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "report", "expected"),
+    [
+        ("COMPLETED", 0, said(0), (0, "")),
+        ("FAILED", 3, said(3), (3, "")),
+        ("CANCELLED", 143, said(-15), (None, "machine_restarted")),
+        ("CANCELLED", 143, "", (None, "machine_restarted")),
+        ("CANCELLED", 0, said(0), (0, "")),  # it had ended before
+        ("NODE_FAIL", None, "", (None, "machine_restarted")),
+        ("PREEMPTED", 143, said(-15), (None, "machine_restarted")),
+        ("TIMEOUT", 143, said(-15), (-15, "time_limit")),
+        ("TIMEOUT", 0, said(0), (0, "")),  # it had saved and left
+        ("OUT_OF_MEMORY", 137, "", (None, "oom")),
+        ("COMPLETED", 0, said(None, "requeued"), (None, "machine_restarted")),
+        ("FAILED", 127, "", (None, "setup")),
+        ("FAILED", 137, "", (None, "launcher_lost")),
+        ("FAILED", 125, said(None, "setup", "no bundle"), (None, "setup")),
+        ("FAILED", 1, "{not json", (1, "")),
+    ],
+)
+def test_an_end_is_told_as_what_it_was(
+    state: str, status: int | None, report: str, expected: tuple[int | None, str]
+) -> None:
+    exit_ = exit_of("7", JobEnd(state, status), report, "python3: not found", killed=False)
+    assert (exit_.exit_code, exit_.reason) == expected
+
+
+def test_a_job_that_slurm_has_forgotten_is_not_the_trials_fault_unless_it_left_a_report() -> None:
+    assert exit_of("7", None, "", "", killed=False).reason == "machine_restarted"
+    assert exit_of("7", None, said(4), "", killed=False).exit_code == 4
+
+
+def test_what_a_job_printed_before_its_launcher_is_told() -> None:
+    exit_ = exit_of("7", JobEnd("FAILED", 127, "n1"), "", "/no/python3: No such file\n", killed=False)
+    assert "Slurm job 7 on n1 ended as FAILED with status 127" in exit_.message
+    assert "/no/python3: No such file" in exit_.message
+
+
+def test_who_was_killed_by_the_master_was_killed() -> None:
+    assert exit_of("7", JobEnd("CANCELLED", 137), "", "", killed=True).exit_code == -9
+    assert exit_of("7", JobEnd("FAILED", 3), said(3), "", killed=True).exit_code == 3
+
+
+def test_lines_of_squeue_with_anything_in_the_comment() -> None:
+    job = _job("12|PENDING|Resources|2026-11-27T16:00:00|1:00:00||detlab-1.a.1|a|b|c")
+    assert job is not None
+    assert (job.id, job.pending, job.reason, job.start, job.comment) == (
+        "12", True, "Resources", "2026-11-27T16:00:00", "a|b|c",
+    )  # fmt: skip
+    assert _job("slurm_load_jobs error") is None
+    assert [_status(code) for code in ("0:0", "3:0", "0:15", "")] == [0, 3, 143, None]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", SlurmAway),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", SlurmAway),
+        ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size)", SlurmFull),
+        ("sbatch: error: invalid partition specified: nope", SlurmRefused),
+    ],
+)
+def test_refusals_and_silence_are_told_apart(tmp_path: Path, words: str, kind: type[Exception]) -> None:
+    program = tmp_path / "squeue"
+    program.write_text(f'#!/bin/sh\necho "{words}" >&2\nexit 1\n')
+    program.chmod(0o755)
+    with pytest.raises(kind) as raised:
+        Commands(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}).jobs()
+    assert type(raised.value) is kind
+    assert not str(raised.value).startswith("sbatch:")
+
+
+def test_a_report_that_is_a_link_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "a.exit").symlink_to(tmp_path / "secret")
+    assert Commands().read(tmp_path / "a.exit") == ""
+    assert Commands().read(tmp_path / "secret") == "secret"
+
+
+def test_slots_become_nodes() -> None:
+    assert shape_of(2, None, 4) == Shape(1, 2)
+    assert shape_of(0, None, 4) == Shape(1, 0)
+    assert shape_of(8, None, 4) == Shape(2, 4)
+    assert shape_of(8, 2, 4) == Shape(4, 2)
+    assert shape_of(300, None, 0) == Shape(1, 300)
+    with pytest.raises(RefusedTask, match="cannot be divided"):
+        shape_of(5, 2, 4)
+
+
+def order_of(tmp_path: Path, slurm: dict[str, object], image: str = "", slots: int = 2) -> Order:
+    maker = TaskMaker(
+        tmp_path / "tasks", [], Tenancy(None, "alice"), BundleCache.__new__(BundleCache), Homes(tmp_path / "homes")
+    )
+    names = [f"any{number}" for number in range(slots)]
+    config = {"slurm": slurm, "resources": {"memory": 2 << 30}}
+    launch = (
+        MasterDouble()
+        .allocate(
+            "true",
+            runtime="slurm",
+            slots=names,
+            config=config,
+            container=ContainerSpec(image=image) if image else None,
+            allocation_id="1.a.1",
+        )
+        .launch
+    )
+    return maker.admit(launch, [SlotView(id=name) for name in names])
+
+
+def test_a_job_asks_for_what_the_config_says(tmp_path: Path) -> None:
+    order = order_of(
+        tmp_path,
+        {"partition": "gpu", "account": "lab", "time": "90", "exclusive": True, "gpu_type": "a100",
+         "leave_seconds": 300, "modules": ["cuda/12"], "setup": "echo ready", "sbatch_args": ["--mail-type=FAIL"]},
+    )  # fmt: skip
+    options = SlurmOptions(python="/shared/bin/python", arguments=("--nice=5",), setup="/shared/setup.sh")
+    request = request_of(order, options, PurePosixPath("/shared/jobs"), "detlab agent a", largest=4, gpus=True)
+    wanted = {
+        "--job-name=detlab-1.a.1", "--comment=detlab agent a", "--no-requeue", "--dependency=singleton", "--nodes=1",
+        "--ntasks-per-node=1", "--gres=gpu:a100:2", "--mem=2048M", "--partition=gpu", "--account=lab", "--time=90",
+        "--exclusive", "--signal=B:USR2@300", "--mail-type=FAIL", "--nice=5", "--output=/shared/jobs/1.a.1.out",
+    }  # fmt: skip
+    assert wanted <= set(request.arguments)
+    assert "module load cuda/12" in request.script
+    assert "echo ready" in request.script
+    assert ". /shared/setup.sh" in request.script
+    assert request.script.rstrip().endswith(
+        "exec /shared/bin/python -s -P -m detlab.launch.elsewhere --exit-file /shared/jobs/1.a.1.exit"
+    )
+    subprocess.run(["bash", "-n"], input=request.script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("container", "image", "command"),
+    [
+        ("apptainer", "a:1", "docker://a:1 python3 -s -P -m detlab.launch.elsewhere"),
+        ("apptainer", "/shared/a.sif", "/shared/a.sif python3 -s -P -m detlab.launch.elsewhere"),
+        ("pyxis", "a:1", "srun --kill-on-bad-exit=0 --container-image=a:1"),
+    ],
+)
+def test_an_image_is_run_by_what_the_cluster_has(tmp_path: Path, container: str, image: str, command: str) -> None:
+    order = order_of(tmp_path, {"container": container}, image)
+    request = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", largest=4, gpus=False)
+    assert command in request.script
+    assert request.steps is (container == "pyxis")
+    assert "--cpus-per-task=2" in request.arguments
+    subprocess.run(["bash", "-n"], input=request.script, text=True, check=True)
+
+
+def test_a_container_without_an_image_is_refused(tmp_path: Path) -> None:
+    order = order_of(tmp_path, {"container": "apptainer"})
+    with pytest.raises(RefusedTask, match=r"environment\.image names no image"):
+        request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", largest=4, gpus=False)
