@@ -58,6 +58,7 @@ RULES = {
     ("lab-rel-detlab-agent", "ClusterRole"): {"nodes": "get list watch"},
     ("rel-detlab-hub", "Role"): {
         "pods": "get list watch create delete",
+        "pods/log": "get",
         "events": "list watch",
         "persistentvolumeclaims": "get create delete",
     },
@@ -237,7 +238,7 @@ def test_images_have_the_sites_registry_and_the_applications_version():
     registry = "images.registry=registry.example.org/lab/"
     assert "registry.example.org/lab/detlab-hub:v7" in images(registry, "images.tag=v7")
     assert "other.example/x:1" in images(registry, "images.hub=other.example/x:1")
-    assert "localhost/detlab-hub:1" in images("images.registry=localhost", "images.tag=1")
+    assert "localhost/detlab-hub:v1" in images("images.registry=localhost", "images.tag=v1")
 
 
 @pytest.mark.parametrize(
