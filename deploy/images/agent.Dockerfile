@@ -2,7 +2,7 @@
 # Context and build arguments: see hub.Dockerfile.
 ARG BASE=python:3.12-slim-bookworm
 FROM ${BASE} AS packages
-ARG EXTRAS=agent
+ARG EXTRAS=kubernetes
 ARG PIP_NO_INDEX=
 COPY . /wheels
 RUN python3 -m venv /opt/detlab \

@@ -22,8 +22,8 @@ from detlab_hub.spawners.wording import SpawnFailed
 
 GPU_RESOURCE = "nvidia.com/gpu"
 NODE_LABEL = "kubernetes.io/hostname"
-COUNTED = "any"
-"""What slots of a node that only says their number are called: any0, any1, …"""
+PROCESSORS = "cpu"
+"""What slots that are no GPUs begin with."""
 IMAGE_PATIENCE = 60.0
 """Seconds for which an image that cannot be pulled is waited for: registries have pauses."""
 LOOKS_EVERY = 0.5
@@ -62,7 +62,7 @@ class DetKubeSpawner(HoldingMixin, KubeSpawner):
         A node is called like its agent, or, where one agent speaks for a whole cluster, AGENT/NODE.
         """
         limits = {name: value for name, value in self.extra_resource_limits.items() if name != self.gpu_resource}
-        gpus = len(view.gpu_uuids) or sum(slot.startswith(COUNTED) for slot in view.slots)
+        gpus = len(view.gpu_uuids) or sum(not slot.startswith(PROCESSORS) for slot in view.slots)
         if gpus:
             limits[self.gpu_resource] = str(gpus)
         self.extra_resource_limits = limits

@@ -26,7 +26,7 @@ WAYS = {
         "proxy.service.nodePort=30443",
         "auth.users={ada,ben}",
     ),
-    "tasks elsewhere": ("agent.namespace=tasks", "networkPolicy.enabled=true"),
+    "tasks elsewhere": ("agent.namespace=tasks", "networkPolicy.enabled=true", "checkpoints.storage.type=gcs"),
     "given parts": (
         "secrets.existingSecret=given",
         "tls.secretName=given-tls",
@@ -49,13 +49,13 @@ GIVEN = {"given", "given-tls", "given-claim", "regcred", "hub-tls", "default"}
 
 RULES = {
     ("rel-detlab-agent", "Role"): {
-        "pods": "create delete get list watch",
-        "pods/log": "get",
-        "events": "list watch",
-        "services": "create delete list",
-        "leases": "create get update",
+        "pods": "get list watch create delete",
+        "secrets": "create patch delete",
+        "leases": "get create update",
+        "pods/exec": "get create",
+        "events": "list",
     },
-    ("lab-rel-detlab-agent", "ClusterRole"): {"nodes": "get list watch"},
+    ("lab-rel-detlab-agent", "ClusterRole"): {"nodes": "list watch"},
     ("rel-detlab-hub", "Role"): {
         "pods": "get list watch create delete",
         "pods/log": "get",
@@ -279,6 +279,7 @@ def test_a_wrong_value_is_refused_by_its_name(setting, named):
         (("tls.enabled=false",), "in the clear"),
         (("tls.enabled=false", "publicUrl=http://x"), "in the clear"),
         (("ingress.enabled=true",), "publicUrl"),
+        (("agent.namespace=tasks",), "checkpoints.storage"),
     ],
 )
 def test_values_that_do_not_fit_together_are_refused_with_what_to_do(settings, said):

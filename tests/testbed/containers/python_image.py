@@ -5,7 +5,6 @@ Unlike the images of `docker_images` it is whole by itself, so that an image can
 
 from __future__ import annotations
 
-import glob
 import io
 import os
 import re
@@ -77,10 +76,10 @@ def _files() -> set[str]:
     programs.append(f"{sys.base_prefix}/bin/python3")
     modules = [str(path) for path in _LIBRARY.glob("lib-dynload/*.so") if "_tkinter" not in path.name]
     linked = subprocess.run(["ldd", *programs, *modules], capture_output=True, text=True, check=False).stdout
-    libraries = {name for name in re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", linked, re.MULTILINE)}
+    libraries = set(re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", linked, re.MULTILINE))
     folder = next((Path(name).parent for name in sorted(libraries) if "libc.so" in name), Path("/lib"))
     libraries |= {str(folder / name) for name in _LIBRARIES.split() if (folder / name).exists()}
-    libraries |= set(glob.glob(f"{folder}/libnss_*.so.2")) | set(glob.glob("/lib64/ld-linux-*.so.*"))
+    libraries |= {str(path) for path in (*folder.glob("libnss_*.so.2"), *Path("/lib64").glob("ld-linux-*.so.*"))}
     others = ("/etc/nsswitch.conf", "/etc/ssl/certs/ca-certificates.crt")
     return {*programs, *libraries, *(name for name in others if Path(name).exists())}
 
