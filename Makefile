@@ -22,6 +22,7 @@ TEST_WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 2 ? 2 : cores > 8 ? 8 
 SEEDS ?= 0:10000
 SIMULATED_TESTS := tests/simulation
 QUICK_TESTS := tests/unit tests/integration/services tests/integration/store
+KUBERNETES_TESTS := tests/kubernetes
 FUZZ := tests/integration/web/test_web_fuzz.py
 FUZZ_SEED := $(shell date +%s)
 CRASH_POINTS := tests/integration/services/lifecycle/test_crash_points.py tests/integration/web/attempts/test_web_crash_points.py
@@ -35,7 +36,7 @@ PEERS ?= mlflow wandb optuna ray syne tables artifacts
 SOURCES := harness hub_ext server_ext kernel_magics tests/testbed tests/simulation
 ASKS_PYTHON := src/hub/upload/upload.test.ts
 ALONE := $(shell grep -rl --include='*.py' 'mark\.alone' tests)
-SHORT := $(PYTEST) -m "not alone and not soak"
+SHORT := $(PYTEST) -m "not alone and not soak and not kubernetes"
 # Each test of the services on one of the two databases, every other one on PostgreSQL; `make soak` has both.
 QUICK := DETLAB_ONE_DATABASE=1 $(SHORT) $(QUICK_TESTS)
 CLUSTERS := $(SHORT) $(patsubst %,--ignore=%,$(SIMULATED_TESTS) $(QUICK_TESTS))
@@ -45,7 +46,7 @@ SIMULATED_LOG := .pytest_cache/simulated.log
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean python prerequisites system-packages
+.PHONY: help demo dev test test-kubernetes simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean python prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -67,6 +68,11 @@ test:  ## everything that CI runs
 	$(PYTEST) -m alone $(ALONE) $(PYTEST_ARGS) || [ $$? -eq 5 ] || failed=1; \
 	exit $$failed
 
+# One worker: the tests share one cluster, which takes half a minute to start.
+test-kubernetes: setup-test  ## what runs on Kubernetes, on a real one: built from Debian's source at first (ten minutes, kept)
+	@sh tests/testbed/kubernetes/build.sh
+	$(PYTEST) -m kubernetes $(KUBERNETES_TESTS) $(PYTEST_ARGS)
+
 simulated:  # the part of `make test` that runs beside its others
 	@$(SHORT) $(SIMULATED_TESTS) $(WORKERS) $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
@@ -76,7 +82,8 @@ soak: setup-test  ## services on both databases, the master killed at every comm
 	DETLAB_ALL_FAULTS=1 $(PYTEST) tests/hostile/test_planted_faults.py
 	@echo "==> fuzz with DETLAB_FUZZ_SEED=$(FUZZ_SEED)"
 	DETLAB_FUZZ_EXAMPLES=60 DETLAB_FUZZ_SEED=$(FUZZ_SEED) $(PYTEST) $(FUZZ)
-	$(PYTEST) $(WORKERS) -m soak tests
+	$(PYTEST) $(WORKERS) -m "soak and not kubernetes" tests
+	$(MAKE) --no-print-directory test-kubernetes
 	DETLAB_SIMULATION_CHUNKS=20 DETLAB_ALL_MUTANTS=1 $(PYTEST) $(WORKERS) tests/simulation
 	PYTHONPATH=tests $(BIN)/python -m simulation --awaits --jobs $(TEST_WORKERS)
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --jobs $(TEST_WORKERS)
@@ -123,7 +130,7 @@ $(VENV)-audit/.installed:
 
 unit: EXTRAS := all,test,lint
 unit: $(VENV)/.installed-test  ## the quick tests, which need Python alone: neither node nor Debian's packages
-	$(PYTEST) -q $(WORKERS) -m 'not slow and not alone' tests/unit
+	$(PYTEST) -q $(WORKERS) -m 'not slow and not alone and not kubernetes' tests/unit
 
 dev: setup  ## a cluster of the working tree: parts restart and front ends are built anew when their files change
 	@cd labextension && exec node build.mjs --watch & trap "kill $$! 2>/dev/null" EXIT; trap 'exit 130' INT TERM; \

@@ -18,7 +18,7 @@ from detlab_agent.daemon import default_agent_id, read_user_map, run_agent
 from detlab_agent.endpoints import PIN_FILE, UnsafeMaster, find_endpoints
 from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS
 from detlab_agent.runtimes.registry import RUNTIMES
-from detlab_agent.settings import DEFAULT_PIDS, AgentError, AgentSettings
+from detlab_agent.settings import DEFAULT_PIDS, AgentError, AgentSettings, for_cluster
 from detlab_agent.slots import GpuError
 
 
@@ -221,6 +221,15 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="Maximum number of processes and threads of one task; 0: no limit.",
 )
+@click.option("--kubernetes", is_flag=True, help="Speak for the nodes of a Kubernetes cluster, and run tasks as pods.")
+@click.option(
+    "--kubeconfig",
+    type=_FILE,
+    help="How to reach it [default: the pod's service account, $KUBECONFIG, ~/.kube/config].",
+)
+@click.option("--kube-context", metavar="NAME", help="Context of the kubeconfig [default: its current one].")
+@click.option("--namespace", "kube_namespace", metavar="NAME", help="Namespace of the pods [default: the context's].")
+@click.option("--kubernetes-settings", type=_FILE, help="YAML file: image, pools, GPU resources, tolerations, …")
 @click.option("--insecure-http", is_flag=True, help="Send the token over plain http to another machine.")
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING"]))
 def run(
@@ -253,6 +262,11 @@ def run(
     task_ports: tuple[int, ...],
     task_memory: int | None,
     task_pids: int,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    kube_context: str | None,
+    kube_namespace: str | None,
+    kubernetes_settings: Path | None,
     insecure_http: bool,
     log_level: str,
 ) -> None:
@@ -294,7 +308,13 @@ def run(
             task_ports=task_ports,
             task_memory=task_memory or None,
             task_pids=task_pids,
+            kubeconfig=kubeconfig,
+            kube_context=kube_context,
+            kube_namespace=kube_namespace,
+            kubernetes_settings=kubernetes_settings,
         )
+        if kubernetes:
+            settings = for_cluster(settings, "kubernetes")
         asyncio.run(run_agent(settings))
     except (AgentError, IdentityError, GpuError, UnsafeMaster, DetlabError) as error:
         raise click.ClickException(str(error)) from error

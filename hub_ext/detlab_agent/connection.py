@@ -225,7 +225,7 @@ class Connector:
             case wire.Launch():
                 self.table.launch(message)
             case wire.Kill():
-                self.table.kill(message.allocation_id, message.run, message.grace)
+                self.table.kill(message.allocation_id, message.run, message.grace, message.node)
             case wire.ExitAck():
                 await self.table.acknowledged(message)
             case wire.Welcome():

@@ -25,7 +25,7 @@ from detlab_agent.runtimes.dispatch import RuntimeTable
 from detlab_agent.runtimes.ports import HeldPorts
 from detlab_agent.runtimes.preparation import TaskMaker
 from detlab_agent.runtimes.registry import make_runtimes
-from detlab_agent.runtimes.tenancy import Homes, Tenancy
+from detlab_agent.runtimes.tenancy import Homes, Tenancy, tenancy_elsewhere
 from detlab_agent.settings import AgentError, AgentSettings
 from detlab_agent.slots import discover_slots, load_nvml
 from detlab_agent.tasks import TaskTable
@@ -122,6 +122,8 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         settings.endpoints,
     )
     made = await asyncio.to_thread(make_runtimes, maker, settings, directory, os.environ)
+    if made and all(runtime.tasks_are == "elsewhere" for runtime in made):
+        tenancy = maker.tenancy = tenancy_elsewhere(settings.uid_range)
     runtimes = RuntimeTable(maker, made)
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
@@ -139,6 +141,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             slots=[slot.model_copy(update={"allocation_id": table.holder(slot.id)}) for slot in slots],
             tasks=table.listing(),
             runtimes=runtimes.names(),
+            nodes=runtimes.nodes(),
             address=settings.address,
             pool=settings.pool,
             labels=settings.labels,

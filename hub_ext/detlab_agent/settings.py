@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +11,8 @@ from detlab_agent.endpoints import Endpoints
 
 DEFAULT_PIDS = 8192
 """Processes and threads of one task: far more than a large trial has, far fewer than would stop the machine."""
+
+LOOPBACK = "127.0.0.1"
 
 
 class AgentError(Exception):
@@ -50,6 +52,10 @@ class AgentSettings:
         task_ports: Ports of this machine's loopback that all tasks reach.
         task_memory: Bytes for a task that does not request any; None for no limit.
         task_pids: Processes and threads that a task may have; 0 for no limit.
+        kubeconfig: File with which a cluster of Kubernetes is reached; None for the usual places.
+        kube_context: Its context; None for the current one.
+        kube_namespace: Namespace of the pods; None for the context's.
+        kubernetes_settings: File with the rest of the settings for Kubernetes.
     """
 
     endpoints: Endpoints
@@ -71,7 +77,7 @@ class AgentSettings:
     allow_mounts: tuple[Path, ...] = ()
     allow_privileges: bool = False
     volumes: tuple[str, ...] = ()
-    address: str = "127.0.0.1"
+    address: str = LOOPBACK
     service_ports: tuple[int, int] | None = None
     homes: Path | None = None
     warm_pool: bool = False
@@ -80,3 +86,23 @@ class AgentSettings:
     task_ports: tuple[int, ...] = ()
     task_memory: int | None = None
     task_pids: int = DEFAULT_PIDS
+    kubeconfig: Path | None = None
+    kube_context: str | None = None
+    kube_namespace: str | None = None
+    kubernetes_settings: Path | None = None
+
+
+def for_cluster(settings: AgentSettings, runtime: str) -> AgentSettings:
+    """Return the settings of an agent that speaks for a cluster: it runs nothing on its own machine.
+
+    Raises:
+        AgentError: They ask for tasks on this machine too.
+    """
+    others = [name for name in settings.runtimes if name != runtime]
+    if others:
+        raise AgentError(
+            f"--{runtime} and --runtime {','.join(others)} do not go together: an agent speaks for a cluster or for its "
+            "machine; run two, each with its own --name and --dir"
+        )
+    address = "" if settings.address == LOOPBACK else settings.address  # pods and jobs have their own
+    return replace(settings, runtimes=(runtime,), slots=0, max_zero_slot_tasks=0, cpus=0, memory=0, address=address)

@@ -29,6 +29,8 @@ FENCE_GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL for tasks that the master no longer wants."""
 _REMEMBERED = 1000
 
+Key = tuple[str, str]
+"""An allocation, and the node that a part of it is on ("" for the agent's own)."""
 Said = wire.TaskStarted | wire.TaskStage | wire.TaskExited
 Send = Callable[[Said], None]
 
@@ -49,6 +51,7 @@ class Entry:
     allocation_id: str
     run: int
     slots: Sequence[str]
+    node: str = ""
     stage: Stage = Stage.PREPARING
     task: RunningTask | None = None
     exit: TaskExit | None = None
@@ -58,6 +61,16 @@ class Entry:
     progress: wire.TaskStage | None = None
     """The work of preparing it, while that is going on."""
     driver: asyncio.Task[None] | None = None
+
+    @property
+    def key(self) -> Key:
+        """Under which the table has it."""
+        return self.allocation_id, self.node
+
+    @property
+    def devices(self) -> set[Key]:
+        """Its slots, each with its node."""
+        return {(slot, self.node) for slot in self.slots}
 
 
 class TaskTable:
@@ -71,16 +84,17 @@ class TaskTable:
     def __init__(self, runtime: Runtime, deliver_leftovers: Callable[[RunningTask], Awaitable[None]]) -> None:
         self._runtime = runtime
         self._deliver_leftovers = deliver_leftovers
-        self._entries: dict[str, Entry] = {}
-        self._acknowledged: OrderedDict[str, None] = OrderedDict()
+        self._entries: dict[Key, Entry] = {}
+        self._acknowledged: OrderedDict[Key, None] = OrderedDict()
         self._send: Send | None = None
         self._moved = asyncio.Condition()
 
     def recover(self) -> None:
         """Take over the tasks from before the agent's restart."""
         for task in self._runtime.recover():
-            entry = Entry(task.allocation_id, task.run, tuple(task.slots), Stage.RUNNING, task)
-            self._entries[task.allocation_id] = entry
+            stage = Stage.PREPARING if task.waits else Stage.RUNNING
+            entry = Entry(task.allocation_id, task.run, tuple(task.slots), task.node, stage, task)
+            self._entries[entry.key] = entry
             entry.driver = asyncio.create_task(self._drive(entry, None))
             _log.info("task %s reattached (pid %s)", task.allocation_id, task.pid)
 
@@ -92,14 +106,16 @@ class TaskTable:
                 run=entry.run,
                 exited=entry.stage is Stage.EXITED,
                 exit_code=entry.exit.exit_code if entry.exit else None,
+                node=entry.node,
+                begun=entry.stage is not Stage.PREPARING,
             )
             for entry in self._entries.values()
         ]
 
     def holder(self, slot: str) -> str | None:
-        """Return the allocation that uses a slot."""
+        """Return the allocation that uses a slot of this machine."""
         for entry in self._entries.values():
-            if slot in entry.slots and entry.stage is not Stage.EXITED:
+            if (slot, "") in entry.devices and entry.stage is not Stage.EXITED:
                 return entry.allocation_id
         return None
 
@@ -125,27 +141,28 @@ class TaskTable:
 
     def launch(self, message: wire.Launch) -> None:
         """Start a task once, however often the master sends the launch."""
-        known = self._entries.get(message.allocation_id)
+        entry = Entry(message.allocation_id, message.run, tuple(message.slots), message.node)
+        known = self._entries.get(entry.key)
         if known is not None:
             self._announce(known)
             return
-        if message.allocation_id in self._acknowledged:
+        if entry.key in self._acknowledged:
             return
-        entry = Entry(message.allocation_id, message.run, tuple(message.slots))
-        self._entries[message.allocation_id] = entry
+        self._entries[entry.key] = entry
         entry.driver = asyncio.create_task(self._drive(entry, message))
 
-    def kill(self, allocation_id: str, run: int, grace: float) -> None:
+    def kill(self, allocation_id: str, run: int, grace: float, node: str = "") -> None:
         """Send SIGTERM now, SIGKILL after `grace` seconds; a later call can shorten the grace, but not extend it."""
-        entry = self._entries.get(allocation_id)
+        entry = self._entries.get((allocation_id, node))
         if entry is None:
-            if allocation_id not in self._acknowledged:
+            if (allocation_id, node) not in self._acknowledged:
                 self._say(
                     wire.TaskExited(
                         allocation_id=allocation_id,
                         run=run,
                         reason="launcher_lost",
                         message="this agent has no such task",
+                        node=node,
                     )
                 )
             return
@@ -156,17 +173,18 @@ class TaskTable:
     def welcome(self, message: wire.Welcome) -> None:
         """End the tasks that the master no longer wants; all others continue to run."""
         for allocation_id in message.kill:
-            entry = self._entries.get(allocation_id)
+            entry = self._entries.get((allocation_id, message.node))
             if entry is not None:
-                self.kill(allocation_id, entry.run, FENCE_GRACE)
+                self.kill(allocation_id, entry.run, FENCE_GRACE, message.node)
 
     async def acknowledged(self, message: wire.ExitAck) -> None:
         """Forget the task, whose exit the master has committed."""
-        entry = self._entries.get(message.allocation_id)
+        key = message.allocation_id, message.node
+        entry = self._entries.get(key)
         if entry is None or entry.stage is not Stage.EXITED:
             return
-        del self._entries[message.allocation_id]
-        self._acknowledged[message.allocation_id] = None
+        del self._entries[key]
+        self._acknowledged[key] = None
         while len(self._acknowledged) > _REMEMBERED:
             self._acknowledged.popitem(last=False)
         if entry.task is not None:
@@ -204,7 +222,9 @@ class TaskTable:
 
     def _progress(self, entry: Entry, stage: Literal["pulling", "starting"], message: str) -> None:
         """Report how far a launch is."""
-        entry.progress = wire.TaskStage(allocation_id=entry.allocation_id, run=entry.run, stage=stage, message=message)
+        entry.progress = wire.TaskStage(
+            allocation_id=entry.allocation_id, run=entry.run, stage=stage, message=message, node=entry.node
+        )
         self._announce(entry)
 
     async def _give_up(self, entry: Entry, error: Exception) -> TaskExit:
@@ -218,9 +238,10 @@ class TaskTable:
     async def _watch(self, entry: Entry) -> TaskExit:
         task = entry.task
         assert task is not None
-        await self._move(entry, Stage.RUNNING)
         killer = asyncio.create_task(self._kill_when_wanted(entry, task))
         try:
+            await task.begun(partial(self._progress, entry))
+            await self._move(entry, Stage.RUNNING)
             exit_ = await task.finished()
         finally:
             killer.cancel()
@@ -256,7 +277,7 @@ class TaskTable:
             return sorted(
                 other.allocation_id
                 for other in self._entries.values()
-                if other is not entry and other.stage is not Stage.EXITED and set(other.slots) & set(entry.slots)
+                if other is not entry and other.stage is not Stage.EXITED and other.devices & entry.devices
             )
 
         try:
@@ -283,6 +304,7 @@ class TaskTable:
                     pid=task.pid,
                     address=task.address,
                     port=task.port,
+                    node=entry.node,
                 )
             )
         elif entry.stage is Stage.EXITED and entry.exit is not None:
@@ -294,6 +316,7 @@ class TaskTable:
                     rank=entry.exit.rank,
                     reason=entry.exit.reason,
                     message=entry.exit.message,
+                    node=entry.node,
                 )
             )
 

@@ -41,6 +41,10 @@ VARIABLE = "DET_PARCEL"
 """Holds the parcel; the task itself does not see it."""
 LONGEST = 120_000
 """Bytes of a parcel: Linux takes 131,072 for one variable."""
+PASSED_ON = ("DET_NODE_ADDRESS", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""Variables of the job that its task gets: where other nodes reach it, and the devices that it was given there."""
+SERVICE_CERTIFICATE, SERVICE_KEY = "service.pem", "service_key.pem"
+"""The certificate of a server that is reached over a network, in its task's directory."""
 PIN_FILE = "master.pem"
 """The master's pinned certificate among the files of a parcel."""
 NOT_SET_UP = 125
@@ -53,6 +57,11 @@ _TIMEOUT = 60.0
 _LOOK = 0.1
 """Seconds after which a request to end is seen while the master is away."""
 _MOST = 1 << 30
+_FILES = {
+    CERTIFICATE: PIN_FILE,
+    "DET_SERVICE_CERT_FILE": SERVICE_CERTIFICATE,
+    "DET_SERVICE_KEY_FILE": SERVICE_KEY,
+}
 
 
 class NotSetUp(Exception):
@@ -145,8 +154,10 @@ class Elsewhere:
             os.environ, bin_dir=Path(sys.executable).parent, home=task.home, user=_user(), tmp=task.tmp
         )
         env |= {**source_path(os.environ), **self._parcel.environment, "DET_TASK_DIR": str(task.root)}
-        if PIN_FILE in self._parcel.contents.files:
-            env[CERTIFICATE] = str(task.root / PIN_FILE)
+        env |= {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        for variable, name in _FILES.items():
+            if name in self._parcel.contents.files:
+                env[variable] = str(task.root / name)
         command = [sys.executable, "-s", "-P", "-m", "detlab.launch.task", "--dir", str(task.root)]
         with task.launcher_log.open("ab") as log:
             return subprocess.Popen(command, cwd=task.work, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -104,6 +104,7 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
         "DET_SERVICE_KEY_FILE",
         "DET_MASTER_CERT_FILE",
         "DET_NETWORK",
+        "DET_NODE_ADDRESS",
     ):
         if name in base:
             env[name] = base[name]

@@ -10,7 +10,9 @@ PROCESS = "process"
 """A process on the node."""
 DOCKER = "docker"
 """A container of the node's Docker engine."""
-KNOWN = (PROCESS, DOCKER)
+KUBERNETES = "kubernetes"
+"""A pod of the Kubernetes cluster that the agent speaks for."""
+KNOWN = (PROCESS, DOCKER, KUBERNETES)
 """Those that come with detlab. An agent may have any of them later, so that their names are never mistakes."""
 PATTERN = "^[a-z][a-z0-9_-]{0,62}$"
 """Of a name."""

@@ -233,7 +233,7 @@ class MasterDouble(TrialApi):
     def send_kill(self, allocation: Allocation, grace: float = 5.0) -> None:
         """Ask the agent to end a task."""
         name, run = allocation.launch.allocation_id, allocation.launch.run
-        self.send(wire.Kill(allocation_id=name, run=run, grace=grace))
+        self.send(wire.Kill(allocation_id=name, run=run, grace=grace, node=allocation.launch.node))
 
     def wait_for(self, condition: Callable[[], Any], timeout: float = 20.0, what: str = "") -> Any:
         """Wait until `condition` is true of the double's state; return its value.
@@ -482,7 +482,7 @@ class _Connect(WebSocketHandler):
         if allocation is not None:
             allocation.exits.append(message)
         if allocation is None or allocation.acknowledge:
-            ack = wire.ExitAck(allocation_id=message.allocation_id, run=message.run)
+            ack = wire.ExitAck(allocation_id=message.allocation_id, run=message.run, node=message.node)
             await self.write_message(ack.model_dump_json())
 
     def on_close(self) -> None:

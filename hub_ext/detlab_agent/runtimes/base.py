@@ -54,6 +54,11 @@ class RunningTask(Protocol):
         ...
 
     @property
+    def node(self) -> str:
+        """Which of the agent's nodes it is on; "" for the agent's own."""
+        ...
+
+    @property
     def run(self) -> int:
         """Number of the attempt."""
         ...
@@ -76,6 +81,21 @@ class RunningTask(Protocol):
     @property
     def port(self) -> int | None:
         """Port of its service."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may still have to wait for its machine; false once `begun` has returned."""
+        ...
+
+    async def begun(self, say: Say) -> None:
+        """Wait until it runs or has ended; from then on `address` and `port` say where its service is reached.
+
+        A task on this machine runs when it was made. One elsewhere may have to wait for its machine first.
+
+        Args:
+            say: Called with what it waits for.
+        """
         ...
 
     async def finished(self) -> TaskExit:

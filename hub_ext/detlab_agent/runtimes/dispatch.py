@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from detlab.launch.taskdir import TaskDir, read_object
-from detlab.schemas.wire import Launch
+from detlab.schemas.wire import Launch, NodeHello, SlotView
 from detlab_agent.runtimes.base import CanceledTask, RefusedTask, RunningTask, Say, SetupFailed
 from detlab_agent.runtimes.preparation import Order, TaskMaker
 from detlab_agent.runtimes.records import discard_tree
@@ -28,6 +28,13 @@ class NodeRuntime(Protocol):
     tasks_are: Literal["here", "elsewhere"]
     """Whether a task has its directory on this machine. One elsewhere gets all it needs by `Order.parcel` and from the
     master; nothing of it but its record is made, fetched or looked for here."""
+    reached: bool
+    """Whether others reach its tasks, as notebooks, shells, TensorBoards and trials over several nodes must be.
+    Elsewhere: whether `RunningTask.begun` finds out where, and the job has its own address in DET_NODE_ADDRESS."""
+
+    def nodes(self) -> Sequence[NodeHello]:
+        """Return the nodes that it speaks for beside this machine."""
+        ...
 
     def available(self) -> bool:
         """Whether it could start a task now."""
@@ -89,6 +96,10 @@ class RuntimeTable:
         """Return the runtimes that could start a task now."""
         return [name for name, runtime in self._runtimes.items() if runtime.available()]
 
+    def nodes(self) -> list[NodeHello]:
+        """See `NodeRuntime.nodes`."""
+        return [node for runtime in self._runtimes.values() for node in runtime.nodes()]
+
     async def begin(self, on_change: Callable[[], None]) -> None:
         """See `NodeRuntime.begin`."""
         for runtime in self._runtimes.values():
@@ -107,10 +118,10 @@ class RuntimeTable:
                 f"this agent does not run tasks with the {launch.runtime} runtime: start it with "
                 f"--runtime {','.join([*self._runtimes, launch.runtime])}"
             )
-        if runtime.tasks_are == "elsewhere":
+        if not runtime.reached:
             _check_reach(runtime.name, launch)
         try:
-            order = self._maker.admit(launch)
+            order = self._maker.admit(launch, _slots_of(runtime, launch.node))
             await _unless(cancelled, self._ready(runtime, order, say))
         except OSError as error:
             raise _of_disk(self._maker.directory, error) from error
@@ -128,7 +139,8 @@ class RuntimeTable:
 
     def _make(self, runtime: NodeRuntime, order: Order) -> RunningTask:
         try:
-            self._maker.choose_service(order)
+            if runtime.tasks_are == "here":
+                self._maker.choose_service(order)
             return runtime.make(order)
         except (RefusedTask, SetupFailed, OSError) as error:
             if order.service is not None:
@@ -173,6 +185,20 @@ class RuntimeTable:
         if runtime.tasks_are == "here" and not TaskDir(record.with_suffix("")).root.is_dir():
             return None
         return runtime.recover(record, noted)
+
+
+def _slots_of(runtime: NodeRuntime, node: str) -> Sequence[SlotView] | None:
+    """Return the slots of a node that the runtime speaks for; None for this machine.
+
+    Raises:
+        RefusedTask: It has no such node (any more).
+    """
+    if not node:
+        return None
+    for told in runtime.nodes():
+        if told.name == node:
+            return [*told.slots, *(SlotView(id=f"any{number}") for number in range(told.slot_count))]
+    raise RefusedTask(f"the runtime {runtime.name} of this agent has no node {node}")
 
 
 def _check_reach(name: str, launch: Launch) -> None:

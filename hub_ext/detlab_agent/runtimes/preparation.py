@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detlab.errors import DetlabError
-from detlab.launch.elsewhere import PIN_FILE, NotSetUp, Parcel
+from detlab.launch.elsewhere import PIN_FILE, SERVICE_CERTIFICATE, SERVICE_KEY, NotSetUp, Parcel
 from detlab.launch.host.identity import Identity
 from detlab.launch.layout import Contents, UnsafeBundle, lay_out
 from detlab.launch.taskdir import RUN_TOKEN, TaskDir
@@ -25,8 +26,6 @@ from detlab_agent.runtimes.records import discard_tree
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import slot_environment
 
-SERVICE_CERTIFICATE, SERVICE_KEY = "service.pem", "service_key.pem"
-"""The certificate of a server that is reached over a network, in its task's directory."""
 _ALLOCATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
 
@@ -88,13 +87,18 @@ class Order:
         told = {**message, "info": info.model_dump(mode="json"), "uid": self.identity.uid}
         return Contents(told, launch.task_token, files)
 
-    def parcel(self) -> str:
+    def parcel(self, service: tuple[str, int] | None = None) -> str:
         """Return the variable that `detlab.launch.elsewhere` reads, for a task that is not on this machine.
+
+        Args:
+            service: The address and port at which its service is to listen there, if it has one.
 
         Raises:
             SetupFailed: It is too long for a variable.
         """
         about = slot_environment(self.slots, self.port_offset) | {"DET_ALLOCATION_ID": self.launch.allocation_id}
+        if service is not None:
+            about |= {"DET_SERVICE_ADDRESS": service[0], "DET_SERVICE_PORT": str(service[1])}
         try:
             return Parcel(self.contents(), about).encode()
         except NotSetUp as error:
@@ -128,15 +132,19 @@ class TaskMaker:
     def __post_init__(self) -> None:
         self.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
 
-    def admit(self, launch: Launch) -> Order:
+    def admit(self, launch: Launch, slots: Sequence[SlotView] | None = None) -> Order:
         """Return the order for a launch that may run here.
+
+        Args:
+            launch: The master's message.
+            slots: Those of the node that it is for; None: this machine's.
 
         Raises:
             RefusedTask: It may not run here.
         """
         if not _ALLOCATION.fullmatch(launch.allocation_id):
             raise RefusedTask(f"{launch.allocation_id!r} cannot name a directory")
-        known = {slot.id: (index, slot) for index, slot in enumerate(self.slots)}
+        known = {slot.id: (index, slot) for index, slot in enumerate(self.slots if slots is None else slots)}
         devices = devices_of(launch.slots)
         unknown = [device for device in devices if device not in known]
         if unknown:
@@ -145,10 +153,11 @@ class TaskMaker:
             pinned = self.endpoints.pinned if self.endpoints is not None else None
         except DetlabError as error:
             raise RefusedTask(str(error)) from error
+        name = record_name(launch.allocation_id, launch.node)
         return Order(
             self._as_reached(launch),
-            TaskDir(self.directory / launch.allocation_id),
-            self.directory / f"{launch.allocation_id}.json",
+            TaskDir(self.directory / name),
+            self.directory / f"{name}.json",
             self.tenancy.identity(launch),
             [known[device][1] for device in devices],
             # another number for each share of a device: tasks beside each other choose ports by it
@@ -196,6 +205,11 @@ class TaskMaker:
                 give(order.task.root, order.identity)
         except UnsafeBundle as error:
             raise SetupFailed(f"bundle {order.launch.bundle}: {error}") from error
+
+
+def record_name(allocation_id: str, node: str) -> str:
+    """Return the name of a task's record and directory: an allocation may have parts on several nodes of this agent."""
+    return f"{allocation_id}~{hashlib.sha256(node.encode()).hexdigest()[:12]}" if node else allocation_id
 
 
 def give(root: Path, identity: Identity) -> None:

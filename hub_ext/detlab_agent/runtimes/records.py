@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from detlab.launch.delivery.spool import Reader
 from detlab.launch.host import procfs
 from detlab.launch.taskdir import STREAMS, TaskDir, write_json
 from detlab.trees import remove_tree
-from detlab_agent.runtimes.base import TaskExit
+from detlab_agent.runtimes.base import Say, TaskExit
 from detlab_agent.runtimes.taskfiles import open_owned, read_owned_object, read_owned_tail
 
 _log = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ class NotedTask:
         life: The boot of this machine in which it was started.
         address: Address of its service.
         port: Port of its service.
+        node: Which of the agent's nodes it is on; "" for the agent's own.
     """
 
     runtime: ClassVar[str]
@@ -42,6 +44,15 @@ class NotedTask:
     life: str = field(default_factory=procfs.machine_life, kw_only=True)
     address: str | None = field(default=None, kw_only=True)
     port: int | None = field(default=None, kw_only=True)
+    node: str = field(default="", kw_only=True)
+
+    @property
+    def waits(self) -> bool:
+        """See `RunningTask.waits`."""
+        return False
+
+    async def begun(self, say: Say) -> None:
+        """See `RunningTask.begun`."""
 
     def note(self) -> None:
         """Write the record, by which a restarted agent finds the task."""
@@ -57,13 +68,14 @@ class NotedTask:
             "life": self.life,
             "address": self.address,
             "port": self.port,
+            **({"allocation_id": self.allocation_id, "node": self.node} if self.node else {}),
         }
 
     @classmethod
     def noted(cls, record: Path, value: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of the task that a record names."""
         return {
-            "allocation_id": record.stem,
+            "allocation_id": str(value.get("allocation_id") or record.stem),
             "run": int(value["run"]),
             "slots": tuple(value["slots"]),
             "record": record,
@@ -71,6 +83,7 @@ class NotedTask:
             "life": str(value.get("life") or procfs.machine_life()),
             "address": value.get("address"),
             "port": value.get("port"),
+            "node": str(value.get("node") or ""),
         }
 
     def forget(self, *, clean: bool) -> None:
@@ -83,7 +96,33 @@ class NotedTask:
 
 @dataclass
 class TaskElsewhere(NotedTask):
-    """A task that has no directory here; see `detlab.launch.elsewhere`."""
+    """A task that has no directory here; see `detlab.launch.elsewhere`.
+
+    Attributes:
+        waiting: Whether it has not begun yet, as far as this agent knows.
+    """
+
+    waiting: bool = field(default=True, kw_only=True)
+
+    @property
+    def waits(self) -> bool:
+        """See `RunningTask.waits`."""
+        return self.waiting
+
+    async def begun(self, say: Say) -> None:
+        """See `RunningTask.begun`; a runtime whose tasks may wait, or are reached, overrides this and calls it last."""
+        if self.waiting:
+            self.waiting = False
+            await asyncio.to_thread(self.note)
+
+    def values(self) -> dict[str, Any]:
+        """Return what the record says."""
+        return {**super().values(), "waiting": self.waiting}
+
+    @classmethod
+    def noted(cls, record: Path, value: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of the task that a record names."""
+        return {**super().noted(record, value), "waiting": value.get("waiting") is True}
 
     def leftovers(self) -> list[Source]:
         """See `RunningTask.leftovers`: its spool was on another machine."""
@@ -103,11 +142,14 @@ class TaskElsewhere(NotedTask):
             report = None
         if isinstance(report, dict):
             code, rank, reason = report.get("exit_code"), report.get("rank"), str(report.get("reason") or "")
+            message = str(report.get("message") or "")
+            if report.get("port_taken"):
+                reason, message = "setup", "the port of its service was taken there by another program"
             exit_ = TaskExit(
                 exit_code=code if isinstance(code, int) else None,
                 rank=rank if isinstance(rank, int) else None,
                 reason="oom" if report.get("oom") is True and code else reason,
-                message=str(report.get("message") or ""),
+                message=message,
             )
         elif status is None or status > 128:
             # Who was killed so had no time to say how the entrypoint ended, nor to deliver what it had said.

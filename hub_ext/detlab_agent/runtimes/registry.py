@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detlab.plugins import PluginError, Plugins
-from detlab.schemas.runtimes import DOCKER, PROCESS
+from detlab.schemas.runtimes import DOCKER, KUBERNETES, PROCESS
 from detlab_agent.runtimes.dispatch import NodeRuntime
 from detlab_agent.runtimes.preparation import TaskMaker
 from detlab_agent.settings import AgentError, AgentSettings
@@ -47,7 +47,7 @@ Raises:
 """
 
 
-RUNTIMES: Plugins[Factory] = Plugins("detlab.runtimes", "runtime", extras={DOCKER: "agent"})
+RUNTIMES: Plugins[Factory] = Plugins("detlab.runtimes", "runtime", extras={DOCKER: "agent", KUBERNETES: "kubernetes"})
 
 
 def make_runtimes(

@@ -44,6 +44,15 @@ class Tenancy:
         return Identity(owner, os.getuid(), os.getgid(), Path.home())
 
 
+def tenancy_elsewhere(accepted: tuple[int, int]) -> Tenancy:
+    """Return the tenancy of an agent whose tasks all run on other machines: this machine's accounts mean nothing there.
+
+    Args:
+        accepted: First and last uid of users whom the operator has not mapped to an account.
+    """
+    return Tenancy(UidRules(accepted, name_of=lambda uid: None, group_of=lambda gid: None), None)
+
+
 @dataclass(frozen=True)
 class Homes:
     """Persistent homes of the users who have none of their own on this node.

@@ -47,7 +47,7 @@ class AgentPace:
 class Task:
     """A task on a machine, with what is on its disk; it outlives the agent."""
 
-    node: Node
+    machine: Node
     launch: Launch
     directory: TaskDir
     launcher: Launcher
@@ -80,6 +80,19 @@ class Task:
         """Whether any process of it lives."""
         return self.launcher.process.alive or self.launcher.trial.process.alive
 
+    @property
+    def node(self) -> str:
+        """The agent's own."""
+        return ""
+
+    @property
+    def waits(self) -> bool:
+        """It runs since it was made."""
+        return False
+
+    async def begun(self, say: Any) -> None:
+        """It runs since it was made."""
+
     async def finished(self) -> TaskExit:
         """See `RunningTask.finished`."""
         await self._gone()
@@ -87,13 +100,13 @@ class Task:
         report = written_exit(self.directory)
         if report is not None:
             return TaskExit(exit_code=report["exit_code"], delivered=report["delivered"])
-        if self.machine_life != self.node.life:
+        if self.machine_life != self.machine.life:
             return TaskExit(reason="machine_restarted", message="the machine was started again", delivered=False)
         return TaskExit(reason="launcher_lost", message="the launcher ended without a report", delivered=False)
 
     async def _gone(self) -> None:
         if self.launcher.process.alive:
-            gone, agent = asyncio.Event(), self.node.agent
+            gone, agent = asyncio.Event(), self.machine.agent
             assert agent is not None
             process = agent.process
             self.launcher.process.at_death.append(lambda: process.call_later(0.001, gone.set))
@@ -119,7 +132,7 @@ class Task:
 
     async def remove(self, *, clean: bool) -> None:
         """Forget it."""
-        self.node.tasks.pop(self.allocation_id, None)
+        self.machine.tasks.pop(self.allocation_id, None)
         shutil.rmtree(self.directory.root, ignore_errors=True)
 
 
@@ -163,7 +176,7 @@ class Marks:
 
     def committed(self, shipper: StreamShipper, reader: Reader) -> None:
         """Acknowledged to the agent counts as to the launcher."""
-        self._task.node.world.promises.acknowledged(part_of(self._task.launch), shipper.acked)
+        self._task.machine.world.promises.acknowledged(part_of(self._task.launch), shipper.acked)
 
     def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
         """Nobody but its writers touches a spool."""
@@ -171,7 +184,7 @@ class Marks:
 
     def refused(self, refusals: Sequence[Refusal]) -> None:
         """No record of these trials may be refused."""
-        self._task.node.world.loop.errors.append(f"refused: {refusals}")
+        self._task.machine.world.loop.errors.append(f"refused: {refusals}")
 
 
 class Agent:

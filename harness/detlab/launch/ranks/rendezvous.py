@@ -33,6 +33,8 @@ WAIT = 20.0
 SAY_AFTER = 60.0
 """Seconds between two messages about which nodes are missing while it waits."""
 KEY_BYTES = 32
+NODE_ADDRESS = "DET_NODE_ADDRESS"
+"""The variable with the address at which the other nodes reach this one; where it is not set, the agents' are used."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SIOCGIFADDR = 0x8915
 
@@ -85,6 +87,8 @@ def free_ports(count: int) -> list[int]:
 def arrival(info: ClusterInfo, number: int) -> dict[str, Any]:
     """Return what this node tells the master (`schemas.wire.Arrival`)."""
     told: dict[str, Any] = {"node": info.container_rank, "number": number, "machine": _machine()}
+    if os.environ.get(NODE_ADDRESS):
+        told["address"] = os.environ[NODE_ADDRESS]
     if info.container_rank == 0:
         port, messages_port = free_ports(2)
         told |= {"port": port, "messages_port": messages_port, "key": secrets.token_hex(KEY_BYTES)}
@@ -110,7 +114,7 @@ def meet(info: ClusterInfo, transport: Transport, say: Callable[[str], None], wa
         if reply is not None and reply.get("ready"):
             return Meeting(
                 node=info.container_rank,
-                addresses=tuple(info.container_addrs),
+                addresses=tuple(reply.get("addresses") or info.container_addrs),
                 port=int(reply["port"]),
                 messages_port=int(reply["messages_port"]),
                 key=str(reply["key"]),

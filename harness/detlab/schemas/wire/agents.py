@@ -44,6 +44,8 @@ class RunningTask(Wire):
     exit_code: int | None = None
     node: str = ""
     """Which of the agent's nodes has it; "" for the agent's own."""
+    begun: bool = True
+    """Whether it has begun: a job or a pod may have to wait for its machine first."""
 
 
 # --- from the agent ---------------------------------------------------------------------------------------
@@ -276,6 +278,8 @@ class Kill(Wire):
     allocation_id: str
     run: int
     grace: float = 5.0
+    node: str = ""
+    """As in the Launch."""
 
 
 class ExitAck(Wire):
@@ -285,6 +289,8 @@ class ExitAck(Wire):
     allocation_id: str
     run: int
     clean: bool = True
+    node: str = ""
+    """As in the Launch."""
 
 
 MasterMessage = Annotated[Welcome | Refused | Heartbeat | Launch | Kill | ExitAck, Field(discriminator="type")]

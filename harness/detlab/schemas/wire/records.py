@@ -167,10 +167,12 @@ class Arrival(Wire):
     """Of the chief: the secret of this trial's ranks, hexadecimal."""
     machine: str = Field("", max_length=128)
     """Identifies the machine: two machines cannot both be reached at 127.0.0.1."""
+    address: str = Field("", max_length=253, pattern=r"^[A-Za-z0-9_.:%-]*$")
+    """Where the other nodes reach this one, if it is known there alone (a pod's address); "": its agent's address."""
 
 
 class Rendezvous(Wire):
-    """The answer to `Arrival`. Addresses and slots of the nodes are in `ClusterInfoWire`."""
+    """The answer to `Arrival`. Slots of the nodes are in `ClusterInfoWire`."""
 
     ready: bool = False
     missing: list[str] = []
@@ -178,6 +180,8 @@ class Rendezvous(Wire):
     port: int = 0
     messages_port: int = 0
     key: str = ""
+    addresses: list[str] = []
+    """Of all nodes, in their order, once they are there."""
 
 
 class RankSign(Wire):

@@ -13,7 +13,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from detlab.launch.host import procfs
 from detlab.launch.python_program import KEPT
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
 from detlab.schemas.runtimes import DOCKER
-from detlab.schemas.wire import ContainerSpec
+from detlab.schemas.wire import ContainerSpec, NodeHello
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
 from detlab_agent.runtimes.docker.accounts import ImageAccounts, forget_names, name_user, sweep_names, write_names
 from detlab_agent.runtimes.docker.container import (
@@ -84,6 +84,7 @@ class DockerRuntime:
 
     name = DOCKER
     tasks_are: Literal["here"] = "here"
+    reached = True
 
     def __init__(
         self,
@@ -118,6 +119,10 @@ class DockerRuntime:
         self._on_change()
         if self.engine.up:  # what could not be removed while it was away
             self._sweeping = asyncio.get_running_loop().run_in_executor(None, self.sweep, None)
+
+    def nodes(self) -> Sequence[NodeHello]:
+        """See `NodeRuntime.nodes`."""
+        return ()
 
     def available(self) -> bool:
         """See `NodeRuntime.available`."""

@@ -24,7 +24,7 @@ from detlab.launch.python_program import KEPT, OPT_OUT, StartCold, read_program
 from detlab.launch.taskdir import TaskDir
 from detlab.launch.warm_wire import BEGUN, ForkRequest
 from detlab.schemas.runtimes import PROCESS
-from detlab.schemas.wire import Launch
+from detlab.schemas.wire import Launch, NodeHello
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
 from detlab_agent.runtimes.preparation import Order, TaskMaker, directories
 from detlab_agent.runtimes.process.control_groups import Group, NoGroups, TaskGroups
@@ -67,6 +67,7 @@ class ProcessRuntime:
 
     name = PROCESS
     tasks_are: Literal["here"] = "here"
+    reached = True
 
     def __init__(
         self,
@@ -85,6 +86,10 @@ class ProcessRuntime:
             _log.warning("not a subreaper: daemons of a task whose launcher is killed may outlive it")
 
     # --- start --------------------------------------------------------------------------------------------
+
+    def nodes(self) -> Sequence[NodeHello]:
+        """See `NodeRuntime.nodes`."""
+        return ()
 
     def available(self) -> bool:
         """See `NodeRuntime.available`."""

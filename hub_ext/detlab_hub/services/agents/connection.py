@@ -144,7 +144,8 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
         if task is not None:
             keep.append(row.id)
             if not task.exited:
-                gangs.started(turn, row, hello.agent_id)
+                if task.begun:
+                    gangs.started(turn, row, hello.agent_id)
                 _end_without(turn, row, hello.agent_id, _missing(turn, hello, row))
             if row.state == AllocationState.TERMINATING:
                 send_kill(turn, row, hello.agent_id)

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from detlab.errors import Conflict
 from detlab.schemas.wire import (
+    ExitAck,
     Heartbeat,
     Hello,
+    Kill,
     Launch,
     MasterMessage,
     NodeHello,
@@ -91,7 +93,7 @@ def send_to(send: Send, node: str) -> Send:
     """Return how messages for a node are sent: they name it, and one heartbeat is enough for all."""
 
     def named(message: MasterMessage) -> None:
-        if isinstance(message, Launch | Welcome):
+        if isinstance(message, Launch | Kill | ExitAck | Welcome):
             message = message.model_copy(update={"node": node})
         if not (node and isinstance(message, Heartbeat)):
             send(message)

@@ -13,6 +13,7 @@ from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_attempt
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import gangs
+from detlab_hub.services.lifecycle.launching import LOCALHOST
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AgentRow, PartRow
 
@@ -34,7 +35,7 @@ def arrive(turn: Turn, task: TaskCaller, arrival: Arrival) -> Rendezvous:
     if mine.meeting != told:
         mine.meeting = told
         _check_addresses(turn.session, everywhere)
-    reply = _reply(everywhere, arrival.number)
+    reply = _reply(turn.session, everywhere, arrival.number)
     if reply.ready:
         turn.outbox.wake_allocations.add(row.id)
     return reply
@@ -52,16 +53,26 @@ def read(s: Session, task: TaskCaller, number: int) -> Rendezvous:
         StaleAttempt: The attempt is over.
     """
     row, _ = current_attempt(s, task)
-    return _reply(parts.of_allocation(s, row), number)
+    return _reply(s, parts.of_allocation(s, row), number)
 
 
-def _reply(everywhere: Sequence[PartRow], number: int) -> Rendezvous:
+def _reply(s: Session, everywhere: Sequence[PartRow], number: int) -> Rendezvous:
     there = {part.rank: Arrival.model_validate(part.meeting) for part in everywhere if part.meeting is not None}
     missing = [part.agent_id for part in everywhere if part.rank not in there or there[part.rank].number < number]
     if missing or not there[0].port:
         return Rendezvous(missing=missing)
     chief = there[0]
-    return Rendezvous(ready=True, port=chief.port, messages_port=chief.messages_port, key=chief.key)
+    addresses = [_address_of(s, part) or LOCALHOST for part in everywhere]
+    return Rendezvous(
+        ready=True, port=chief.port, messages_port=chief.messages_port, key=chief.key, addresses=addresses
+    )
+
+
+def _address_of(s: Session, part: PartRow) -> str:
+    """Return where a node is reached: as it says itself, or else its agent; "" if neither knows."""
+    said = (part.meeting or {}).get("address")
+    agent = None if said else s.get(AgentRow, part.agent_id)
+    return str(said or ("" if agent is None else agent.address))
 
 
 def _check_addresses(s: Session, everywhere: Sequence[PartRow]) -> None:
@@ -76,10 +87,12 @@ def _check_addresses(s: Session, everywhere: Sequence[PartRow]) -> None:
     if len(machines) < 2:
         return
     for part in everywhere:
-        agent = s.get(AgentRow, part.agent_id)
-        if agent is not None and _is_loopback(agent.address):
+        told = _address_of(s, part)
+        if part.meeting is not None:
+            told = told or LOCALHOST
+        if told and _is_loopback(told):
             raise Conflict(
-                f"agent {agent.id} says that it is reached at {agent.address or '127.0.0.1'}, and other nodes of this "
+                f"agent {part.agent_id} says that it is reached at {told}, and other nodes of this "
                 "trial are on other machines",
                 hint="start each agent with --address and an address at which the other machines reach it",
             )
@@ -87,6 +100,6 @@ def _check_addresses(s: Session, everywhere: Sequence[PartRow]) -> None:
 
 def _is_loopback(address: str) -> bool:
     try:
-        return ipaddress.ip_address(address or "127.0.0.1").is_loopback
+        return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"

@@ -7,14 +7,16 @@ import json
 import signal
 import sys
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 from urllib.error import HTTPError
 
 from detlab.launch.elsewhere import VARIABLE
+from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, Say, TaskExit
+from detlab_agent.runtimes.ports import hold_port
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.records import TaskElsewhere
 from detlab_agent.runtimes.registry import RuntimeSetup
@@ -50,10 +52,22 @@ class FarTask(TaskElsewhere):
     batch: Batch = field(kw_only=True)
     _signals: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 
+    @property
+    def job(self) -> str:
+        """Name of its job."""
+        return self.record.stem
+
+    async def begun(self, say: Say) -> None:
+        """See `RunningTask.begun`."""
+        if self.port is not None:
+            say("starting", "the job waits for a machine")
+            self.address = "127.0.0.1"
+        await super().begun(say)
+
     async def finished(self) -> TaskExit:
         """See `RunningTask.finished`."""
         while True:
-            job = await asyncio.to_thread(self.batch.ask, "GET", f"/jobs/{self.allocation_id}")
+            job = await asyncio.to_thread(self.batch.ask, "GET", f"/jobs/{self.job}")
             if job is None:
                 return self.exit_of(None, "")
             if job["status"] is not None:
@@ -75,11 +89,11 @@ class FarTask(TaskElsewhere):
             await self._signal(signal.SIGKILL)
 
     async def _signal(self, number: int) -> None:
-        await asyncio.to_thread(self.batch.ask, "POST", f"/jobs/{self.allocation_id}/{int(number)}", {})
+        await asyncio.to_thread(self.batch.ask, "POST", f"/jobs/{self.job}/{int(number)}", {})
 
     async def remove(self, *, clean: bool) -> None:
         """See `RunningTask.remove`."""
-        await asyncio.to_thread(self.batch.ask, "DELETE", f"/jobs/{self.allocation_id}")
+        await asyncio.to_thread(self.batch.ask, "DELETE", f"/jobs/{self.job}")
         self.forget(clean=clean)
 
 
@@ -89,8 +103,12 @@ class FarRuntime:
     name = "far"
     tasks_are: Literal["elsewhere"] = "elsewhere"
 
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
+    def __init__(self, batch: Batch, nodes: Sequence[str], reached: bool) -> None:
+        self.batch, self.names, self.reached = batch, nodes, reached
+
+    def nodes(self) -> Sequence[NodeHello]:
+        """See `NodeRuntime.nodes`."""
+        return [NodeHello(name=name, slot_count=2) for name in self.names]
 
     def available(self) -> bool:
         """See `NodeRuntime.available`."""
@@ -108,11 +126,15 @@ class FarRuntime:
     def make(self, order: Order) -> FarTask:
         """See `NodeRuntime.make`."""
         launch = order.launch
-        task = FarTask(launch.allocation_id, launch.run, tuple(launch.slots), order.record, batch=self.batch)
-        environment = {VARIABLE: order.parcel()}
+        task = FarTask(
+            launch.allocation_id, launch.run, tuple(launch.slots), order.record, batch=self.batch, node=launch.node
+        )
+        if launch.service is not None:
+            task.port = hold_port("127.0.0.1").getsockname()[1]  # nobody keeps the socket: it is the job's to take
+        environment = {VARIABLE: order.parcel(("127.0.0.1", task.port) if task.port else None)}
         task.note()
         command = [sys.executable, "-s", "-P", "-m", "detlab.launch.elsewhere"]
-        job = {"name": launch.allocation_id, "command": command, "environment": environment}
+        job = {"name": task.job, "command": command, "environment": environment}
         try:
             self.batch.ask("POST", "/jobs", job)
         except OSError as error:
@@ -122,7 +144,7 @@ class FarRuntime:
     def recover(self, record: Path, noted: dict[str, Any]) -> FarTask | None:
         """See `NodeRuntime.recover`."""
         task = FarTask(**FarTask.noted(record, noted), batch=self.batch)
-        known = self.batch.ask("GET", f"/jobs/{task.allocation_id}") is not None
+        known = self.batch.ask("GET", f"/jobs/{task.job}") is not None
         return task if known else None
 
     def sweep(self, kept: set[str]) -> None:
@@ -134,4 +156,5 @@ class FarRuntime:
 
 def make(setup: RuntimeSetup) -> FarRuntime:
     """Make the runtime of an agent."""
-    return FarRuntime(Batch(setup.environ["DET_TEST_BATCH"]))
+    names = setup.environ.get("DET_TEST_NODES", "")
+    return FarRuntime(Batch(setup.environ["DET_TEST_BATCH"]), names.split(), "DET_TEST_REACHED" in setup.environ)

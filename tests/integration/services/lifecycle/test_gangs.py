@@ -442,6 +442,22 @@ async def test_gang_rendezvous_is_ready_when_all_nodes_are_there_and_forgets_its
         await world.services.tasks.rendezvous(other.caller, worker, 0)
 
 
+async def test_gang_of_pods_meets_at_the_addresses_that_they_know_themselves(make_world):
+    """The agent of a cluster knows no address of its pods before they run."""
+    world = await make_world(Ranks(200))
+    agents = [await world.add_agent(name, 2, address="") for name in ("left", "right")]
+    await world.submit(config(resources={"slots_per_trial": 4}))
+    await world.steps(4)
+    callers = {task.launch.info.container_rank: task.caller for agent in agents for task in agent.tasks.values()}
+    meet = world.services.tasks.rendezvous
+    chief = Arrival(node=0, port=4001, messages_port=4002, key="ab" * 32, machine="one", address="10.1.0.7")
+    assert not (await meet(callers[0], chief, 0)).ready
+    with pytest.raises(Conflict, match=r"reached at 127\.0\.0\.1"):
+        await meet(callers[1], Arrival(node=1, machine="two"), 0)
+    met = await meet(callers[1], Arrival(node=1, machine="two", address="10.2.0.9"), 0)
+    assert (met.ready, met.addresses) == (True, ["10.1.0.7", "10.2.0.9"])
+
+
 async def test_gang_over_machines_that_say_loopback_is_told_what_to_do(make_world):
     world, agents, _ = await a_gang(make_world)
     await world.steps(6)

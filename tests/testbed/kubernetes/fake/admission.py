@@ -116,7 +116,9 @@ def _resource_problems(at: str, resources: Object) -> Iterator[tuple[str, str]]:
             if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
                 yield f"{at}.resources.{kind}[{name}]", "Invalid value: must be a standard resource for containers"
     for name, amount in requests.items():
-        if "/" in name and str(limits.get(name)) != str(amount):
+        if "/" in name and name not in limits:
+            yield f"{at}.resources.limits", "Required value: Limit must be set for non overcommitable resources"
+        elif "/" in name and str(limits[name]) != str(amount):
             yield f"{at}.resources.requests", f"Invalid value: must be equal to {name} limit"
         elif name in limits and quantity(amount) > quantity(limits[name]):
             yield f"{at}.resources.requests", f'Invalid value: "{amount}": must be less than or equal to {name} limit'

@@ -24,6 +24,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
+from testbed.kubernetes.fake.commands import Exec
 from testbed.kubernetes.fake.kubelet import Kubelet
 from testbed.kubernetes.fake.resources import Object, Resource
 from testbed.kubernetes.fake.scheduler import Scheduler
@@ -41,10 +42,12 @@ class FakeCluster:
     Args:
         directory: For the files of pods and kubeconfigs.
         hidden: Folders of this machine that are empty in pods.
-        images: Names of images that nodes have; None: all. Each has this machine's programs.
+        images: Names of images that nodes have, with their variables; None: all. Each has this machine's programs.
     """
 
-    def __init__(self, directory: Path, hidden: Sequence[Path] = (), images: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, hidden: Sequence[Path] = (), images: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
         self.directory = directory
         self.store = Store()
         self.users = {ADMIN: "admin", AGENT: "system:serviceaccount:detlab:detlab-agent"}
@@ -56,6 +59,9 @@ class FakeCluster:
         """Statuses of the next answers; 0 breaks the connection off."""
         self.drop_replies = 0
         """How many objects are made whose maker does not hear of it."""
+        self.before: Callable[[str, str], None] = lambda method, path: None
+        self.after: Callable[[str, str], None] = lambda method, path: None
+        """Called in the server's thread with each request that comes, and with each that is done but not answered."""
         self.bookmark_every = 1.0
         self.port = _free_port()
         self.scheduler = Scheduler(self.store)
@@ -144,7 +150,8 @@ class FakeCluster:
 
     async def _listen(self) -> None:
         if self._server is None:
-            application = Application([("/(.*)", Handler)], cluster=self, log_function=lambda handler: None)
+            routes = [(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)/exec", Exec), ("/(.*)", Handler)]
+            application = Application(routes, cluster=self, log_function=lambda handler: None)
             self._server = HTTPServer(application, max_body_size=4 << 20)
             self._server.add_sockets(bind_sockets(self.port, "127.0.0.1", reuse_port=False))
 
@@ -228,8 +235,8 @@ class FakeCluster:
 
     def set_pod(self, name: str, status: Mapping[str, Any], namespace: str = "default") -> None:
         """Say how a pod is, on a node that runs none."""
-        change = lambda pod: pod["status"].update(status)  # noqa: E731
-        self.do(lambda: self.store.modify(self.store.kind("pods"), namespace, name, change))
+        pods = self.store.kind("pods")
+        self.do(lambda: self.store.modify(pods, namespace, name, lambda pod: pod["status"].update(status)))
 
     def delete_pod(self, name: str, namespace: str = "default", grace: float | None = None) -> None:
         """Delete a pod by hand."""
@@ -286,14 +293,7 @@ class FakeCluster:
 
     def cordon(self, name: str, *, on: bool = True) -> None:
         """Let no new pod onto a node."""
-        taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-
-        def change(node: Object) -> None:
-            node["spec"]["unschedulable"] = on
-            others = [one for one in node["spec"].get("taints", []) if one["key"] != taint["key"]]
-            node["spec"]["taints"] = [*others, taint] if on else others
-
-        self.change_node(name, change)
+        self.change_node(name, lambda node: node["spec"].update(unschedulable=on))
 
     def drain(self, name: str) -> None:
         """Cordon a node and delete its pods, as `kubectl drain` does."""

@@ -63,13 +63,17 @@ class Container:
     def signal(self, number: int) -> None:
         """Signal the first process; SIGKILL takes all with it."""
         pid = self.first()
-        if pid is not None and self.process.returncode is None:
+        if self.process.returncode is None:
             with suppress(ProcessLookupError):
-                os.kill(pid, number)
+                if pid is not None:
+                    os.kill(pid, number)
+                elif number == signal.SIGKILL:  # it is about to start, and goes with its parent
+                    self.process.kill()
 
     def state(self, message: str) -> Object:
         """Return how it ended, as a status has it."""
         code = self.process.returncode or 0
+        code = 128 - code if code < 0 else code
         failed = (self.folder / "failed").read_text(encoding="utf-8", errors="replace")
         reason = self.reason or ("StartError" if failed else "Completed" if code == 0 else "Error")
         ended = {"exitCode": code, "reason": reason, "startedAt": self.started, "finishedAt": now()}
@@ -87,11 +91,11 @@ class Kubelet:
         store: Store,
         directory: Path,
         hidden: Sequence[Path],
-        images: Sequence[str] | None,
+        images: Mapping[str, Mapping[str, str]] | None,
         environment: Mapping[str, str],
     ) -> None:
         self.store, self.directory, self.hidden = store, directory, list(hidden)
-        self.images = None if images is None else list(images)
+        self.images = {"*": {}} if images is None else dict(images)
         self.environment = dict(environment)
         self.nodes: set[str] = set()
         self._lost: set[str] = set()
@@ -171,6 +175,32 @@ class Kubelet:
         """Return what a container has said; None if it has not started."""
         return self._logs.get((pod["metadata"]["uid"], container))
 
+    async def execute(self, pod: Object, container: str, command: Sequence[str]) -> tuple[int, bytes]:
+        """Run a command in a container; return its exit status and what it said.
+
+        Raises:
+            LookupError: The container does not run.
+        """
+        found = self._containers.get(pod["metadata"]["uid"], {}).get(container)
+        pid = None if found is None else found.first()
+        if found is None or pid is None:
+            raise LookupError(f"container {container} is not running")
+        spec = json.loads((found.folder / "spec.json").read_text(encoding="utf-8"))
+        words = ["nsenter", "--target", str(pid), "--mount", "--uts", "--ipc", "--pid", "--root", "--wd"]
+        if os.geteuid() != 0:
+            words += ["--user", "--preserve-credentials"]
+        elif spec["uid"] is not None:
+            words += ["--setuid", str(spec["uid"]), "--setgid", str(spec["gid"])]
+        environment = [f"{key}={value}" for key, value in spec["env"].items()]
+        process = await asyncio.create_subprocess_exec(
+            *(*words, "/usr/bin/env", "-i", *environment, *command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        said, _ = await process.communicate()
+        return process.returncode or 0, said
+
     # --- one pod ------------------------------------------------------------------------------------------
 
     async def _run(self, pod: Object) -> None:
@@ -186,6 +216,7 @@ class Kubelet:
         finally:
             for container in self._containers.pop(meta["uid"], {}).values():
                 container.signal(signal.SIGKILL)
+                await container.process.wait()
             self._tasks.pop(meta["uid"], None)
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -297,7 +328,7 @@ class Kubelet:
 
     async def _start(self, pod: Object, folder: Path, address: str, spec: Object, again: int) -> Container:
         image = spec["image"]
-        if self.images is not None and not any(fnmatch.fnmatch(image, one) for one in self.images):
+        if not any(fnmatch.fnmatch(image, one) for one in self.images):
             if spec["imagePullPolicy"] == "Never":
                 said = f'Container image "{image}" is not present with pull policy of Never'
                 raise Waits("ErrImageNeverPull", said, "ErrImageNeverPull")
@@ -316,6 +347,7 @@ class Kubelet:
         said.touch()
         said.chmod(0o666)
         mounts.append((str(said), spec["terminationMessagePath"], False))
+        (home / "failed").touch()
         hosts = home / "hosts"
         hosts.write_text(f"127.0.0.1\tlocalhost\n{address}\t{self._hostname(pod)}\n", encoding="ascii")
         mounts.append((str(hosts), "/etc/hosts", False))
@@ -418,7 +450,8 @@ class Kubelet:
 
     def _environment(self, pod: Object, spec: Object, address: str) -> dict[str, str]:
         namespace = pod["metadata"]["namespace"]
-        result = {**self.environment, "HOSTNAME": self._hostname(pod), "HOME": "/root"}
+        own = next(found for pattern, found in self.images.items() if fnmatch.fnmatch(spec["image"], pattern))
+        result = {**self.environment, **own, "HOSTNAME": self._hostname(pod), "HOME": "/root"}
         for one in spec.get("envFrom") or []:
             kind = "secret" if "secretRef" in one else "configMap"
             reference = one[f"{kind}Ref"]

@@ -34,7 +34,7 @@ class Resource:
 BUILT_IN = (
     Resource("", "v1", "namespaces", "Namespace", False, ("status",)),
     Resource("", "v1", "nodes", "Node", False, ("status",)),
-    Resource("", "v1", "pods", "Pod", True, ("status", "log", "binding", "eviction")),
+    Resource("", "v1", "pods", "Pod", True, ("status", "log", "exec", "binding", "eviction")),
     Resource("", "v1", "secrets", "Secret"),
     Resource("", "v1", "configmaps", "ConfigMap"),
     Resource("", "v1", "services", "Service", True, ("status",)),

@@ -17,8 +17,7 @@ def emit(store: Store, about: Object, kind: str, reason: str, message: str, sour
     events, meta = store.kind("events"), about["metadata"]
     for found in store.all(events, meta["namespace"]):
         if (found["involvedObject"]["uid"], found["reason"], found["message"]) == (meta["uid"], reason, message):
-            change = lambda event: event.update(count=event["count"] + 1, lastTimestamp=now())  # noqa: E731
-            store.modify(events, meta["namespace"], found["metadata"]["name"], change)
+            store.modify(events, meta["namespace"], found["metadata"]["name"], _count)
             return
     involved = {key: meta[key] for key in ("name", "namespace", "uid", "resourceVersion")}
     event = {
@@ -36,6 +35,10 @@ def emit(store: Store, about: Object, kind: str, reason: str, message: str, sour
         store.create(events, meta["namespace"], event)
     except Refused:  # its namespace is gone
         return
+
+
+def _count(event: Object) -> None:
+    event.update(count=event["count"] + 1, lastTimestamp=now())
 
 
 def with_condition(status: Object, kind: str, value: str, reason: str = "", message: str = "") -> None:
@@ -67,8 +70,25 @@ class Scheduler:
         self.store.listeners.discard(self._note)
 
     def _note(self, change: Change) -> None:
+        if change.resource.plural == "nodes" and not change.deleted:
+            asyncio.get_running_loop().call_soon(self._taint, change.after["metadata"]["name"])
         if change.resource.plural in {"pods", "nodes"}:
             self._wake()
+
+    def _taint(self, name: str) -> None:
+        """Keep a cordoned node's taint, as the controller of nodes does."""
+        key = "node.kubernetes.io/unschedulable"
+
+        def taint(node: Object) -> None:
+            others = [one for one in node["spec"].get("taints") or [] if one["key"] != key]
+            if node["spec"].get("unschedulable"):
+                others.append({"key": key, "effect": "NoSchedule"})
+            if others:
+                node["spec"]["taints"] = others
+            else:
+                node["spec"].pop("taints", None)
+
+        self.store.modify(self.store.kind("nodes"), "", name, taint)
 
     def _wake(self) -> None:
         if not self._due:
@@ -124,7 +144,10 @@ class Scheduler:
         before = pod["status"].get("conditions") or []
         if any(one["type"] == "PodScheduled" and one.get("message") == message for one in before):
             return
-        change = lambda one: with_condition(one["status"], "PodScheduled", "False", "Unschedulable", message)  # noqa: E731
+
+        def change(one: Object) -> None:
+            with_condition(one["status"], "PodScheduled", "False", "Unschedulable", message)
+
         self.store.modify(self.store.kind("pods"), meta["namespace"], meta["name"], change)
         emit(self.store, pod, "Warning", "FailedScheduling", message, "default-scheduler")
 
@@ -154,9 +177,7 @@ def _refusals(spec: Object, node: Object, free: dict[str, Decimal]) -> list[str]
     )
     if affinity is not None:
         terms = affinity.get("nodeSelectorTerms") or []
-        chosen = chosen and any(
-            all(_matches(labels, one) for one in term.get("matchExpressions") or []) for term in terms
-        )
+        chosen = chosen and any(_matches_term(node, term) for term in terms)
     if not chosen:
         return ["node(s) didn't match Pod's node affinity"]
     ready = any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"].get("conditions") or [])
@@ -183,6 +204,12 @@ def _tolerates(toleration: Object, taint: Object) -> bool:
     if toleration.get("operator", "Equal") == "Exists":
         return True
     return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+
+
+def _matches_term(node: Object, term: Object) -> bool:
+    labels, fields = node["metadata"].get("labels") or {}, {"metadata.name": node["metadata"]["name"]}
+    by_labels = all(_matches(labels, one) for one in term.get("matchExpressions") or [])
+    return by_labels and all(_matches(fields, one) for one in term.get("matchFields") or [])
 
 
 def _matches(labels: Object, term: Object) -> bool:

@@ -53,7 +53,7 @@ def by_fields(selector: str) -> Callable[[Object], bool]:
     """Return what says whether an object's fields are so."""
     terms = []
     for term in filter(None, selector.split(",")):
-        key, operator, value = re.match(r"([^!=]+)(!=|==?)(.*)", term).groups()  # type: ignore[union-attr]
+        key, operator, value = re.match(r"([^!=]+)(!=|==?)(.*)", term).groups()
         if not re.fullmatch(r"metadata\.(name|namespace)|spec\.\w+|status\.\w+|involvedObject\.\w+|reason|type", key):
             raise Refused(400, f"field label not supported: {key}")
         terms.append((key.split("."), operator == "!=", value))

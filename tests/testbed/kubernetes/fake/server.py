@@ -47,6 +47,7 @@ class Handler(RequestHandler):
         cluster = self.cluster
         self.user = ""
         cluster.requests.append((str(self.request.method), self.request.uri or ""))
+        cluster.before(str(self.request.method), self.request.path)
         if cluster.slow:
             await asyncio.sleep(cluster.slow)
         if cluster.failures and not self.request.path.startswith("/readyz"):
@@ -63,7 +64,7 @@ class Handler(RequestHandler):
         return None
 
     def _break_off(self) -> None:
-        self.request.connection.stream.close()  # type: ignore[union-attr]
+        self.request.connection.stream.close()
         self._finished = True
 
     def _refuse(self, refused: Refused) -> None:
@@ -74,6 +75,7 @@ class Handler(RequestHandler):
         if status is not None:
             self.set_status(status)
         self.set_header("Content-Type", "application/json")
+        self.cluster.after(str(self.request.method), self.request.path)
         self.finish(json.dumps(body))
 
     async def _serve(self, path: str) -> None:
@@ -384,7 +386,7 @@ class Handler(RequestHandler):
                     "BOOKMARK", {"kind": at.resource.kind, "apiVersion": at.resource.api_version, "metadata": meta}
                 )
                 await self.flush()
-            elif self.request.connection.stream.closed():  # type: ignore[union-attr]
+            elif self.request.connection.stream.closed():
                 return None
         return await self._end()
 
@@ -428,6 +430,6 @@ class Handler(RequestHandler):
             await self.flush()
             if not follow or over:
                 return await self._end()
-            if cut.is_set() or self.request.connection.stream.closed():  # type: ignore[union-attr]
+            if cut.is_set() or self.request.connection.stream.closed():
                 return self._break_off()
             await asyncio.sleep(0.05)

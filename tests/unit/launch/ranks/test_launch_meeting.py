@@ -88,6 +88,14 @@ def test_the_chief_tells_its_ports_and_a_secret_of_its_own_each_time(info: Clust
     assert first["key"] != second["key"]
 
 
+def test_nodes_that_know_their_own_addresses_meet_there(info: ClusterInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DET_NODE_ADDRESS", "10.2.0.9")
+    master = Answers((200, {**READY[1], "addresses": ["10.1.0.7", "10.2.0.9"]}))
+    found = meet(info, master, pytest.fail)
+    assert master.asked[0]["address"] == "10.2.0.9"
+    assert (found.chief, found.address) == ("10.1.0.7", "10.2.0.9")
+
+
 @pytest.mark.parametrize("status", [409, 403, 422])
 def test_a_refusal_ends_the_wait_with_the_masters_words(info: ClusterInfo, status: int) -> None:
     with pytest.raises(MeetingError, match="attempt 1 is over"):

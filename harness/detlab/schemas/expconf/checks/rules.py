@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import posixpath
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -27,30 +26,12 @@ from detlab.schemas.expconf.checks import (
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
 from detlab.schemas.expconf.raw.paths import Part, Path, render
 from detlab.schemas.patterns import BadPattern, check_pattern
+from detlab.schemas.podspec import forbidden
 
 Raw = dict[str, Any]
 
 RANGED = ("int", "double", "log")
 
-POD_FORBIDDEN = ("name", "name_space", "namespace")
-CONTAINER_FORBIDDEN = {
-    "image": "set environment.image",
-    "command": None,
-    "args": None,
-    "working_dir": None,
-    "ports": None,
-    "env_from": None,
-    "env": "set environment.environment_variables",
-    "liveness_probe": None,
-    "readiness_probe": None,
-    "startup_probe": None,
-    "lifecycle": None,
-    "termination_message_path": None,
-    "termination_message_policy": None,
-    "image_pull_policy": "set environment.force_pull_image",
-    "security_context": None,
-}
-MAIN_CONTAINER = "determined-container"
 PATTERN_CHARS = 1000
 """Of a log policy."""
 ENTRYPOINT_CHARS = 30_000
@@ -241,22 +222,8 @@ def entrypoint_length(raw: Raw) -> Iterator[Problem]:
 
 def pod_spec(raw: Raw) -> Iterator[Problem]:
     """Refuse the parts of a pod spec that users may not set."""
-    spec = _block(_block(raw, "environment"), "pod_spec")
-    base = "environment.pod_spec"
-    metadata = _block(spec, "metadata")
-    for where, block in ((base, spec), (f"{base}.metadata", metadata)):
-        for key in POD_FORBIDDEN:
-            if block.get(key) is not None:
-                yield Problem(f"{where}.{key}", "is not configurable")
-    for index, container in enumerate(_items(_block(spec, "spec"), "containers")):
-        if not isinstance(container, dict) or container.get("name") != MAIN_CONTAINER:
-            continue
-        for key, hint in CONTAINER_FORBIDDEN.items():
-            camel = re.sub(r"_(.)", lambda match: match.group(1).upper(), key)
-            for spelling in dict.fromkeys((key, camel)):
-                if container.get(spelling) is not None:
-                    path = f"{base}.spec.containers[{index}].{spelling}"
-                    yield Problem(path, f"is not configurable for {MAIN_CONTAINER}", hint)
+    for path, what, hint in forbidden(_block(_block(raw, "environment"), "pod_spec")):
+        yield Problem(path, what, hint)
 
 
 def mounts(raw: Raw) -> Iterator[Problem]:

@@ -1,0 +1,223 @@
+"""A cluster as the tasks of an agent need it: what is there, and how pods are made and deleted for good."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from detlab.backoff import Backoff
+from detlab.schemas.wire import NodeHello
+from detlab_agent.runtimes.base import RefusedTask, SetupFailed
+from detlab_agent.runtimes.kubernetes import endings, nodes
+from detlab_agent.runtimes.kubernetes.api import MERGE, Api, ApiAway, ApiRefused, Object
+from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, Rules
+from detlab_agent.runtimes.kubernetes.reflector import Reflector
+
+if TYPE_CHECKING:
+    from detlab_agent.runtimes.kubernetes.task import KubernetesTask
+
+_log = logging.getLogger(__name__)
+
+_AGAIN_SECONDS = 20.0
+"""Seconds for which a pod is asked for again while the API server is away."""
+_SETTLE = 0.5
+"""Seconds that nodes may change before the master is told."""
+_NOT_FOUND, _CONFLICT, _INVALID, _FORBIDDEN = 404, 409, 422, 403
+
+
+class Cluster:
+    """The cluster, as far as this agent uses it.
+
+    Args:
+        api: The client.
+        rules: What pods may be.
+    """
+
+    def __init__(self, api: Api, rules: Rules) -> None:
+        self.api, self.rules = api, rules
+        labels = f"{AGENT_LABEL}={rules.agent}"
+        self.pods = Reflector(api, api.path("pods"), endings.kept_pod, labels=labels, keeps_last=True)
+        path = api.path("nodes", namespaced=False)
+        self.nodes = Reflector(api, path, nodes.kept_node, self._node_changed)
+        self._tasks: dict[str, KubernetesTask] = {}
+        self._offered: list[NodeHello] = []
+        self._settling: asyncio.TimerHandle | None = None
+        self._on_change: Callable[[], None] = lambda: None
+        self._deleting: dict[str, asyncio.Task[None]] = {}
+
+    async def begin(self, on_change: Callable[[], None], patience: float) -> None:
+        """Start to follow the cluster.
+
+        Raises:
+            TimeoutError: The API server does not say in time what there is.
+        """
+        self.pods.start()
+        self.nodes.start()
+        async with asyncio.timeout(patience):
+            await self.pods.synced()
+            await self.nodes.synced()
+        self._offered = self._offer()
+        self._on_change = on_change
+
+    async def close(self) -> None:
+        """Follow it no more."""
+        jobs = list(self._deleting.values())
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, self.pods.close(), self.nodes.close(), return_exceptions=True)
+        await self.api.close()
+
+    # --- nodes ------------------------------------------------------------------------------------------------
+
+    def offered(self) -> list[NodeHello]:
+        """Return the nodes for the Hello."""
+        return self._offered
+
+    def _offer(self) -> list[NodeHello]:
+        used = frozenset(task.node for task in self._tasks.values())
+        return nodes.offered(self.nodes.items, self.rules.options, used)
+
+    def _node_changed(self, name: str) -> None:
+        if self._settling is None:
+            self._settling = asyncio.get_running_loop().call_later(_SETTLE, self._settle)
+
+    def _settle(self) -> None:
+        self._settling = None
+        offer = self._offer()
+        if offer != self._offered:
+            gone = {one.name for one in self._offered} - {one.name for one in offer}
+            new = {one.name for one in offer} - {one.name for one in self._offered}
+            _log.info("nodes: %d, new: %s, gone: %s", len(offer), sorted(new) or "none", sorted(gone) or "none")
+            self._offered = offer
+            self._on_change()
+
+    # --- pods -------------------------------------------------------------------------------------------------
+
+    def add(self, task: KubernetesTask) -> None:
+        """Know a task."""
+        self._tasks[task.pod] = task
+
+    def forget(self, task: KubernetesTask) -> None:
+        """Know it no more."""
+        self._tasks.pop(task.pod, None)
+        self._node_changed(task.node)
+
+    async def look(self, name: str) -> Object | None:
+        """Return what is known of a pod; None if it certainly is not there."""
+        found = self.pods.items.get(name)
+        if found is not None:
+            return found
+        backoff = Backoff(first=0.5, cap=15.0)
+        while True:
+            try:
+                made = await self.api.ask("GET", self.api.path("pods", name))
+            except ApiRefused as error:
+                if error.code == _NOT_FOUND:
+                    return self.pods.items.get(name)
+                _log.warning("pod %s: %s", name, error)
+            except ApiAway as error:
+                _log.warning("%s", error)
+            else:
+                self.pods.put(made)
+                return self.pods.items.get(name)
+            await asyncio.sleep(backoff.next_pause())
+
+    async def create(self, secrets: list[Object], pod: Object) -> None:
+        """Make the pod of a task and its secrets; doing it again changes nothing.
+
+        Raises:
+            RefusedTask: Not here, or not now.
+            SetupFailed: The API server says that the pod is not valid.
+        """
+        name = pod["metadata"]["name"]
+        try:
+            for secret in secrets:
+                await self._make("secrets", secret)
+            made = await self._make("pods", pod)
+        except ApiAway as error:
+            raise RefusedTask(str(error)) from error
+        except ApiRefused as error:
+            for secret in secrets:  # they have no owner yet
+                await self.delete(secret["metadata"]["name"], 0)
+            raise self._refusal(error) from error
+        self.pods.put(made)
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": made["metadata"]["uid"]}
+        for secret in secrets:
+            await self._own(secret["metadata"]["name"], owner)
+
+    async def _make(self, plural: str, body: Object) -> Object:
+        backoff, loop = Backoff(first=0.2, cap=5.0), asyncio.get_running_loop()
+        until = loop.time() + _AGAIN_SECONDS
+        while True:
+            try:
+                made: Object = await self.api.ask("POST", self.api.path(plural), body)
+            except ApiAway:
+                if loop.time() > until:
+                    raise
+                await asyncio.sleep(backoff.next_pause())
+            except ApiRefused as error:
+                if error.code != _CONFLICT or error.reason != "AlreadyExists":
+                    raise
+                # We asked before, and did not hear the answer.
+                path = self.api.path(plural, body["metadata"]["name"])
+                if plural == "secrets":
+                    return dict(await self.api.ask("PATCH", path, {"data": body["data"]}, content=MERGE))
+                return dict(await self.api.ask("GET", path))
+            else:
+                return made
+
+    async def _own(self, name: str, owner: Object) -> None:
+        """Let the pod own a secret, so that it goes with the pod whoever deletes that."""
+        try:
+            body = {"metadata": {"ownerReferences": [owner]}}
+            await self.api.ask("PATCH", self.api.path("secrets", name), body, content=MERGE)
+        except (ApiAway, ApiRefused) as error:
+            _log.warning("secret %s has no owner: %s", name, error)  # it is deleted with its task
+
+    def _refusal(self, error: ApiRefused) -> Exception:
+        where = f"namespace {self.api.namespace}"
+        if error.code == _INVALID or (error.code == 400 and error.reason in {"BadRequest", "Invalid"}):
+            return SetupFailed(f"the cluster does not take the pod: {error}")
+        if error.code == _NOT_FOUND:
+            return RefusedTask(f"{where} is gone or going: {error} (kubectl create namespace {self.api.namespace})")
+        if error.code == _FORBIDDEN:
+            return RefusedTask(f"{where} does not take the pod: {error}")
+        return RefusedTask(f"the cluster does not take the pod now: {error}")
+
+    async def delete(self, name: str, grace: int | None) -> None:
+        """Delete a task's pod and secrets. What fails is tried again until it works, in the background."""
+        if not await self._delete(name, grace) and name not in self._deleting:
+            job = asyncio.create_task(self._delete_at_last(name, grace))
+            self._deleting[name] = job
+            job.add_done_callback(lambda _: self._deleting.pop(name, None))
+
+    async def _delete_at_last(self, name: str, grace: int | None) -> None:
+        backoff = Backoff(first=1.0, cap=30.0)
+        while not await self._delete(name, grace):
+            await asyncio.sleep(backoff.next_pause())
+
+    async def _delete(self, name: str, grace: int | None) -> bool:
+        body: Mapping[str, Any] = {} if grace is None else {"gracePeriodSeconds": grace}
+        done = True
+        for plural in ("pods", "secrets"):
+            try:
+                path = self.api.path(plural, name)
+                await self.api.ask("DELETE", path, body if plural == "pods" else None)
+            except ApiRefused as error:
+                if error.code != _NOT_FOUND:
+                    _log.warning("%s %s stays for now: %s", plural, name, error)
+                    done = False
+            except ApiAway:
+                done = False
+        return done
+
+    async def disruption(self, pod: Object) -> str:
+        """Return what the cluster says of who ended a pod; "" where it says nothing, or may not be asked."""
+        selector = f"involvedObject.uid={pod['metadata']['uid']}"
+        try:
+            found = await self.api.ask("GET", self.api.path("events"), fieldSelector=selector, limit=50)
+        except (ApiAway, ApiRefused):
+            return ""
+        return endings.disruption_note(found.get("items") or [])

@@ -1,0 +1,202 @@
+"""What the state of a pod means for its task: it waits, runs, or has ended, and by whose fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from detlab.schemas.podspec import MAIN_CONTAINER
+from detlab_agent.runtimes.base import TaskExit
+from detlab_agent.runtimes.kubernetes.api import Object
+from detlab_agent.runtimes.records import TaskElsewhere
+
+NOT_ITS_FAULT = "machine_restarted"
+"""The reason for which the master counts no restart."""
+OOM_KILLED = "OOMKilled"
+NO_PYTHON = frozenset({"StartError", "ContainerCannotRun"})
+IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError"})
+HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+START_TROUBLE = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_ADMISSION = ("OutOf", "NodeAffinity", "UnexpectedAdmissionError", "Topology", "InsufficientResource")
+"""What the reasons of a node begin with that did not take a pod after all."""
+_KEPT = ("phase", "reason", "message", "podIP", "conditions", "containerStatuses", "initContainerStatuses")
+_SAID = 600
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Why a pod does not run yet.
+
+    Attributes:
+        stage: As the master shows it.
+        message: For people.
+        trouble: "" | place | image | start | hopeless: what limits the patience.
+    """
+
+    stage: str
+    message: str
+    trouble: str = ""
+
+
+def kept_pod(pod: Object) -> Object:
+    """Return the part of a pod that is needed here."""
+    meta, status = pod["metadata"], pod.get("status") or {}
+    return {
+        "metadata": {
+            "name": meta["name"],
+            "uid": meta.get("uid"),
+            "labels": meta.get("labels") or {},
+            "annotations": {
+                name: value for name, value in (meta.get("annotations") or {}).items() if name.startswith("detlab.io/")
+            },
+            "deleted": bool(meta.get("deletionTimestamp")),
+        },
+        "node": (pod.get("spec") or {}).get("nodeName") or "",
+        "status": {
+            name: status[name]
+            for name in (
+                "phase",
+                "reason",
+                "message",
+                "podIP",
+                "conditions",
+                "containerStatuses",
+                "initContainerStatuses",
+            )
+            if status.get(name)
+        },
+    }
+
+
+def main_state(pod: Object) -> Object:
+    """Return the state of the task's container; {} if there is none yet."""
+    for one in pod["status"].get("containerStatuses") or ():
+        if one.get("name") == MAIN_CONTAINER:
+            return dict(one.get("state") or {})
+    return {}
+
+
+def is_running(pod: Object) -> bool:
+    """Whether the task's container has started."""
+    return "running" in main_state(pod)
+
+
+def is_over(pod: Object) -> bool:
+    """Whether the task has ended: its container has, or the pod will never start it."""
+    return (
+        "terminated" in main_state(pod)
+        or pod["status"].get("phase") in {"Failed", "Succeeded"}
+        or bool(pod.get("gone"))
+    )
+
+
+def address_of(pod: Object) -> str | None:
+    """Return the address of a pod."""
+    found = pod["status"].get("podIP")
+    return str(found) if found else None
+
+
+def waiting_for(pod: Object) -> Waiting | None:
+    """Return why a pod does not run yet; None if it says nothing of that."""
+    state = main_state(pod).get("waiting") or {}
+    for one in pod["status"].get("initContainerStatuses") or ():
+        told = (one.get("state") or {}).get("waiting") or {}
+        if told.get("reason") in IMAGE_TROUBLE | HOPELESS | START_TROUBLE:
+            state = told
+    reason, message = str(state.get("reason") or ""), str(state.get("message") or "")
+    said = f"{reason}: {message}" if message else reason
+    if reason in HOPELESS:
+        return Waiting("pulling", said, "hopeless")
+    if reason in IMAGE_TROUBLE:
+        return Waiting("pulling", said, "image")
+    if reason in START_TROUBLE:
+        return Waiting("starting", said, "start")
+    unplaced = _condition(pod, "PodScheduled")
+    if unplaced.get("status") == "False":
+        told, why = str(unplaced.get("message") or ""), str(unplaced.get("reason") or "Unschedulable")
+        return Waiting("starting", f"{why}: {told}" if told else why, "place")
+    if reason:
+        where = f" on node {pod['node']}" if pod["node"] else ""
+        return Waiting("starting", f"{reason}{where}")
+    return None
+
+
+def _condition(pod: Object, kind: str) -> Object:
+    for one in pod["status"].get("conditions") or ():
+        if one.get("type") == kind:
+            return dict(one)
+    return {}
+
+
+def exit_of(pod: Object, *, ours: bool, note: str = "") -> TaskExit:
+    """Return how the task of a pod that is over has ended.
+
+    Args:
+        pod: Its last known state.
+        ours: Whether this agent has deleted it.
+        note: What the events say of its end, such as that it was preempted.
+    """
+    ended = main_state(pod).get("terminated")
+    status, name = pod["status"], pod["metadata"]["name"]
+    by_others = not ours and (pod["metadata"]["deleted"] or bool(pod.get("gone")))
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    if ended is not None and ended.get("exitCode") is not None:
+        exit_ = _of_container(ended, name)
+        if exit_.exit_code == 0 or not (by_others or _is_nodes_doing(reason)):
+            return exit_
+    elif reason.startswith(_ADMISSION):
+        return TaskExit(reason="refused", message=f"the node did not take pod {name}: {reason}: {message}")
+    return _by_others(pod, reason, message, note, ours=ours)
+
+
+def _is_nodes_doing(reason: str) -> bool:
+    return reason in {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "NodeAffinity"}
+
+
+def _by_others(pod: Object, reason: str, message: str, note: str, *, ours: bool) -> TaskExit:
+    """Return the exit of a task that the cluster or a person has ended."""
+    name, told = pod["metadata"]["name"], _condition(pod, "DisruptionTarget")
+    if reason:
+        said = f"pod {name} was ended by its node: {reason}: {message}" if message else f"pod {name}: {reason}"
+    elif told.get("status") == "True":
+        said = f"pod {name} was ended by the cluster: {told.get('reason')}: {told.get('message')}"
+    elif note:
+        said = f"pod {name}: {note}"
+    elif ours:
+        return TaskExit(reason="launcher_lost", message=f"pod {name} ended without a report", delivered=False)
+    elif pod["metadata"]["deleted"] or pod.get("gone"):
+        said = f"pod {name} was deleted, not by detlab (kubectl delete, a drained node)"
+    else:
+        said = f"pod {name} ended without saying how ({pod['status'].get('phase')})"
+    return TaskExit(reason=NOT_ITS_FAULT, message=said)
+
+
+def _of_container(ended: Object, name: str) -> TaskExit:
+    """Return what the end of the container says."""
+    code, reason = int(ended["exitCode"]), str(ended.get("reason") or "")
+    text = str(ended.get("message") or "")
+    if reason in NO_PYTHON:
+        return TaskExit(
+            reason="setup",
+            message=f"the image cannot run the task: it needs python3 and the package detlab: {text[-_SAID:]}",
+        )
+    report = text if text.lstrip().startswith("{") else ""
+    exit_ = TaskElsewhere.exit_of(code, report)
+    if reason == OOM_KILLED and exit_.exit_code != 0:
+        said = exit_.message or "the container reached its memory limit, and the kernel ended it (resources.memory)"
+        return replace(exit_, exit_code=exit_.exit_code or -9, reason="oom", message=said, delivered=True)
+    if not report and code != 0 and exit_.reason != "launcher_lost":
+        # Whatever the launcher says comes as a report: this is Python itself, or the image.
+        said = f"the image could not run the task, it needs Python 3.11 and the package detlab: {text[-_SAID:]}"
+        return TaskExit(reason="setup", message=said)
+    if exit_.reason == "launcher_lost" and text and not report:
+        return replace(exit_, message=f"{exit_.message}: {text[-_SAID:]}")
+    return exit_
+
+
+def disruption_note(events: list[dict[str, Any]]) -> str:
+    """Return what the events of a pod say of who ended it; "" if nothing."""
+    for event in events:
+        if event.get("reason") in {"Preempted", "Evicted", "TaintManagerEviction", "NodeNotReady", "DeletingNode"}:
+            return f"{event.get('reason')}: {event.get('message')}"
+    return ""

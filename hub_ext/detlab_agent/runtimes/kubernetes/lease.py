@@ -1,0 +1,133 @@
+"""One agent for the pods of a namespace: a Lease of coordination.k8s.io, held as client-go's leader election holds one.
+
+Clocks are not compared: a lease counts as given up when it has not changed for its duration by this agent's own clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from detlab_agent.runtimes.kubernetes.api import Api, ApiAway, ApiRefused, Object
+from detlab_agent.settings import AgentError
+
+_log = logging.getLogger(__name__)
+
+GROUP = "coordination.k8s.io/v1"
+DURATION = 20
+"""Seconds without a renewal after which another agent may take over."""
+RENEW = 5.0
+"""Seconds between two renewals."""
+_LOOK = 1.0
+_CONFLICT, _NOT_FOUND = 409, 404
+
+
+def holder_of(directory: Path, agent: str) -> str:
+    """Return who this agent is, the same for each start in its directory: the next one goes on at once."""
+    path = directory / "kubernetes-holder"
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        made = f"{agent}-{secrets.token_hex(6)}"
+        path.write_text(made, encoding="utf-8")
+        return made
+
+
+class Held:
+    """The lease of this agent.
+
+    Args:
+        api: The client.
+        name: Of the lease.
+        holder: Who this agent is.
+        clock: A clock that only goes forward, in seconds.
+    """
+
+    def __init__(self, api: Api, name: str, holder: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._name, self._holder, self._clock = api, name, holder, clock
+        self._path = api.path("leases", name, group=GROUP)
+        self.ours = False
+
+    async def acquire(self, duration: float = DURATION) -> None:
+        """Take the lease, or wait until its holder has given it up.
+
+        Raises:
+            AgentError: Another agent renews it.
+            ApiAway: The API server does not answer.
+            ApiRefused: It refuses.
+        """
+        seen: Object | None = None
+        since, other = self._clock(), ""
+        while not await self._try(seen if self._clock() - since > duration else None):
+            found = await self._read()
+            spec = (found or {}).get("spec") or {}
+            if found is not None and seen is not None and spec.get("renewTime") != seen["spec"].get("renewTime"):
+                raise AgentError(
+                    f"another agent, {spec.get('holderIdentity')}, serves the namespace {self._api.namespace} of this "
+                    f"cluster (lease {self._name}): two would start tasks twice. End it, or give this one another "
+                    "--namespace"
+                )
+            if seen is None and found is not None:
+                seen, since = found, self._clock()
+            if str(spec.get("holderIdentity")) != other:
+                other = str(spec.get("holderIdentity"))
+                _log.info("waiting up to %d s for the lease %s of %s", duration, self._name, other)
+            await asyncio.sleep(_LOOK)
+        self.ours = True
+
+    async def keep(self, on_change: Callable[[], None]) -> None:
+        """Renew it, for ever; `on_change` is called when `ours` has changed."""
+        renewed = self._clock()
+        while True:
+            await asyncio.sleep(RENEW)
+            try:
+                ours = await self._try(None)
+            except (ApiAway, ApiRefused) as error:
+                _log.warning("the lease %s cannot be renewed: %s", self._name, error)
+                # As long as nobody can take it, nothing is started twice.
+                ours = self.ours and self._clock() - renewed < DURATION
+            else:
+                renewed = self._clock()
+            if ours != self.ours:
+                self.ours = ours
+                _log.log(
+                    logging.INFO if ours else logging.ERROR, "lease %s: %s", self._name, "ours" if ours else "lost"
+                )
+                on_change()
+
+    async def _read(self) -> Object | None:
+        try:
+            found: Object = await self._api.ask("GET", self._path)
+        except ApiRefused as error:
+            if error.code == _NOT_FOUND and error.reason == "NotFound" and "namespaces" not in str(error):
+                return None
+            raise
+        return found
+
+    async def _try(self, given_up: Object | None) -> bool:
+        """Take or renew the lease if it is free, ours, or unchanged since `given_up`."""
+        found = await self._read()
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION, "renewTime": now}
+        try:
+            if found is None:
+                made = {"apiVersion": GROUP, "kind": "Lease", "metadata": {"name": self._name}, "spec": spec}
+                made["spec"]["acquireTime"] = now
+                await self._api.ask("POST", self._api.path("leases", group=GROUP), made)
+                return True
+            old = found.get("spec") or {}
+            free = not old.get("holderIdentity") or old["holderIdentity"] == self._holder
+            stale = given_up is not None and old.get("renewTime") == given_up["spec"].get("renewTime")
+            if not free and not stale:
+                return False
+            await self._api.ask("PUT", self._path, {**found, "spec": {**old, **spec}})
+        except ApiRefused as error:
+            if error.code == _CONFLICT:
+                return False
+            raise
+        return True

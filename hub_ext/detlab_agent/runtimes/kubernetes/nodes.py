@@ -1,0 +1,139 @@
+"""Nodes of a cluster as the master knows nodes: slots, size, labels, and whether a pod may go there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from detlab.schemas.wire import NodeHello, SlotView
+from detlab_agent.runtimes.kubernetes.api import Object
+from detlab_agent.runtimes.kubernetes.options import Options
+
+MOST_LABELS, LABEL_CHARS = 48, 200
+_UNITS = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_UNITS |= {f"{name}i": 1024.0**power for power, name in enumerate(("K", "M", "G", "T", "P", "E"), 1)}
+_QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)")
+_PASSED_OVER = ("feature.node.kubernetes.io/", "beta.kubernetes.io/")
+_BLOCKS = frozenset({"NoSchedule", "NoExecute"})
+
+
+def quantity(text: Any) -> float:
+    """Return the number that a quantity such as `500m` or `4Gi` stands for.
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = _QUANTITY.fullmatch(str(text))
+    if found is None or found[2] not in _UNITS:
+        raise ValueError(f"{str(text)[:40]!r} is no quantity of Kubernetes")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def kept_node(node: Object) -> Object:
+    """Return the part of a node that is needed here; it does not change with each of its heartbeats."""
+    meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    ready = [one for one in status.get("conditions") or () if one.get("type") == "Ready"]
+    return {
+        "name": meta["name"],
+        "labels": meta.get("labels") or {},
+        "taints": spec.get("taints") or [],
+        "cordoned": bool(spec.get("unschedulable")),
+        "allocatable": status.get("allocatable") or {},
+        "ready": bool(ready) and ready[0].get("status") == "True",
+    }
+
+
+def gpu_resource(node: Object, options: Options) -> tuple[str, int]:
+    """Return the resource whose units are the slots of a node, and their number; ("", 0) where it has none.
+
+    A node whose GPUs are divided in several ways offers the parts of which it has most.
+    """
+    amounts = {name: int(quantity(amount)) for name, amount in node["allocatable"].items() if options.gpu(name)}
+    found = [(count, name) for name, count in amounts.items() if count > 0]
+    if not found:
+        return "", 0
+    count, name = max(found)
+    return name, count
+
+
+def offered(nodes: Mapping[str, Object], options: Options, used: frozenset[str]) -> list[NodeHello]:
+    """Return the nodes for a Hello, in the order of their names.
+
+    A node that is not ready is left out: the master waits for it for a while, then takes its tasks for lost. One that
+    takes no new pods is offered only as long as there are tasks on it.
+
+    Args:
+        nodes: By name, as `kept_node` returns them.
+        options: The operator's.
+        used: Names of nodes with tasks.
+    """
+    found = []
+    for name in sorted(nodes):
+        node = nodes[name]
+        chosen = all(node["labels"].get(key) == value for key, value in options.node_selector.items())
+        if not chosen or not node["ready"] or (name not in used and closed(node, options.tolerations)):
+            continue
+        found.append(_hello(node, options))
+    return found
+
+
+def _hello(node: Object, options: Options) -> NodeHello:
+    resource, count = gpu_resource(node, options)
+    labels: Mapping[str, str] = node["labels"]
+    kind = "rocm" if resource.startswith("amd.com/") else "cuda"
+    model = labels.get("nvidia.com/gpu.product") or labels.get("amd.com/gpu.product-name") or resource
+    if resource and not resource.endswith("/gpu"):
+        model = f"{model} {resource.rpartition('/')[2]}" if model != resource else resource
+    memory = _megabytes(labels.get("nvidia.com/gpu.memory")) if resource.endswith("/gpu") else 0
+    slots = [
+        SlotView.model_validate({"id": f"gpu{number}", "kind": kind, "name": model[:LABEL_CHARS], "memory": memory})
+        for number in range(count)
+    ]
+    if not slots:
+        slots = [SlotView(id=f"cpu{number}", kind="cpu", name="CPU") for number in range(options.cpu_slots)]
+    pods = int(quantity(node["allocatable"].get("pods", "110")))
+    return NodeHello(
+        name=node["name"],
+        slots=slots,
+        labels=_labels(labels),
+        pool=next((one.name for one in options.pools if one.node_labels.items() <= labels.items()), None),
+        address="",
+        max_zero_slot_tasks=max(0, pods - len(slots)),
+        cpus=quantity(node["allocatable"].get("cpu", "0")) or None,
+        memory=int(quantity(node["allocatable"].get("memory", "0"))) or None,
+    )
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, str]:
+    short = {
+        name: value
+        for name, value in sorted(labels.items())
+        if len(name) <= LABEL_CHARS and len(value) <= LABEL_CHARS and not name.startswith(_PASSED_OVER)
+    }
+    return dict(list(short.items())[:MOST_LABELS])
+
+
+def _megabytes(text: str | None) -> int:
+    return int(text) << 20 if text is not None and text.isdigit() else 0
+
+
+def closed(node: Object, tolerations: Sequence[Mapping[str, Any]]) -> str:
+    """Return why a node takes no new pod with these tolerations; "" if it does."""
+    if node["cordoned"]:
+        return f"node {node['name']} is cordoned"
+    for taint in node["taints"]:
+        if taint.get("effect") in _BLOCKS and not any(_tolerates(one, taint) for one in tolerations):
+            value = f"={taint['value']}" if taint.get("value") else ""
+            return f"node {node['name']} has the taint {taint.get('key')}{value}:{taint['effect']}"
+    return ""
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") not in {None, "", taint.get("effect")}:
+        return False
+    if not toleration.get("key"):
+        return toleration.get("operator") == "Exists"
+    if toleration["key"] != taint.get("key"):
+        return False
+    return toleration.get("operator") == "Exists" or (toleration.get("value") or "") == (taint.get("value") or "")

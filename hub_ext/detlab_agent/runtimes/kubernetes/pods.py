@@ -1,0 +1,374 @@
+"""The pod of a task, and the secret with its parcel, as objects for the API server."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from detlab.launch.elsewhere import VARIABLE
+from detlab.launch.ranks.rendezvous import NODE_ADDRESS
+from detlab.schemas.podspec import MAIN_CONTAINER, block, forbidden, items
+from detlab.schemas.wire import ContainerSpec
+from detlab_agent.runtimes.base import RefusedTask, SetupFailed
+from detlab_agent.runtimes.kubernetes.api import Object
+from detlab_agent.runtimes.kubernetes.nodes import closed, gpu_resource
+from detlab_agent.runtimes.kubernetes.options import Options, allowed
+from detlab_agent.runtimes.preparation import Order
+
+AGENT_LABEL, TASK_LABEL = "detlab.io/agent", "detlab.io/task"
+OWNER_LABEL, KIND_LABEL, TRIAL_LABEL = "detlab.io/owner", "detlab.io/kind", "detlab.io/trial"
+ALLOCATION_NOTE, RUN_NOTE = "detlab.io/allocation", "detlab.io/run"
+NODE_NOTE, SLOTS_NOTE, PORT_NOTE = "detlab.io/node", "detlab.io/slots", "detlab.io/port"
+SERVICE_PORT = 8888
+"""Where the service of a task listens in its pod, which has an address of its own."""
+PULL = "-pull"
+"""Ends the name of the secret with which a task's image is pulled."""
+_DOCKER_HUB = "https://index.docker.io/v1/"
+EXIT_FILE = "/dev/termination-log"
+DEFAULT_SHM = 4 << 30
+GRACE = 30
+"""Seconds that a pod gets which somebody else ends, unless its pod_spec says another number."""
+_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+_SAFE_VOLUMES = frozenset({"emptyDir", "configMap", "downwardAPI", "ephemeral"})
+_OURS = "det-"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What pods may be, by the agent's settings.
+
+    Attributes:
+        options: The operator's.
+        agent: Name of the agent, as a label.
+        allow_mounts: Host directories of which pods may mount parts.
+        volumes: Host directories that each pod mounts: `HOST[:CONTAINER][:ro]`.
+        privileges: Whether a config may add capabilities.
+        memory: Bytes for a task that requests none.
+    """
+
+    options: Options
+    agent: str
+    allow_mounts: tuple[Path, ...] = ()
+    volumes: tuple[str, ...] = ()
+    privileges: bool = False
+    memory: int | None = None
+
+
+def label_value(text: str) -> str:
+    """Return a text as the value of a label: what does not fit is replaced by a digest."""
+    plain = _PLAIN.sub("-", text).strip("-._")
+    if plain == text and 0 < len(text) <= 63:
+        return text
+    return f"{plain[:46].strip('-._') or 'x'}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def pod_name(record: str) -> str:
+    """Return the name of a task's pod and secret, the same at each try: a task cannot have two."""
+    plain = re.sub(r"[^a-z0-9-]+", "-", record.lower()).strip("-")[:40].strip("-")
+    return f"det-{plain or 'task'}-{hashlib.sha256(record.encode()).hexdigest()[:10]}"
+
+
+def secrets(order: Order, name: str, rules: Rules) -> list[Object]:
+    """Return the secret with the task's parcel, and one with the password of its registry if the config has that.
+
+    Raises:
+        SetupFailed: It is too long.
+    """
+    service = ("0.0.0.0", SERVICE_PORT) if order.launch.service is not None else None  # noqa: S104 its pod is its own
+    made = [_secret(order, name, "Opaque", VARIABLE, order.parcel(service), rules)]
+    asked = order.launch.container
+    if asked is not None and asked.registry_auth:
+        kind, key = "kubernetes.io/dockerconfigjson", ".dockerconfigjson"
+        made.append(_secret(order, f"{name}{PULL}", kind, key, _docker_config(asked.image, asked.registry_auth), rules))
+    return made
+
+
+def _secret(order: Order, name: str, kind: str, key: str, value: str, rules: Rules) -> Object:
+    labels = {AGENT_LABEL: rules.agent, TASK_LABEL: label_value(order.record.stem)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": kind,
+        "metadata": {"name": name, "labels": labels},
+        "data": {key: base64.b64encode(value.encode()).decode()},
+    }
+
+
+def _docker_config(image: str, auth: Mapping[str, str]) -> str:
+    """Return a password as `docker login` would store it, for the registry of the image."""
+    first = image.partition("/")[0]
+    host = first if "/" in image and ("." in first or ":" in first or first == "localhost") else _DOCKER_HUB
+    words = f"{auth.get('username', '')}:{auth.get('password', '')}"
+    entry = {**auth, "auth": base64.b64encode(words.encode()).decode()}
+    return json.dumps({"auths": {auth.get("serveraddress") or auth.get("server_address") or host: entry}})
+
+
+def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
+    """Return the pod of a task.
+
+    Args:
+        order: The task.
+        name: The pod's.
+        node: Where it goes, as the master chose.
+        rules: The agent's.
+
+    Raises:
+        RefusedTask: The node does not take it.
+        SetupFailed: Its config asks for what this agent does not allow.
+    """
+    wanted = _checked(order, rules)
+    asked = order.launch.container or ContainerSpec(image="")
+    image = asked.image or rules.options.image
+    if not image:
+        raise SetupFailed(
+            "no image: set environment.image, or ask the operator for one (image in the agent's settings)"
+        )
+    inner = copy.deepcopy(dict(block(wanted, "spec")))
+    containers = [dict(one) for one in items(inner, "containers") if isinstance(one, Mapping)]
+    main = next((one for one in containers if one.get("name") == MAIN_CONTAINER), {"name": MAIN_CONTAINER})
+    others = [one for one in containers if one is not main]
+    inner["tolerations"] = [*rules.options.tolerations, *items(inner, "tolerations")]
+    if node is not None and (why := closed(node, inner["tolerations"])):
+        raise RefusedTask(why)
+    volumes, mounts = _volumes(asked, rules)
+    security = _security(order, asked, rules)
+    main |= {
+        "image": image,
+        "command": ["python3", "-s", "-P", "-m", "detlab.launch.elsewhere", "--exit-file", EXIT_FILE],
+        "env": [
+            {"name": VARIABLE, "valueFrom": {"secretKeyRef": {"name": name, "key": VARIABLE}}},
+            {"name": NODE_ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ],
+        "resources": _resources(order, asked, node, rules, block(main, "resources")),
+        "volumeMounts": [*mounts, *items(main, "volumeMounts")],
+        "securityContext": security,
+        "terminationMessagePath": EXIT_FILE,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if asked.force_pull or rules.options.image_pull_policy:
+        main["imagePullPolicy"] = "Always" if asked.force_pull else rules.options.image_pull_policy
+    for other in (*others, *items(inner, "initContainers")):
+        other["securityContext"] = security
+    inner |= {
+        "containers": [main, *others],
+        "volumes": [*volumes, *items(inner, "volumes")],
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"fsGroup": order.identity.gid},
+    }
+    inner.setdefault("terminationGracePeriodSeconds", GRACE)
+    _defaults(inner, rules.options, [f"{name}{PULL}"] if asked.registry_auth else [])
+    if node is not None:
+        inner["affinity"] = _bound(block(inner, "affinity"), node["name"])
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **_notes(order, wanted, rules)},
+        "spec": inner,
+    }
+
+
+def _notes(order: Order, wanted: Mapping[str, Any], rules: Rules) -> Object:
+    """Return labels and annotations: by them the pod is found again, and known, when its record here is lost."""
+    launch, given = order.launch, block(wanted, "metadata")
+    labels = {
+        **{str(key): str(value) for key, value in block(given, "labels").items()},
+        **rules.options.labels,
+        "app.kubernetes.io/managed-by": "detlab",
+        AGENT_LABEL: rules.agent,
+        TASK_LABEL: label_value(order.record.stem),
+        OWNER_LABEL: label_value(launch.owner),
+        KIND_LABEL: label_value(launch.kind),
+    }
+    if launch.info.trial_id:
+        labels[TRIAL_LABEL] = str(launch.info.trial_id)
+    annotations = {
+        **{str(key): str(value) for key, value in block(given, "annotations").items()},
+        **rules.options.annotations,
+        ALLOCATION_NOTE: launch.allocation_id,
+        RUN_NOTE: str(launch.run),
+        NODE_NOTE: launch.node,
+        SLOTS_NOTE: ",".join(launch.slots),
+        **({PORT_NOTE: str(SERVICE_PORT)} if launch.service is not None else {}),
+    }
+    return {"labels": labels, "annotations": annotations}
+
+
+def _defaults(inner: Object, options: Options, more: Sequence[str]) -> None:
+    """Add what the operator sets for all pods, where the config says nothing."""
+    if options.priority_class:
+        inner.setdefault("priorityClassName", options.priority_class)
+    if options.service_account:
+        inner.setdefault("serviceAccountName", options.service_account)
+    named = [*options.image_pull_secrets, *more]
+    if named:
+        inner["imagePullSecrets"] = [*({"name": name} for name in named), *items(inner, "imagePullSecrets")]
+
+
+def _bound(affinity: Mapping[str, Any], node: str) -> Object:
+    """Return an affinity that admits one node only; the scheduler of the cluster still checks whether the pod fits."""
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    found = copy.deepcopy(dict(affinity))
+    near = dict(block(found, "nodeAffinity"))
+    terms = items(block(near, "requiredDuringSchedulingIgnoredDuringExecution"), "nodeSelectorTerms") or [{}]
+    near["requiredDuringSchedulingIgnoredDuringExecution"] = {
+        "nodeSelectorTerms": [{**term, "matchFields": [*items(term, "matchFields"), here]} for term in terms]
+    }
+    found["nodeAffinity"] = near
+    return found
+
+
+def _resources(
+    order: Order, asked: ContainerSpec, node: Object | None, rules: Rules, given: Mapping[str, Any]
+) -> Object:
+    """Return requests and limits: devices and memory are both, CPUs may be less than the limit of the pod_spec."""
+    limits: Object = dict(block(given, "limits"))
+    requests: Object = dict(block(given, "requests"))
+    devices = [slot for slot in order.slots if slot.kind != "cpu"]
+    if devices and node is not None:
+        resource, _ = gpu_resource(node, rules.options)
+        limits[resource] = requests[resource] = str(len(devices))
+    memory = asked.memory or rules.memory
+    if memory:
+        limits["memory"] = requests["memory"] = str(memory)
+    if asked.cpus:
+        limits["cpu"] = requests["cpu"] = f"{round(asked.cpus * 1000)}m"
+    if rules.options.ephemeral_storage:
+        limits["ephemeral-storage"] = requests["ephemeral-storage"] = rules.options.ephemeral_storage
+    return {"limits": limits, "requests": requests}
+
+
+def _security(order: Order, asked: ContainerSpec, rules: Rules) -> Object:
+    """Return under which uid a container runs, and that it gets no rights beyond.
+
+    Raises:
+        SetupFailed: It asks for capabilities, which this agent does not give.
+    """
+    if asked.add_capabilities and not rules.privileges:
+        raise SetupFailed("environment.add_capabilities: this agent gives none (det agent run --allow-privileges)")
+    capabilities: Object = {"drop": ["ALL"]}
+    if asked.add_capabilities:
+        capabilities["add"] = [name.removeprefix("CAP_") for name in asked.add_capabilities]
+    return {
+        "runAsUser": order.identity.uid,
+        "runAsGroup": order.identity.gid,
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": capabilities,
+    }
+
+
+def _volumes(asked: ContainerSpec, rules: Rules) -> tuple[list[Object], list[Object]]:
+    """Return the volumes of a pod and their mounts: shared memory, the operator's, and the bind mounts of the config.
+
+    Raises:
+        SetupFailed: A host directory may not be mounted.
+    """
+    size = asked.shm_size or DEFAULT_SHM
+    volumes: list[Object] = [
+        {"name": "det-shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}},
+        *rules.options.volumes,
+    ]
+    mounts: list[Object] = [{"name": "det-shm", "mountPath": "/dev/shm"}, *rules.options.volume_mounts]  # noqa: S108
+    wanted = [(one.host_path, one.container_path, one.read_only) for one in asked.mounts]
+    for host, _, _ in wanted:
+        _check_host_path(host, rules, "bind_mounts")
+    for number, (host, inside, read_only) in enumerate([*map(_parsed_volume, rules.volumes), *wanted]):
+        volumes.append({"name": f"det-host-{number}", "hostPath": {"path": host}})
+        mounts.append({"name": f"det-host-{number}", "mountPath": inside, "readOnly": read_only})
+    if asked.devices:
+        raise SetupFailed("resources.devices: pods get devices by resources of their node (pod_spec), not by paths")
+    return volumes, mounts
+
+
+def _parsed_volume(text: str) -> tuple[str, str, bool]:
+    host, *rest = text.split(":")
+    read_only = rest[-1:] == ["ro"]
+    inside = rest[0] if rest and rest[0] not in {"ro", "rw"} else host
+    return host, inside, read_only
+
+
+def _check_host_path(path: str, rules: Rules, where: str) -> None:
+    asked = PurePosixPath(path)
+    if not asked.is_absolute() or ".." in asked.parts:
+        raise SetupFailed(f"{where}: {path[:200]!r} is not an absolute path")
+    if not any(asked.is_relative_to(root) for root in rules.allow_mounts):
+        raise SetupFailed(
+            f"{where}: the agent does not allow mounts of {path[:200]} (det agent run --allow-mount DIR on the agent)"
+        )
+
+
+# --- what the operator decides of a pod_spec -----------------------------------------------------------------
+
+
+def _checked(order: Order, rules: Rules) -> Mapping[str, Any]:
+    """Return the pod_spec of a task's config.
+
+    Raises:
+        SetupFailed: It has what this agent does not allow.
+    """
+    config = order.launch.info.config
+    wanted = block(block(config, "environment"), "pod_spec")
+    for path, what, _ in forbidden(wanted):
+        raise SetupFailed(f"{path} {what}")
+    for problem in _not_allowed(block(wanted, "spec"), rules):
+        raise SetupFailed(f"environment.pod_spec.spec.{problem}")
+    return wanted
+
+
+def _not_allowed(spec: Mapping[str, Any], rules: Rules) -> Iterator[str]:
+    options = rules.options
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    if account and not allowed(options.allow_service_accounts, str(account)):
+        yield f"serviceAccountName: {account} is not one of allow_service_accounts in the agent's settings"
+    priority = spec.get("priorityClassName")
+    if priority and not allowed(options.allow_priority_classes, str(priority)):
+        yield f"priorityClassName: {priority} is not one of allow_priority_classes in the agent's settings"
+    for number, volume in enumerate(items(spec, "volumes")):
+        yield from _volume_not_allowed(f"volumes[{number}]", volume, rules)
+    operators = {str(one.get("name")) for one in options.volumes}
+    for kind in ("containers", "initContainers"):
+        for number, container in enumerate(items(spec, kind)):
+            for mount in items(container, "volumeMounts"):
+                name = str(block({"it": mount}, "it").get("name"))
+                if name in operators or name.startswith(_OURS):  # else what is mounted read-only could be written
+                    yield f"{kind}[{number}].volumeMounts: the volume {name} is not the config's own"
+            yield from _environment_not_allowed(f"{kind}[{number}]", container, options)
+
+
+def _volume_not_allowed(where: str, volume: Any, rules: Rules) -> Iterator[str]:
+    for kind in set(block({"it": volume}, "it")) - {"name"} - _SAFE_VOLUMES:
+        source = block(volume, kind)
+        match kind:
+            case "persistentVolumeClaim":
+                claim = str(source.get("claimName"))
+                if not allowed(rules.options.allow_claims, claim):
+                    yield f"{where}: the claim {claim} is not one of allow_claims in the agent's settings"
+            case "secret":
+                if not allowed(rules.options.allow_secrets, str(source.get("secretName"))):
+                    yield f"{where}: the secret {source.get('secretName')} is not one of allow_secrets there"
+            case "hostPath":
+                try:
+                    _check_host_path(str(source.get("path")), rules, where)
+                except SetupFailed as error:
+                    yield str(error)
+            case _:
+                yield f"{where}.{kind}: this agent allows no such volume"
+
+
+def _environment_not_allowed(where: str, container: Any, options: Options) -> Iterator[str]:
+    sources = [("env", block({"it": one}, "it").get("valueFrom")) for one in items(container, "env")]
+    sources += [("envFrom", one) for one in items(container, "envFrom")]
+    for what, source in sources:
+        reference = block(source, "secretKeyRef") or block(source, "secretRef")
+        name = str(reference.get("name"))
+        if reference and not allowed(options.allow_secrets, name):
+            yield f"{where}.{what}: the secret {name} is not one of allow_secrets in the agent's settings"

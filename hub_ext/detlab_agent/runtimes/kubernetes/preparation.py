@@ -1,0 +1,188 @@
+"""What an agent finds out before it begins: the cluster answers, its rights suffice, nobody else serves the namespace."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from detlab.launch.host import procfs
+from detlab.launch.taskdir import write_json
+from detlab.schemas.runtimes import KUBERNETES
+from detlab_agent.runtimes.kubernetes.api import Access, Api, ApiAway, ApiRefused, Object, Opened
+from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
+from detlab_agent.runtimes.kubernetes.pods import (
+    AGENT_LABEL,
+    ALLOCATION_NOTE,
+    NODE_NOTE,
+    PORT_NOTE,
+    RUN_NOTE,
+    SLOTS_NOTE,
+    TASK_LABEL,
+)
+from detlab_agent.runtimes.preparation import record_name
+from detlab_agent.settings import AgentError
+
+_log = logging.getLogger(__name__)
+
+PATIENCE = 60.0
+"""Seconds to try for while the API server does not answer."""
+_PAUSE = 2.0
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
+
+
+@dataclass(frozen=True)
+class Right:
+    """Something that the agent must be allowed to do."""
+
+    verb: str
+    plural: str
+    group: str = ""
+    sub: str = ""
+    everywhere: bool = False
+
+    def __str__(self) -> str:
+        name = f"{self.plural}.{self.group}" if self.group else self.plural
+        return f"{self.verb} {name}/{self.sub}" if self.sub else f"{self.verb} {name}"
+
+
+NEEDED = (
+    *(Right(verb, "nodes", everywhere=True) for verb in ("list", "watch")),
+    *(Right(verb, "pods") for verb in ("get", "list", "watch", "create", "delete")),
+    *(Right(verb, "secrets") for verb in ("create", "patch", "delete")),
+    *(Right(verb, "leases", "coordination.k8s.io") for verb in ("get", "create", "update")),
+)
+USEFUL = (Right("get", "pods", sub="exec"), Right("create", "pods", sub="exec"), Right("list", "events"))
+"""Without exec a task that is killed cannot deliver its last lines; without events a preemption is not named."""
+
+
+async def prepare(access: Access, lease: str, agent: str, directory: Path, tasks: Path) -> Opened:
+    """Check the cluster and the rights, take the lease, and write records of pods that have none.
+
+    Args:
+        access: How the cluster is reached.
+        lease: Name of the lease.
+        agent: The agent's label.
+        directory: Of the agent.
+        tasks: Where records are.
+
+    Returns:
+        How the API server is reached.
+
+    Raises:
+        AgentError: The agent cannot work here; it says why.
+    """
+    opened = await access.open()
+    api = Api(opened)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await _answered(api)
+        await _check_rights(api)
+        await Held(api, lease, holder_of(directory, agent)).acquire()
+        pods = await api.ask("GET", api.path("pods"), labelSelector=f"{AGENT_LABEL}={agent}")
+        adopt(pods.get("items") or (), tasks)
+        return opened
+    except TimeoutError as error:
+        raise AgentError(f"the Kubernetes API server at {api.url} ({api.origin}) does not answer") from error
+    except ApiAway as error:
+        raise AgentError(str(error)) from error
+    except ApiRefused as error:
+        raise _explained(api, error) from error
+    finally:
+        await api.close()
+
+
+async def _answered(api: Api) -> None:
+    """Wait until the API server answers; it may be starting."""
+    said = ""
+    while True:
+        try:
+            await api.ask("GET", "/version", timeout=10.0)
+        except ApiAway as error:
+            if str(error) != said:
+                _log.warning("%s; trying for %d s", error, PATIENCE)
+                said = str(error)
+            if "CERTIFICATE_VERIFY_FAILED" in said or "Name or service not known" in said:
+                raise
+            await asyncio.sleep(_PAUSE)
+        else:
+            return
+
+
+def _explained(api: Api, error: ApiRefused) -> AgentError:
+    where = f"the Kubernetes API server at {api.url} ({api.origin})"
+    if error.code == _UNAUTHORIZED:
+        return AgentError(f"{where} does not accept the credentials: {error}. Try the same with kubectl get pods")
+    if error.code == _NOT_FOUND:
+        return AgentError(f"{where}: {error}. kubectl create namespace {api.namespace}, or another --namespace")
+    if error.code == _FORBIDDEN:
+        return AgentError(f"{where}: {error}")
+    return AgentError(f"{where} answers with status {error.code}: {error}")
+
+
+async def _check_rights(api: Api) -> None:
+    """Ask for each right.
+
+    Raises:
+        AgentError: Some are missing; all of them are named.
+    """
+    missing = [right for right in NEEDED if not await _may(api, right)]
+    if missing:
+        names = ", ".join(map(str, missing))
+        raise AgentError(
+            f"missing rights in namespace {api.namespace}: {names}. Add these verbs to the agent's Role (nodes: to its "
+            f"ClusterRole); kubectl auth can-i {missing[0].verb} {missing[0].plural} shows each"
+        )
+    lacking = [right for right in USEFUL if not await _may(api, right)]
+    if lacking:
+        _log.warning(
+            "without the rights %s the last output of killed tasks may be lost, or the reason of an end not told",
+            ", ".join(map(str, lacking)),
+        )
+
+
+async def _may(api: Api, right: Right) -> bool:
+    asked: Object = {"verb": right.verb, "resource": right.plural, "group": right.group, "subresource": right.sub}
+    if not right.everywhere:
+        asked["namespace"] = api.namespace
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {name: value for name, value in asked.items() if value}},
+    }
+    path = api.path("selfsubjectaccessreviews", group="authorization.k8s.io/v1", namespaced=False)
+    found = await api.ask("POST", path, body)
+    return (found.get("status") or {}).get("allowed") is True
+
+
+def adopt(pods: Sequence[Object], tasks: Path) -> None:
+    """Write the records of pods that have none here: the agent was moved, or its directory was lost."""
+    for pod in pods:
+        meta = pod["metadata"]
+        notes = meta.get("annotations") or {}
+        if not {ALLOCATION_NOTE, RUN_NOTE, SLOTS_NOTE} <= set(notes) or meta.get("labels", {}).get(TASK_LABEL) is None:
+            continue
+        node = notes.get(NODE_NOTE, "")
+        record = tasks / f"{record_name(notes[ALLOCATION_NOTE], node)}.json"
+        if "/" in notes[ALLOCATION_NOTE] or record.exists():
+            continue
+        port = notes.get(PORT_NOTE)
+        write_json(
+            record,
+            {
+                "runtime": KUBERNETES,
+                "run": int(notes[RUN_NOTE]),
+                "slots": [slot for slot in notes[SLOTS_NOTE].split(",") if slot],
+                "pid": None,
+                "life": procfs.machine_life(),
+                "address": None,
+                "port": int(port) if port else None,
+                "allocation_id": notes[ALLOCATION_NOTE],
+                "node": node,
+                "waiting": True,
+                "pod": meta["name"],
+            },
+        )
+        _log.info("pod %s is adopted by its labels", meta["name"])

@@ -1,0 +1,164 @@
+"""Tasks as pods; see `NodeRuntime`. The master places them, this makes the pods and says how they go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as TooLate
+from pathlib import Path
+from typing import Any, Literal
+
+from detlab.schemas.runtimes import KUBERNETES
+from detlab.schemas.wire import NodeHello
+from detlab_agent.runtimes.base import RefusedTask, Say
+from detlab_agent.runtimes.kubernetes.api import Access, Api, Opened
+from detlab_agent.runtimes.kubernetes.cluster import Cluster
+from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
+from detlab_agent.runtimes.kubernetes.options import read_options
+from detlab_agent.runtimes.kubernetes.pods import SERVICE_PORT, Rules, label_value, pod, pod_name, secrets
+from detlab_agent.runtimes.kubernetes.preparation import PATIENCE, prepare
+from detlab_agent.runtimes.kubernetes.task import KubernetesTask
+from detlab_agent.runtimes.preparation import Order
+from detlab_agent.runtimes.registry import RuntimeSetup
+from detlab_agent.settings import AgentError
+
+_log = logging.getLogger(__name__)
+
+LEASE = "detlab-agent"
+_CREATE_SECONDS = 90.0
+
+
+class KubernetesRuntime:
+    """Run tasks as pods of one namespace; see `NodeRuntime`.
+
+    Args:
+        opened: How the cluster is reached.
+        rules: What pods may be.
+        directory: Of the agent.
+    """
+
+    name = KUBERNETES
+    tasks_are: Literal["elsewhere"] = "elsewhere"
+    reached = True
+
+    def __init__(self, opened: Opened, rules: Rules, directory: Path) -> None:
+        self._opened, self._rules, self._directory = opened, rules, directory
+        self._cluster: Cluster | None = None
+        self._held: Held | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster; first asked for in the agent's loop."""
+        if self._cluster is None:
+            self._cluster = Cluster(Api(self._opened), self._rules)
+        return self._cluster
+
+    def nodes(self) -> Sequence[NodeHello]:
+        """See `NodeRuntime.nodes`."""
+        return [] if self._cluster is None else self._cluster.offered()
+
+    def available(self) -> bool:
+        """See `NodeRuntime.available`."""
+        return self._held is not None and self._held.ours
+
+    async def begin(self, on_change: Callable[[], None]) -> None:
+        """See `NodeRuntime.begin`.
+
+        Raises:
+            AgentError: The cluster does not say what it has.
+        """
+        cluster = self.cluster
+        self._loop = asyncio.get_running_loop()
+        try:
+            await cluster.begin(on_change, PATIENCE)
+        except TimeoutError as error:
+            trouble = cluster.nodes.trouble or cluster.pods.trouble or "no answer"
+            raise AgentError(f"the state of the cluster cannot be read: {trouble}") from error
+        self._held = Held(cluster.api, LEASE, holder_of(self._directory, self._rules.agent))
+        self._held.ours = True
+        self._keeper = asyncio.create_task(self._held.keep(on_change))
+        _log.info("namespace %s at %s: %d nodes", cluster.api.namespace, cluster.api.url, len(cluster.offered()))
+
+    async def close(self) -> None:
+        """See `NodeRuntime.close`."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._cluster is not None:
+            await self._cluster.close()
+
+    async def ready(self, order: Order, say: Say) -> None:
+        """See `NodeRuntime.ready`: the node pulls the image.
+
+        Raises:
+            RefusedTask: It is not for a node of the cluster, or another agent has taken over.
+        """
+        if not order.launch.node:
+            raise RefusedTask("a pod needs a node of the cluster, and this is the agent's own machine")
+        if not self.available():
+            raise RefusedTask("another agent serves the namespace of this one now")
+
+    def make(self, order: Order) -> KubernetesTask:
+        """See `NodeRuntime.make`."""
+        launch, name = order.launch, pod_name(order.record.stem)
+        cluster = self.cluster
+        node = cluster.nodes.items.get(launch.node)
+        if node is None:
+            raise RefusedTask(f"node {launch.node} is not in the cluster any more")
+        made = pod(order, name, node, self._rules)
+        hidden = secrets(order, name, self._rules)
+        task = KubernetesTask(
+            launch.allocation_id,
+            launch.run,
+            tuple(launch.slots),
+            order.record,
+            cluster=cluster,
+            pod=name,
+            node=launch.node,
+            port=SERVICE_PORT if launch.service is not None else None,
+        )
+        task.note()
+        assert self._loop is not None
+        future = asyncio.run_coroutine_threadsafe(cluster.create(hidden, made), self._loop)
+        try:
+            future.result(_CREATE_SECONDS)
+        except TooLate as error:
+            future.cancel()
+            raise RefusedTask(f"the API server at {cluster.api.url} takes too long to make the pod") from error
+        cluster.add(task)
+        return task
+
+    def recover(self, record: Path, noted: dict[str, Any]) -> KubernetesTask | None:
+        """See `NodeRuntime.recover`: whether the pod is there shows when the cluster is followed."""
+        task = KubernetesTask(**KubernetesTask.noted(record, noted), cluster=self.cluster)
+        task.cluster.add(task)
+        return task
+
+    def sweep(self, kept: set[str]) -> None:
+        """See `NodeRuntime.sweep`: every pod has its record by now (`preparation.adopt`)."""
+
+
+def make(setup: RuntimeSetup) -> KubernetesRuntime | None:
+    """Make the runtime of an agent, in a thread.
+
+    Raises:
+        AgentError: The cluster cannot be used; or an option is wrong.
+    """
+    if not setup.required:
+        return None
+    settings = setup.settings
+    options = read_options(settings.kubernetes_settings)
+    rules = Rules(
+        options,
+        label_value(settings.agent_id),
+        settings.allow_mounts,
+        settings.volumes,
+        settings.allow_privileges,
+        settings.task_memory,
+    )
+    access = Access(settings.kubeconfig, settings.kube_context, settings.kube_namespace, setup.environ)
+    opened = asyncio.run(prepare(access, LEASE, rules.agent, setup.directory, setup.maker.directory))
+    return KubernetesRuntime(opened, rules, setup.directory)

@@ -1,0 +1,190 @@
+"""A task whose pod was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from detlab.schemas.podspec import MAIN_CONTAINER
+from detlab.schemas.runtimes import KUBERNETES
+from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed, TaskExit
+from detlab_agent.runtimes.kubernetes import endings
+from detlab_agent.runtimes.kubernetes.api import ApiAway, ApiRefused, Object
+from detlab_agent.runtimes.records import TaskElsewhere
+
+if TYPE_CHECKING:
+    from detlab_agent.runtimes.kubernetes.cluster import Cluster
+
+_log = logging.getLogger(__name__)
+
+_LOOK = 5.0
+"""Seconds after which a pod that does not change is looked at, for its limits."""
+_TRIES = 3
+_BETWEEN = 1.0
+
+
+@dataclass
+class KubernetesTask(TaskElsewhere):
+    """A pod; see `RunningTask`.
+
+    Attributes:
+        cluster: Where it is.
+        pod: Its name.
+        asked: Whether this agent was told to end it.
+        deleted: Whether this agent has deleted the pod.
+    """
+
+    runtime: ClassVar[str] = KUBERNETES
+
+    cluster: Cluster = field(kw_only=True)
+    pod: str = field(kw_only=True)
+    asked: bool = field(default=False, init=False)
+    deleted: bool = field(default=False, init=False)
+    _jobs: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
+
+    def values(self) -> dict[str, Any]:
+        """Return what the record says."""
+        return {**super().values(), "pod": self.pod}
+
+    @classmethod
+    def noted(cls, record: Path, value: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of the task that a record names."""
+        return {**super().noted(record, value), "pod": str(value["pod"])}
+
+    # --- until it ends ----------------------------------------------------------------------------------------
+
+    async def begun(self, say: Say) -> None:
+        """See `RunningTask.begun`.
+
+        Raises:
+            RefusedTask: The cluster has had no place for it for too long.
+            SetupFailed: Its image cannot be had, or its container cannot be made.
+        """
+        said, since, trouble = "", time.monotonic(), ""
+        while self.waiting:
+            change = self.cluster.pods.next_change(self.pod)
+            found = await self.cluster.look(self.pod)
+            if found is None or endings.is_over(found):
+                break
+            if endings.is_running(found) and (endings.address_of(found) or self.port is None):
+                self.address = endings.address_of(found) if self.port is not None else None
+                break
+            waits = endings.waiting_for(found)
+            if waits is not None and waits.message != said:
+                said = waits.message
+                say("pulling" if waits.stage == "pulling" else "starting", said)
+            if waits is not None and waits.trouble != trouble:
+                trouble, since = waits.trouble, time.monotonic()
+            if waits is not None and waits.trouble and not self.asked:
+                await self._give_up_in_time(waits, time.monotonic() - since)
+            await _either(change, _LOOK)
+        await super().begun(say)
+
+    async def _give_up_in_time(self, waits: endings.Waiting, waited: float) -> None:
+        options = self.cluster.rules.options
+        limit = {"hopeless": 0.0, "place": options.pending_limit}.get(waits.trouble, options.image_limit)
+        if waited < limit:
+            return
+        await self.delete(0)
+        if waits.trouble == "place":
+            raise RefusedTask(f"no place for pod {self.pod} in {limit:g} s: {waits.message}")
+        what = "its image cannot be had" if waits.trouble in {"hopeless", "image"} else "its container cannot start"
+        raise SetupFailed(f"{what}: {waits.message}")
+
+    async def finished(self) -> TaskExit:
+        """See `RunningTask.finished`."""
+        last: Object | None = None
+        while True:
+            change = self.cluster.pods.next_change(self.pod)
+            found = await self.cluster.look(self.pod)
+            if found is None:
+                return await self._judged(last)
+            last = found
+            if endings.is_over(found):
+                return await self._judged(found)
+            await _either(change, math.inf if not self.asked else _LOOK)
+
+    async def _judged(self, last: Object | None) -> TaskExit:
+        if last is None:
+            if self.asked or self.deleted:
+                return TaskExit(exit_code=-signal.SIGTERM, message="ended before it started")
+            return TaskExit(reason=endings.NOT_ITS_FAULT, message=f"pod {self.pod} is not there (any more)")
+        ours = self.deleted or self.asked
+        never = not endings.main_state(last) or "waiting" in endings.main_state(last)
+        if ours and never:
+            return TaskExit(exit_code=-signal.SIGTERM, message="ended before it started")
+        note = "" if ours else await self.cluster.disruption(last)
+        return endings.exit_of(last, ours=ours, note=note)
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """See `RunningTask.interrupt`."""
+        self.asked = True
+        job = asyncio.create_task(self._interrupt())
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+
+    async def _interrupt(self) -> None:
+        found = await self.cluster.look(self.pod)
+        if found is None or endings.is_over(found):
+            return
+        if not endings.is_running(found):
+            await self.delete(0)
+        elif not await self._signal(signal.SIGTERM):
+            await self.delete(None)
+
+    async def kill(self, delivery_grace: float) -> None:
+        """See `RunningTask.kill`."""
+        self.asked = True
+        if await self._signal(signal.SIGUSR1):
+            try:
+                await asyncio.wait_for(self.finished(), delivery_grace)
+            except TimeoutError:
+                pass
+            else:
+                return
+        await self.delete(1)
+
+    async def _signal(self, number: int) -> bool:
+        """Signal the launcher; return whether that was possible."""
+        for _ in range(_TRIES):
+            try:
+                await self.cluster.api.signal_first(self.pod, MAIN_CONTAINER, number)
+            except ApiRefused as error:
+                _log.warning("pod %s cannot be signalled: %s", self.pod, error)
+                return False
+            except ApiAway as error:
+                _log.warning("pod %s: %s", self.pod, error)
+                await asyncio.sleep(_BETWEEN)
+            else:
+                return True
+        return False
+
+    async def delete(self, grace: int | None) -> None:
+        """Delete the pod; with no API server, as soon as there is one."""
+        self.deleted = True
+        await self.cluster.delete(self.pod, grace)
+
+    async def remove(self, *, clean: bool) -> None:
+        """See `RunningTask.remove`."""
+        for job in list(self._jobs):
+            job.cancel()
+        await self.delete(0)
+        self.forget(clean=True)
+        self.cluster.forget(self)
+
+
+async def _either(change: asyncio.Event, seconds: float) -> None:
+    """Wait for a change, or for so long."""
+    try:
+        async with asyncio.timeout(None if math.isinf(seconds) else seconds):
+            await change.wait()
+    except TimeoutError:
+        return

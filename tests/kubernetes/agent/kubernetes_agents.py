@@ -1,0 +1,159 @@
+"""Agents for a cluster as processes, and the cluster as their tests see it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from agent_helpers import AgentProcess
+
+from detlab.schemas.wire import ContainerSpec
+from testbed.kubernetes import images
+from testbed.kubernetes.api_client import Answer, ApiClient, Object
+from testbed.kubernetes.control_plane import ControlPlane
+from testbed.kubernetes.fake.cluster import AGENT, FakeCluster
+from testbed.kubernetes.sites import FakeSite, RealSite
+from testbed.waiting import until
+
+SETTINGS: Object = {"image": images.PYTHON, "image_pull_policy": "Never", "pending_limit": 20, "image_limit": 3}
+RULES = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+]
+"""What the agent may do in its namespace: no more than it needs."""
+NODES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}]
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+class Kube:
+    """A namespace, and a user for the agent in it.
+
+    Attributes:
+        here: This machine's address as pods see it.
+        kubeconfig: The agent's.
+    """
+
+    here = "127.0.0.1"
+    kubeconfig: Path
+
+    def __init__(self, site: FakeSite | RealSite, directory: Path) -> None:
+        self.site, self.directory = site, directory
+
+    @property
+    def namespace(self) -> str:
+        """Its name."""
+        return self.site.namespace
+
+    @property
+    def admin(self) -> ApiClient:
+        """A client with all rights."""
+        return self.site.admin
+
+    def of(self, plural: str) -> list[str]:
+        """Return the names of objects that agents have made."""
+        found = self.admin.get(f"{self.site.at}/{plural}")["items"]
+        return [one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("det-")]
+
+    def pods(self) -> list[Object]:
+        """Return the pods that agents have made."""
+        found = self.admin.get(self.site.pods)["items"]
+        return [one for one in found if one["metadata"]["name"].startswith("det-")]
+
+    def told(self) -> str:
+        """Return what there is, for a failed test."""
+        with suppress(Answer):
+            return json.dumps([[one["metadata"]["name"], one["status"]] for one in self.pods()], indent=1)
+        return ""
+
+    def restart_api(self) -> None:
+        """Kill the API server, and start it again."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """End what is left."""
+        self.site.end()
+        self.admin.http.close()
+
+
+class FakeKube(Kube):
+    """Of the fake cluster."""
+
+    def __init__(self, cluster: FakeCluster, directory: Path) -> None:
+        super().__init__(FakeSite(cluster), directory)
+        self.cluster = cluster
+        self.kubeconfig = cluster.kubeconfig(AGENT, self.namespace)
+
+    def restart_api(self) -> None:
+        self.cluster.stop()
+        self.cluster.expire_history()
+        self.cluster.restart()
+
+
+class RealKube(Kube):
+    """Of the real one; the agent is a service account with a role."""
+
+    def __init__(self, plane: ControlPlane, directory: Path) -> None:
+        site = RealSite(plane)
+        super().__init__(site, directory)
+        self.plane, self.here = plane, plane.address
+        subject = {"kind": "ServiceAccount", "name": "agent", "namespace": self.namespace}
+        self.admin.post(f"{site.at}/serviceaccounts", {"metadata": {"name": "agent"}})
+        for kind, at, rules in (
+            ("Role", f"{_RBAC}/namespaces/{self.namespace}", RULES),
+            ("ClusterRole", _RBAC, NODES),
+        ):
+            name = {"metadata": {"name": f"agent-{self.namespace}"}}
+            self.admin.post(f"{at}/{kind.lower()}s", {**name, "rules": rules})
+            role = {"kind": kind, "name": f"agent-{self.namespace}", "apiGroup": "rbac.authorization.k8s.io"}
+            self.admin.post(f"{at}/{kind.lower()}bindings", {**name, "subjects": [subject], "roleRef": role})
+        self.kubeconfig = plane.kubeconfig(site.token_of("agent"), self.namespace, self.namespace)
+
+    def restart_api(self) -> None:
+        self.plane.kill("kube-apiserver")
+        self.plane.start_api()
+
+
+class ClusterAgent(AgentProcess):
+    """An agent of a cluster."""
+
+    def __init__(self, master, directory, kube: Kube, *options, settings: Object | None = None) -> None:
+        path = directory.parent / "settings.yaml"
+        path.write_text(json.dumps({**SETTINGS, **(settings or {})}))
+        cluster = ("--kubernetes", "--kubeconfig", str(kube.kubeconfig), "--kubernetes-settings", str(path))
+        super().__init__(master, directory, *cluster, *options, forked=False)
+        self.kube = kube
+
+    def connected(self) -> None:
+        """Wait until the master has its nodes."""
+        self.master.wait_for(lambda: self.master.connected() and self.master.hellos[-1].nodes, 60, self._said())
+
+    def _said(self) -> str:
+        return "the agent connects with its nodes"
+
+    def left_behind(self, task) -> list[str]:
+        """Return what still exists for a task."""
+        name = task.launch.allocation_id
+        label = "detlab.io/task"
+        pods = [
+            one["metadata"]["name"] for one in self.kube.pods() if name in str(one["metadata"]["labels"].get(label))
+        ]
+        files = [path.name for path in (self.directory / "tasks").glob("*") if path.name.startswith(name)]
+        return [*pods, *files]
+
+    def none_left(self, seconds: float = 60.0) -> None:
+        """Wait until no pod and no secret of any task is left."""
+
+        def left() -> list[str]:
+            return [*self.kube.of("pods"), *self.kube.of("secrets")]
+
+        until(lambda: not left(), lambda: f"still there: {left()}", seconds)
+
+
+def launch(master, entrypoint, **options):
+    """Launch a task on the node that runs pods."""
+    fields = {"node": "real-1", "slots": ["gpu0"], "container": ContainerSpec(image=images.PYTHON)}
+    return master.launch(entrypoint, runtime="kubernetes", **{**fields, **options})

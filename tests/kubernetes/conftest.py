@@ -1,0 +1,36 @@
+"""Clusters for the tests of Kubernetes: a fake one, and the real one for tests that are marked `kubernetes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.kubernetes import control_plane as planes
+from testbed.kubernetes.dns import names
+from testbed.kubernetes.real_node import RealNode, real_node
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[planes.ControlPlane]:
+    """A control plane of the real Kubernetes for this run."""
+    for left in planes.abandoned():
+        planes.down(left)
+    try:
+        found = planes.up()
+    except planes.CannotRun as error:
+        pytest.skip(str(error))
+    try:
+        yield found
+    finally:
+        planes.down(found.directory)
+
+
+@pytest.fixture(scope="session")
+def node(plane: planes.ControlPlane) -> Iterator[RealNode]:
+    """Its one real node."""
+    try:
+        with real_node(plane) as found, names(plane):
+            yield found
+    except planes.CannotRun as error:
+        pytest.skip(str(error))
