@@ -13,6 +13,9 @@ import yaml
 from chart import CHART, NAME, NAMESPACE, objects, one, pods, run, template
 
 from detlab.trust import pinning
+from detlab_agent.commands import run as det_agent_run
+from detlab_agent.runtimes.kubernetes.options import read_options
+from detlab_agent.runtimes.kubernetes.preparation import NEEDED, USEFUL
 
 WAYS = {
     "as it comes": (),
@@ -92,6 +95,48 @@ def test_the_chart_gives_these_rights_and_no_others():
         if it["kind"] in {"Role", "ClusterRole"}
     }
     assert found == RULES
+
+
+def test_the_agents_rights_are_those_that_it_checks():
+    asked: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
+    for right in (*NEEDED, *USEFUL):
+        name = f"{right.plural}/{right.sub}" if right.sub else right.plural
+        asked[right.everywhere].setdefault(name, set()).add(right.verb)
+    given = {key: {name: set(verbs.split()) for name, verbs in rules.items()} for key, rules in RULES.items()}
+    assert asked[False] == given["rel-detlab-agent", "Role"]
+    assert asked[True] == given["lab-rel-detlab-agent", "ClusterRole"]
+
+
+@pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS.keys())
+def test_the_agent_takes_the_arguments_and_the_settings_of_the_chart(settings, tmp_path):
+    found = [it for it in objects(*settings) if it["metadata"]["name"] == f"{NAME}-agent"]
+    for it in found:
+        if it["kind"] == "StatefulSet":
+            (container,) = it["spec"]["template"]["spec"]["containers"]
+            assert container["command"] == ["python", "-m", "detlab_agent"]
+            parsed = det_agent_run.make_context("run", list(container["args"]), resilient_parsing=False).params
+            assert parsed["kubernetes"] is True
+            assert parsed["master"].startswith("https://")
+            assert str(parsed["enrolment_token_file"]).startswith("/etc/detlab/enrolment/")
+        if it["kind"] == "ConfigMap":
+            path = tmp_path / "settings.yaml"
+            path.write_text(it["data"]["settings.yaml"], encoding="utf-8")
+            options = read_options(path)
+            assert options.image == "detlab-tasks:0.1.0"
+            assert options.service_account == f"{NAME}-tasks"
+            claims = [volume["persistentVolumeClaim"]["claimName"] for volume in options.volumes]
+            assert claims == [] or options.volume_mounts[0]["mountPath"] == "/srv/detlab/checkpoints"
+    assert bool(found) is ("agent.enabled=false" not in settings)
+
+
+def test_settings_of_the_site_come_over_the_charts_and_its_volumes_beside_them(tmp_path):
+    data = "agent.settings.volumes[0].name=data,agent.settings.volumes[0].persistentVolumeClaim.claimName=sets"
+    made = objects("agent.settings.cpu_slots=2", "agent.settings.image=other/x:1", data)
+    path = tmp_path / "settings.yaml"
+    path.write_text(one(made, "ConfigMap", f"{NAME}-agent")["data"]["settings.yaml"], encoding="utf-8")
+    options = read_options(path)
+    assert (options.cpu_slots, options.image) == (2, "other/x:1")
+    assert [volume["name"] for volume in options.volumes] == ["checkpoints", "data"]
 
 
 def test_rights_go_to_the_agent_and_the_hub_alone_and_only_they_have_a_token(made):
@@ -184,8 +229,8 @@ def test_no_secret_is_in_a_configmap_or_in_a_command_line():
     secrets = {
         base64.b64decode(value).decode()
         for it in made
-        if it["kind"] == "Secret" and it.get("type") == "Opaque"
-        for value in it.get("data", {}).values()
+        if it["kind"] == "Secret" and it["metadata"]["name"] == NAME
+        for value in it["data"].values()
     }
     assert len(secrets) == 12
     rest = json.dumps([it for it in made if it["kind"] != "Secret"])

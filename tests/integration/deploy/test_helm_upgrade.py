@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 
 import pytest
 from chart import CHART, NAME, NAMESPACE, RELEASE, run
@@ -20,11 +21,17 @@ KINDS = (
     Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False),
 )
 
+_numbers = itertools.count(1)
+FAKE = ("--server-side=false", "--disable-openapi-validation")
+"""What the fake API server lacks."""
+
 
 @pytest.fixture
-def helm(tmp_path):
-    """A cluster, and Helm for it."""
-    with FakeCluster(tmp_path) as cluster:
+def helm(tmp_path, postgres_server, monkeypatch):
+    """A cluster, and Helm for it, which keeps its releases in PostgreSQL: it speaks to the API in Protocol Buffers."""
+    with postgres_server.database(f"releases{next(_numbers)}") as releases, FakeCluster(tmp_path) as cluster:
+        monkeypatch.setenv("HELM_DRIVER", "sql")
+        monkeypatch.setenv("HELM_DRIVER_SQL_CONNECTION_STRING", f"{releases}?sslmode=disable")
         for kind in KINDS:
             cluster.do(lambda kind=kind: cluster.store.serve(kind))
         cluster.users[""] = "admin"  # Helm's client sends no token to an address that is not https
@@ -47,7 +54,7 @@ class Helm:
     def release(self, *settings: str) -> str:
         """Install or upgrade, as the how-to says."""
         options = [part for setting in settings for part in ("--set", setting)]
-        return self("upgrade", "--install", str(CHART), "--server-side=false", *options)
+        return self("upgrade", "--install", str(CHART), *FAKE, *options)
 
     def secret(self, name: str = NAME) -> dict[str, str]:
         """Return the content of a secret."""
@@ -97,7 +104,7 @@ def test_what_must_not_be_lost_outlives_a_removal_and_is_taken_up_again(helm):
 def test_two_releases_share_a_cluster(helm):
     helm.release()
     helm.cluster.add_namespace("other")
-    done = run("install", RELEASE, str(CHART), "--server-side=false", "--kubeconfig", helm.config, "--namespace", "other")
+    done = run("install", RELEASE, str(CHART), *FAKE, "--kubeconfig", helm.config, "--namespace", "other")
     assert done.returncode == 0, done.stderr
     assert len(helm.names("clusterroles", "rbac.authorization.k8s.io")) == 2
     assert {"lab-rel-detlab-tasks", "other-rel-detlab-tasks"} <= helm.names("priorityclasses", "scheduling.k8s.io")

@@ -26,7 +26,7 @@ from testbed.waiting import until
 
 ROOT = Path(__file__).resolve().parents[3]
 IMAGES = ROOT / "deploy" / "images"
-EXTRAS = {"hub": "hub,kube,postgres", "agent": "agent", "tasks": "headless,lab"}
+EXTRAS = {"hub": "hub,kube,postgres", "agent": "kubernetes", "tasks": "headless,lab"}
 """Without torch and what no test here touches."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -163,7 +163,7 @@ class Release:
         image = self.built.image("hub")
         self._write("secrets", self.secrets)
         files = dict(one(self.made, "ConfigMap", NAME)["data"])
-        files |= one(self.made, "Secret", f"{NAME}-config")["stringData"]
+        files["config.json"] = config_of(self.made)
         self._write("config", files)
         tls = one(self.made, "Secret", f"{NAME}-tls")["data"]
         self._write("tls", {key: base64.b64decode(value).decode() for key, value in tls.items()})
@@ -239,6 +239,10 @@ class Release:
         self.built.run("docker", "network", "rm", self.network, check=False)
 
 
+def config_of(made: list[dict]) -> str:
+    return base64.b64decode(one(made, "Secret", f"{NAME}-config")["data"]["config.json"]).decode()
+
+
 def log_in(browser: httpx.Client, name: str, password: str) -> httpx.Response:
     browser.get("/hub/login")
     form = {"username": name, "password": password, "_xsrf": browser.cookies.get("_xsrf", path="/hub/")}
@@ -291,5 +295,5 @@ def test_no_secret_of_the_release_is_in_its_logs(release):
 
 
 def test_the_release_says_what_its_values_say(release):
-    values = json.loads(one(release.made, "Secret", f"{NAME}-config")["stringData"]["config.json"])
+    values = json.loads(config_of(release.made))
     assert values["publicUrl"] == f"https://{NAME}-proxy.{NAMESPACE}.svc"
