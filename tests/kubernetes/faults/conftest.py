@@ -1,14 +1,18 @@
-"""An agent for Kubernetes on the fake API server: the contract of runtimes, and all that a cluster does to its pods."""
+"""An agent for the fake cluster, and the double of the master."""
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
-from agents import PodContract, kubernetes_agent
 
 from detlab.testing.master import MasterDouble
 from testbed.kubernetes.fake.cluster import FakeCluster
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from pod_helpers import kubernetes_agent
 
 
 @pytest.fixture
@@ -55,12 +59,3 @@ def agents(master, place, cluster):
 @pytest.fixture
 def agent(agents):
     return agents()
-
-
-class TestPods(PodContract):
-    @pytest.fixture(autouse=True)
-    def _cluster(self, cluster):
-        self.cluster = cluster
-
-    def pods(self, agent):
-        return self.cluster.objects("pods", "default")
