@@ -50,10 +50,12 @@ class DetKubeSpawner(HoldingMixin, KubeSpawner):
     # the types of KubeSpawner's traits
     extra_resource_limits: dict[str, str]
     node_selector: dict[str, str]
+    node_affinity_required: list[Any] | dict[str, Any]
 
     def __init__(self, *arguments: Any, **traits: Any) -> None:
         self._told: set[str] = set()
         self._made = False
+        self._site_terms: list[dict[str, Any]] | None = None
         super().__init__(*arguments, **traits)
 
     def use(self, view: SpawnView) -> None:
@@ -66,10 +68,19 @@ class DetKubeSpawner(HoldingMixin, KubeSpawner):
         if gpus:
             limits[self.gpu_resource] = str(gpus)
         self.extra_resource_limits = limits
+        agent, _, node = (view.agent_id or "").rpartition("/")
         selector = {name: value for name, value in self.node_selector.items() if name != NODE_LABEL}
-        if view.agent_id:
-            selector[NODE_LABEL] = view.agent_id.rpartition("/")[2]
+        if node and not agent:  # an agent of that node alone, which is called like the machine
+            selector[NODE_LABEL] = node
         self.node_selector = selector
+        self.node_affinity_required = _bound(self._terms_of_site(), node if agent else "")
+
+    def _terms_of_site(self) -> list[dict[str, Any]]:
+        """Return the site's terms, as they were before the first start."""
+        if self._site_terms is None:
+            given = self.node_affinity_required  # KubeSpawner takes a mapping, too, in the order of its keys
+            self._site_terms = [given[key] for key in sorted(given)] if isinstance(given, dict) else list(given)
+        return self._site_terms
 
     # --- the start
 
@@ -183,6 +194,14 @@ class DetKubeSpawner(HoldingMixin, KubeSpawner):
             if said:
                 return str(said)
         return ""
+
+
+def _bound(terms: list[dict[str, Any]], node: str) -> list[dict[str, Any]]:
+    """Return terms of a node affinity that only one node meets; "" is any node that meets them."""
+    if not node:
+        return terms
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return [{**term, "matchFields": [*term.get("matchFields", []), here]} for term in terms or [{}]]
 
 
 def _refused(error: ApiException) -> SpawnFailed:

@@ -93,7 +93,8 @@ async def test_the_page_shows_place_and_reason_and_then_how_the_pod_is(cluster):
     async with starting(cluster) as (master, _mine, task, said):
         await placed(cluster, master, said)
         pod = cluster.pod(POD)
-        assert pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] == "node-7"
+        near = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert near["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["node-7"]
         assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
         await soon(lambda: "node-7 prepares the pod" in said)
         cluster.set_pod(POD, RUNS)

@@ -41,6 +41,15 @@ async def pod_of(mine):
     return mine.api.api_client.sanitize_for_serialization(await mine.get_pod_manifest())
 
 
+def terms_of(pod):
+    near = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return near["nodeSelectorTerms"]
+
+
+def nodes_of(pod):
+    return [term["matchFields"][0]["values"] for term in terms_of(pod)]
+
+
 async def test_the_pod_has_the_sites_image_and_the_slots_of_its_allocation_on_their_node():
     async with listening() as master:
         mine = spawner(master, cluster_url="https://hub.example/")
@@ -82,10 +91,25 @@ async def test_a_node_of_a_clusters_agent_has_the_agents_name_before_its_own():
         (container,) = pod["spec"]["containers"]
         assert container["resources"]["limits"]["nvidia.com/mig-1g.5gb"] == "2"
         assert "nvidia.com/gpu" not in container["resources"]["limits"]
-        assert pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] == "node-7"
+        assert nodes_of(pod) == [["node-7"]]
+        assert "kubernetes.io/hostname" not in pod["spec"]["nodeSelector"]
         mine.use(spawn_view(slots=["cpu0"], agent_id="kubernetes/node-8"))
-        (container,) = (await pod_of(mine))["spec"]["containers"]
+        pod = await pod_of(mine)
+        (container,) = pod["spec"]["containers"]
         assert container["resources"]["limits"].keys() == {"memory", "example.com/fpga"}
+        assert nodes_of(pod) == [["node-8"]]
+
+
+async def test_the_sites_own_affinity_stays_and_each_of_its_terms_is_bound_to_the_node():
+    async with listening() as master:
+        zone = {"key": "zone", "operator": "In", "values": ["b"]}
+        terms = [{"matchExpressions": [zone]}, {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}]
+        mine = spawner(master, node_affinity_required=terms)
+        for node in ("node-7", "node-8"):
+            mine.use(spawn_view(agent_id=f"kubernetes/{node}"))
+            pod = await pod_of(mine)
+            assert nodes_of(pod) == [[node], [node]]
+            assert terms_of(pod)[0]["matchExpressions"] == [zone]
 
 
 async def test_a_shells_pod_opens_a_terminal_and_an_image_of_ones_own_is_refused():
