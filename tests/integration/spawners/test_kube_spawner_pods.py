@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from contextlib import asynccontextmanager
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from kubernetes_asyncio.client import Configuration
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "spawners"))
-
-from spawn_master import listening, user
+from kube_spawning import POD, failure, reach, starting
 
 from detlab.schemas.wire import AllocationState
-from detlab_hub.spawners import SpawnFailed, kube
-from detlab_hub.spawners.kube import DetKubeSpawner
+from detlab_hub.spawners import kube
 from testbed.kubernetes.fake.cluster import ADMIN, FakeCluster
 from testbed.waiting import soon
-
-POD = "jupyter-ada"
 
 
 @pytest.fixture
@@ -29,35 +18,8 @@ def cluster(tmp_path, monkeypatch):
     """A cluster of one node with four GPUs."""
     with FakeCluster(tmp_path) as found:
         found.add_node("node-7", gpus=4)
-        configured = Configuration(host=found.url, api_key={"BearerToken": f"Bearer {ADMIN}"})
-        monkeypatch.setattr("kubespawner.spawner.load_config", lambda **kwargs: Configuration.set_default(configured))
+        reach(monkeypatch, found.url, ADMIN)
         yield found
-
-
-@asynccontextmanager
-async def starting(cluster, **more):
-    """A server that is being started: its allocation is there, and its pod is made."""
-    async with listening() as master:
-        hub = SimpleNamespace(api_url="http://hub:8081/hub/api", base_url="/hub/", public_host="", server=None)
-        site = {"image": "registry.example/lab:4", "namespace": "default", "cmd": ["jupyterhub-singleuser"]}
-        mine = DetKubeSpawner(user=user(), hub=hub, service_url=master.url, service_token="dthub_x", **(site | more))
-        mine.api_token, mine.oauth_client_id = "hub-token", "jupyterhub-user-ada"
-        said: list[str] = []
-
-        async def read():
-            async for event in mine.progress():
-                said.append(event["message"])
-
-        task = asyncio.create_task(mine.start())
-        reading = asyncio.create_task(read())
-        try:
-            await soon(lambda: master.views)
-            yield master, mine, task, said
-        finally:
-            for one in (task, reading):
-                one.cancel()
-            await asyncio.gather(task, reading, return_exceptions=True)
-            await DetKubeSpawner._stop_all_reflectors()
 
 
 async def placed(cluster, master, said, node="kubernetes/node-7", slots=("any0", "any1")):
@@ -83,14 +45,8 @@ RUNS = {
 }
 
 
-async def failure(task):
-    with pytest.raises(SpawnFailed) as failed:
-        await asyncio.wait_for(task, 20)
-    return failed.value
-
-
 async def test_the_page_shows_place_and_reason_and_then_how_the_pod_is(cluster):
-    async with starting(cluster) as (master, _mine, task, said):
+    async with starting() as (master, _mine, task, said):
         await placed(cluster, master, said)
         pod = cluster.pod(POD)
         near = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -109,7 +65,7 @@ async def test_the_page_shows_place_and_reason_and_then_how_the_pod_is(cluster):
 
 async def test_a_pod_that_no_node_takes_says_why_and_goes_on_when_one_does(cluster):
     cluster.cordon("node-7")
-    async with starting(cluster) as (master, _mine, task, said):
+    async with starting() as (master, _mine, task, said):
         await placed(cluster, master, said)
         await soon(lambda: any(line.startswith("No node takes the pod yet: 0/1 nodes are available") for line in said))
         cluster.cordon("node-7", on=False)
@@ -141,7 +97,7 @@ async def test_a_pod_that_no_node_takes_says_why_and_goes_on_when_one_does(clust
     ],
 )
 async def test_a_pod_that_cannot_start_ends_the_start_with_its_reason(cluster, status, said, reason):
-    async with starting(cluster) as (master, _, task, _):
+    async with starting() as (master, _, task, _):
         await placed(cluster, master, _)
         cluster.set_pod(POD, status)
         error = await failure(task)
@@ -152,7 +108,7 @@ async def test_a_pod_that_cannot_start_ends_the_start_with_its_reason(cluster, s
 
 async def test_an_image_that_cannot_be_pulled_is_given_time_and_then_up(cluster, monkeypatch):
     monkeypatch.setattr(kube, "IMAGE_PATIENCE", 1.0)
-    async with starting(cluster) as (master, _, task, said):
+    async with starting() as (master, _, task, said):
         await placed(cluster, master, said)
         cluster.set_pod(POD, waiting("ErrImagePull", "registry.example/lab:4: not found"))
         await soon(lambda: any("cannot be pulled" in line for line in said))
@@ -163,7 +119,7 @@ async def test_an_image_that_cannot_be_pulled_is_given_time_and_then_up(cluster,
 
 
 async def test_an_image_that_is_there_after_all_starts(cluster):
-    async with starting(cluster) as (master, _, task, said):
+    async with starting() as (master, _, task, said):
         await placed(cluster, master, said)
         cluster.set_pod(POD, waiting("ErrImagePull", "timeout"))
         await soon(lambda: any("cannot be pulled" in line for line in said))
@@ -172,7 +128,7 @@ async def test_an_image_that_is_there_after_all_starts(cluster):
 
 
 async def test_a_pod_that_takes_too_long_is_given_up_though_the_queue_may_take_days(cluster):
-    async with starting(cluster, pod_timeout=1) as (master, mine, task, said):
+    async with starting(pod_timeout=1) as (master, mine, task, said):
         assert mine.start_timeout > 86400
         await placed(cluster, master, said)
         error = await failure(task)
@@ -180,7 +136,7 @@ async def test_a_pod_that_takes_too_long_is_given_up_though_the_queue_may_take_d
 
 
 async def test_a_pod_that_someone_deletes_ends_the_start(cluster):
-    async with starting(cluster) as (master, _, task, said):
+    async with starting() as (master, _, task, said):
         await placed(cluster, master, said)
         await soon(lambda: "node-7 prepares the pod" in said)
         cluster.delete_pod(POD, grace=0)
@@ -195,7 +151,7 @@ async def test_an_older_pod_of_the_same_name_goes_and_the_allocation_stays(clust
     }
     cluster.create("pods", old)
     before = cluster.pod(POD)["metadata"]["uid"]
-    async with starting(cluster) as (master, _, task, _said):
+    async with starting() as (master, _, task, _said):
         await soon(lambda: master.views)
         master.put("notebook-0", allocation_state=AllocationState.RUNNING, agent_id="node-7", slots=["any0"])
         await soon(lambda: (pod := cluster.pod(POD)) is not None and pod["metadata"]["uid"] != before, seconds=30)
@@ -209,7 +165,7 @@ async def test_a_right_that_the_hub_lacks_is_named(cluster, monkeypatch):
     monkeypatch.setattr(
         cluster, "may", lambda user, verb, resource, *more: verb != "create" and original(user, verb, resource, *more)
     )
-    async with starting(cluster) as (master, _, task, _):
+    async with starting() as (master, _, task, _):
         master.put("notebook-0", allocation_state=AllocationState.RUNNING, agent_id="node-7")
         error = await failure(task)
         assert 'cannot create resource "pods"' in error.jupyterhub_message
@@ -217,7 +173,7 @@ async def test_a_right_that_the_hub_lacks_is_named(cluster, monkeypatch):
 
 
 async def test_names_and_words_of_the_cluster_are_escaped_on_the_failure_page(cluster):
-    async with starting(cluster) as (master, _, task, said):
+    async with starting() as (master, _, task, said):
         await placed(cluster, master, said)
         cluster.set_pod(POD, waiting("InvalidImageName", "<script>alert(1)</script>"))
         error = await failure(task)
