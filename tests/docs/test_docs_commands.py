@@ -15,11 +15,15 @@ from detlab.cli.root import det
 from detlab_hub.app import DetHub
 from detlab_hub.embedded.settings import EmbeddedCluster
 from detlab_hub.spawners import DetSpawner
+from detlab_hub.spawners.docker import DetDockerSpawner
+from detlab_hub.spawners.kube import DetKubeSpawner
 from detlab_magics.magics import magic_table
 
 # `det TRIAL`-like words of other programs, and Determined's own commands in the table of what they became.
 _TABLES_OF_OLD_NAMES = {"docs/how-to/come-from-determined.md"}
-_CONFIGURABLE: dict[str, type[HasTraits]] = {cls.__name__: cls for cls in (DetHub, EmbeddedCluster, DetSpawner)}
+_CONFIGURABLE: dict[str, type[HasTraits]] = {
+    cls.__name__: cls for cls in (DetHub, EmbeddedCluster, DetSpawner, DetDockerSpawner, DetKubeSpawner)
+}
 
 
 def typed(page: Path) -> list[tuple[str, str]]:

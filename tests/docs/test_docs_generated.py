@@ -13,6 +13,7 @@ NAMES = (
     "magics.md",
     "http-api.md",
     "core-api.md",
+    "helm-values.md",
     "pytorch.md",
     "client.md",
     "limits.md",

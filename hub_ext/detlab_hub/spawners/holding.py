@@ -60,6 +60,10 @@ class HoldingMixin(AllocationMixin):
     def use(self, view: SpawnView) -> None:
         """Give the server the slots of the allocation; the class that knows the engine implements it."""
 
+    def handed_over(self) -> None:
+        """End the lines about the allocation: those of the other spawner follow."""
+        self._news.close()
+
     async def start(self) -> Any:
         """Wait in the master's queue, then start the server.
 
@@ -71,7 +75,7 @@ class HoldingMixin(AllocationMixin):
         try:
             self.use(view)
             self._news.say(70, f"{view.agent_id or 'A node'} has room; the server is being started")
-            self._news.close()
+            self.handed_over()
             return await maybe_future(super(AllocationMixin, self).start())
         except BaseException:
             self._release_soon()

@@ -13,6 +13,9 @@ import yaml
 from chart import CHART, NAME, NAMESPACE, objects, one, pods, run, template
 
 from detlab.trust import pinning
+from detlab_agent.commands import run as det_agent_run
+from detlab_agent.runtimes.kubernetes.options import read_options
+from detlab_agent.runtimes.kubernetes.preparation import NEEDED, USEFUL
 
 WAYS = {
     "as it comes": (),
@@ -26,7 +29,7 @@ WAYS = {
         "proxy.service.nodePort=30443",
         "auth.users={ada,ben}",
     ),
-    "tasks elsewhere": ("agent.namespace=tasks", "networkPolicy.enabled=true"),
+    "tasks elsewhere": ("agent.namespace=tasks", "networkPolicy.enabled=true", "checkpoints.storage.type=gcs"),
     "given parts": (
         "secrets.existingSecret=given",
         "tls.secretName=given-tls",
@@ -49,15 +52,16 @@ GIVEN = {"given", "given-tls", "given-claim", "regcred", "hub-tls", "default"}
 
 RULES = {
     ("rel-detlab-agent", "Role"): {
-        "pods": "create delete get list watch",
-        "pods/log": "get",
-        "events": "list watch",
-        "services": "create delete list",
-        "leases": "create get update",
+        "pods": "get list watch create delete",
+        "secrets": "create patch delete",
+        "leases": "get create update",
+        "pods/exec": "get create",
+        "events": "list",
     },
-    ("lab-rel-detlab-agent", "ClusterRole"): {"nodes": "get list watch"},
+    ("lab-rel-detlab-agent", "ClusterRole"): {"nodes": "list watch"},
     ("rel-detlab-hub", "Role"): {
         "pods": "get list watch create delete",
+        "pods/log": "get",
         "events": "list watch",
         "persistentvolumeclaims": "get create delete",
     },
@@ -91,6 +95,48 @@ def test_the_chart_gives_these_rights_and_no_others():
         if it["kind"] in {"Role", "ClusterRole"}
     }
     assert found == RULES
+
+
+def test_the_agents_rights_are_those_that_it_checks():
+    asked: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
+    for right in (*NEEDED, *USEFUL):
+        name = f"{right.plural}/{right.sub}" if right.sub else right.plural
+        asked[right.everywhere].setdefault(name, set()).add(right.verb)
+    given = {key: {name: set(verbs.split()) for name, verbs in rules.items()} for key, rules in RULES.items()}
+    assert asked[False] == given["rel-detlab-agent", "Role"]
+    assert asked[True] == given["lab-rel-detlab-agent", "ClusterRole"]
+
+
+@pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS.keys())
+def test_the_agent_takes_the_arguments_and_the_settings_of_the_chart(settings, tmp_path):
+    found = [it for it in objects(*settings) if it["metadata"]["name"] == f"{NAME}-agent"]
+    for it in found:
+        if it["kind"] == "StatefulSet":
+            (container,) = it["spec"]["template"]["spec"]["containers"]
+            assert container["command"] == ["python", "-m", "detlab_agent"]
+            parsed = det_agent_run.make_context("run", list(container["args"]), resilient_parsing=False).params
+            assert parsed["kubernetes"] is True
+            assert parsed["master"].startswith("https://")
+            assert str(parsed["enrolment_token_file"]).startswith("/etc/detlab/enrolment/")
+        if it["kind"] == "ConfigMap":
+            path = tmp_path / "settings.yaml"
+            path.write_text(it["data"]["settings.yaml"], encoding="utf-8")
+            options = read_options(path)
+            assert options.image == "detlab-tasks:0.1.0"
+            assert options.service_account == f"{NAME}-tasks"
+            claims = [volume["persistentVolumeClaim"]["claimName"] for volume in options.volumes]
+            assert claims == [] or options.volume_mounts[0]["mountPath"] == "/srv/detlab/checkpoints"
+    assert bool(found) is ("agent.enabled=false" not in settings)
+
+
+def test_settings_of_the_site_come_over_the_charts_and_its_volumes_beside_them(tmp_path):
+    data = "agent.settings.volumes[0].name=data,agent.settings.volumes[0].persistentVolumeClaim.claimName=sets"
+    made = objects("agent.settings.cpu_slots=2", "agent.settings.image=other/x:1", data)
+    path = tmp_path / "settings.yaml"
+    path.write_text(one(made, "ConfigMap", f"{NAME}-agent")["data"]["settings.yaml"], encoding="utf-8")
+    options = read_options(path)
+    assert (options.cpu_slots, options.image) == (2, "other/x:1")
+    assert [volume["name"] for volume in options.volumes] == ["checkpoints", "data"]
 
 
 def test_rights_go_to_the_agent_and_the_hub_alone_and_only_they_have_a_token(made):
@@ -183,8 +229,8 @@ def test_no_secret_is_in_a_configmap_or_in_a_command_line():
     secrets = {
         base64.b64decode(value).decode()
         for it in made
-        if it["kind"] == "Secret" and it.get("type") == "Opaque"
-        for value in it.get("data", {}).values()
+        if it["kind"] == "Secret" and it["metadata"]["name"] == NAME
+        for value in it["data"].values()
     }
     assert len(secrets) == 12
     rest = json.dumps([it for it in made if it["kind"] != "Secret"])
@@ -237,7 +283,7 @@ def test_images_have_the_sites_registry_and_the_applications_version():
     registry = "images.registry=registry.example.org/lab/"
     assert "registry.example.org/lab/detlab-hub:v7" in images(registry, "images.tag=v7")
     assert "other.example/x:1" in images(registry, "images.hub=other.example/x:1")
-    assert "localhost/detlab-hub:1" in images("images.registry=localhost", "images.tag=1")
+    assert "localhost/detlab-hub:v1" in images("images.registry=localhost", "images.tag=v1")
 
 
 @pytest.mark.parametrize(
@@ -278,6 +324,7 @@ def test_a_wrong_value_is_refused_by_its_name(setting, named):
         (("tls.enabled=false",), "in the clear"),
         (("tls.enabled=false", "publicUrl=http://x"), "in the clear"),
         (("ingress.enabled=true",), "publicUrl"),
+        (("agent.namespace=tasks",), "checkpoints.storage"),
     ],
 )
 def test_values_that_do_not_fit_together_are_refused_with_what_to_do(settings, said):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 
 import pytest
 from spawn_master import listening, refused, spawn_view, user
 
-from detlab.schemas.wire import AllocationState
 from detlab_hub.spawners.kube import DetKubeSpawner
 from testbed.waiting import soon
 
@@ -41,6 +39,15 @@ def spawner(master, cls=DetKubeSpawner, **more):
 
 async def pod_of(mine):
     return mine.api.api_client.sanitize_for_serialization(await mine.get_pod_manifest())
+
+
+def terms_of(pod):
+    near = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return near["nodeSelectorTerms"]
+
+
+def nodes_of(pod):
+    return [term["matchFields"][0]["values"] for term in terms_of(pod)]
 
 
 async def test_the_pod_has_the_sites_image_and_the_slots_of_its_allocation_on_their_node():
@@ -76,6 +83,35 @@ async def test_the_next_pod_has_the_next_allocations_slots_alone():
         assert pod["spec"]["nodeSelector"] == {"zone": "b", "kubernetes.io/hostname": "node-8"}
 
 
+async def test_a_node_of_a_clusters_agent_has_the_agents_name_before_its_own():
+    async with listening() as master:
+        mine = spawner(master, gpu_resource="nvidia.com/mig-1g.5gb")
+        mine.use(spawn_view(slots=["any0", "any3"], agent_id="kubernetes/node-7"))
+        pod = await pod_of(mine)
+        (container,) = pod["spec"]["containers"]
+        assert container["resources"]["limits"]["nvidia.com/mig-1g.5gb"] == "2"
+        assert "nvidia.com/gpu" not in container["resources"]["limits"]
+        assert nodes_of(pod) == [["node-7"]]
+        assert "kubernetes.io/hostname" not in pod["spec"]["nodeSelector"]
+        mine.use(spawn_view(slots=["cpu0"], agent_id="kubernetes/node-8"))
+        pod = await pod_of(mine)
+        (container,) = pod["spec"]["containers"]
+        assert container["resources"]["limits"].keys() == {"memory", "example.com/fpga"}
+        assert nodes_of(pod) == [["node-8"]]
+
+
+async def test_the_sites_own_affinity_stays_and_each_of_its_terms_is_bound_to_the_node():
+    async with listening() as master:
+        zone = {"key": "zone", "operator": "In", "values": ["b"]}
+        terms = [{"matchExpressions": [zone]}, {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}]
+        mine = spawner(master, node_affinity_required=terms)
+        for node in ("node-7", "node-8"):
+            mine.use(spawn_view(agent_id=f"kubernetes/{node}"))
+            pod = await pod_of(mine)
+            assert nodes_of(pod) == [[node], [node]]
+            assert terms_of(pod)[0]["matchExpressions"] == [zone]
+
+
 async def test_a_shells_pod_opens_a_terminal_and_an_image_of_ones_own_is_refused():
     async with listening() as master:
         mine = spawner(master)
@@ -102,50 +138,3 @@ async def test_the_hub_keeps_the_pod_and_the_allocation_and_forgets_both():
         assert again.pod_name.startswith("jupyter-ada")
         assert "task_id" not in again.get_state()
         await soon(lambda: master.deleted == ["notebook-5"])
-
-
-class InACluster(DetKubeSpawner):
-    """What would call the cluster's API is scripted; all else is KubeSpawner's."""
-
-    event = None
-
-    async def _start_watching_events(self, replace=False):
-        """There are no events to watch but the scripted one."""
-
-    @property
-    def events(self):
-        return [self.event] if self.event else []
-
-    async def _start(self):
-        await self.pod_is_up.wait()
-        return "http://10.0.0.7:8888"
-
-
-async def test_the_page_shows_the_queue_and_then_the_pods_events():
-    async with listening() as master:
-        mine = spawner(master, InACluster)
-        mine.pod_is_up = asyncio.Event()
-        starting = asyncio.create_task(mine.start())
-        said = []
-
-        async def read():
-            async for event in mine.progress():
-                said.append(event)
-
-        reading = asyncio.create_task(read())
-        await soon(lambda: master.views)
-        await soon(lambda: said)
-        assert not mine._start_future, "no pod before its slots"
-        assert master.posts[0]["hold"] is True
-        mine.event = {"lastTimestamp": "now", "eventTime": None, "type": "Normal", "message": "Pulled the image"}
-        master.put("notebook-0", allocation_state=AllocationState.RUNNING, agent_id="node-7", gpu_uuids=["GPU-1"])
-        await soon(lambda: any("Pulled the image" in event["message"] for event in said))
-        assert not starting.done()
-        mine.pod_is_up.set()
-        assert await asyncio.wait_for(starting, 10) == "http://10.0.0.7:8888"
-        await asyncio.wait_for(reading, 10)
-        texts = [event["message"] for event in said]
-        place = texts.index("node-7 has room; the server is being started")
-        assert place < texts.index("now [Normal] Pulled the image")
-        assert mine.node_selector["kubernetes.io/hostname"] == "node-7"
-        assert mine.extra_resource_limits["nvidia.com/gpu"] == "1"

@@ -88,9 +88,32 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
 {{- define "detlab.checkpointsClaim" -}}
-{{- if not .Values.checkpoints.storage -}}
+{{- if .Values.agentOnly -}}
+{{- .Values.checkpoints.existingClaim -}}
+{{- else if not .Values.checkpoints.storage -}}
 {{- .Values.checkpoints.existingClaim | default (printf "%s-checkpoints" (include "detlab.fullname" .)) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The agent's settings for pods: the chart's, and over them the site's; its volumes come after ours. */}}
+{{- define "detlab.agentSettings" -}}
+{{- $name := include "detlab.fullname" . -}}
+{{- $ours := dict
+    "image" (include "detlab.image" (dict "root" . "name" .Values.images.tasks))
+    "image_pull_policy" .Values.images.pullPolicy
+    "service_account" (printf "%s-tasks" $name)
+-}}
+{{- with .Values.images.pullSecrets }}{{ $_ := set $ours "image_pull_secrets" . }}{{ end -}}
+{{- with include "detlab.priorityClass" (dict "root" . "which" "tasks") }}{{ $_ := set $ours "priority_class" . }}{{ end -}}
+{{- $volumes := list -}}
+{{- $mounts := list -}}
+{{- with include "detlab.checkpointsClaim" . -}}
+{{- $volumes = append $volumes (dict "name" "checkpoints" "persistentVolumeClaim" (dict "claimName" .)) -}}
+{{- $mounts = append $mounts (dict "name" "checkpoints" "mountPath" "/srv/detlab/checkpoints") -}}
+{{- end -}}
+{{- with concat $volumes (.Values.agent.settings.volumes | default list) }}{{ $_ := set $ours "volumes" . }}{{ end -}}
+{{- with concat $mounts (.Values.agent.settings.volume_mounts | default list) }}{{ $_ := set $ours "volume_mounts" . }}{{ end -}}
+{{- toYaml (mergeOverwrite $ours (omit .Values.agent.settings "volumes" "volume_mounts")) -}}
 {{- end -}}
 
 {{/* Where pods of the chart may run, and how urgent they are; a dict of root and values. */}}
@@ -186,6 +209,9 @@ securityContext:
 {{- end -}}
 {{- if and (not $v.agentOnly) (not $v.tls.enabled) (not (hasPrefix "https://" $v.publicUrl)) (not $v.agent.masterUrl) (not (has "--insecure-http" $v.agent.extraArgs)) -}}
 {{- fail "tls.enabled: false, and publicUrl is not https: tokens would travel in the clear. Set publicUrl to the https address of what ends TLS, or, in a network that you trust, agent.extraArgs: [--insecure-http]" -}}
+{{- end -}}
+{{- if and $v.agent.namespace (ne $v.agent.namespace .Release.Namespace) (not $v.agentOnly) (not $v.checkpoints.storage) -}}
+{{- fail "agent.namespace: tasks in another namespace cannot mount the volume of checkpoints; set checkpoints.storage, such as {type: s3, bucket: NAME}" -}}
 {{- end -}}
 {{- if and $v.ingress.enabled (not $v.publicUrl) -}}
 {{- fail "ingress.enabled: set publicUrl, whose host the Ingress is for" -}}

@@ -227,13 +227,18 @@ def _bound(affinity: Mapping[str, Any], node: str) -> Object:
     return found
 
 
+def _holds(order: Order) -> bool:
+    """Whether it keeps slots for a pod that the Hub makes itself, which requests their devices."""
+    return list(order.launch.entrypoint)[-2:] == ["--kind", "hold"]
+
+
 def _resources(
     order: Order, asked: ContainerSpec, node: Object | None, rules: Rules, given: Mapping[str, Any]
 ) -> Object:
     """Return requests and limits: devices and memory are both, CPUs may be less than the limit of the pod_spec."""
     limits: Object = dict(block(given, "limits"))
     requests: Object = dict(block(given, "requests"))
-    devices = [slot for slot in order.slots if slot.kind != "cpu"]
+    devices = [] if _holds(order) else [slot for slot in order.slots if slot.kind != "cpu"]
     if devices and node is not None:
         resource, _ = gpu_resource(node, rules.options)
         limits[resource] = requests[resource] = str(len(devices))

@@ -1,0 +1,21 @@
+"""A pod that only keeps the slots of a server which the Hub starts (`detlab-kube`) requests none of its devices."""
+
+from __future__ import annotations
+
+import pytest
+from test_agent_containers import GPU, order
+
+from detlab_agent.runtimes.kubernetes.options import Options
+from detlab_agent.runtimes.kubernetes.pods import Rules, pod
+
+NODE = {"name": "node-1", "labels": {}, "taints": [], "cordoned": False, "allocatable": {"nvidia.com/gpu": "4"}}
+
+
+@pytest.mark.parametrize(("kind", "limits"), [("notebook", {"nvidia.com/gpu": "2"}), ("hold", {})])
+def test_the_devices_of_held_slots_are_requested_by_the_hubs_pod_alone(tmp_path, kind, limits):
+    made = order(tmp_path, GPU, GPU.model_copy(update={"id": "cuda2"}))
+    made.launch.entrypoint = ["python3", "-m", "detlab.launch.hub_server", "--kind", kind]
+    rules = Rules(Options(image="lab:1"), "kubernetes")
+    found = pod(made, "det-x", NODE, rules)
+    (container,) = found["spec"]["containers"]
+    assert container["resources"] == {"limits": limits, "requests": limits}
