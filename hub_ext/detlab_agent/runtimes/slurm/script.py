@@ -193,11 +193,12 @@ def _address() -> list[str]:
 def _service(order: Order, options: SlurmOptions, directory: PurePath) -> list[str]:
     """Return the lines that choose a free port of the node, and tell the agent of it."""
     program = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
-    target = shlex.quote(f"{directory / order.launch.allocation_id}{SERVICE}")
+    target = f"{directory / order.launch.allocation_id}{SERVICE}"
+    partial, whole = shlex.quote(f"{target}.partial"), shlex.quote(target)
     return [
         f"port=$({shlex.quote(_python(options))} -c {shlex.quote(program)}) || exit",
         "export DET_SERVICE_ADDRESS=$DET_NODE_ADDRESS DET_SERVICE_PORT=$port",
-        f'printf "%s %s" "$DET_NODE_ADDRESS" "$port" > {target}.partial && mv {target}.partial {target}',
+        f'partial={partial} && printf "%s %s" "$DET_NODE_ADDRESS" "$port" > "$partial" && mv "$partial" {whole}',
     ]
 
 
