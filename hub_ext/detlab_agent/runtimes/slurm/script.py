@@ -192,11 +192,13 @@ def _address() -> list[str]:
 def _service(order: Order, options: SlurmOptions, directory: PurePath) -> list[str]:
     """Return the lines that choose a free port of the node, and tell the agent of it."""
     program = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
-    target = shlex.quote(f"{directory / order.launch.allocation_id}{SERVICE}")
+    target = f"{directory / order.launch.allocation_id}{SERVICE}"
     return [
         f"port=$({shlex.quote(_python(options))} -c {shlex.quote(program)}) || exit",
         "export DET_SERVICE_ADDRESS=$DET_NODE_ADDRESS DET_SERVICE_PORT=$port",
-        f'printf "%s %s" "$DET_NODE_ADDRESS" "$port" > {target}.partial && mv {target}.partial {target}',
+        f"service_file={shlex.quote(target)}",
+        'printf "%s %s" "$DET_NODE_ADDRESS" "$port" > "$service_file.partial"',
+        'mv "$service_file.partial" "$service_file"',
     ]
 
 

@@ -83,3 +83,19 @@ def test_a_launch_waits_for_a_controller_that_is_away(master, agent):
         agent.slurm.controller.start()
     runs_to_its_end(master, task)
     assert len(jobs_of(agent, task)) == 1
+
+
+def test_an_agent_that_starts_while_the_controller_is_away_adopts_its_jobs(master, agent):
+    task = launch(master)
+    master.wait_for(lambda: len(master.texts(task, "stdout")) > 150, timeout=60)  # the controller has saved it by then
+    agent.slurm.controller.kill()
+    try:
+        agent.kill()
+        master.wait_for(lambda: not master.connected())
+        agent.start()
+        master.wait_for(master.connected, timeout=60)
+        assert [one.allocation_id for one in master.hellos[-1].tasks] == [task.launch.allocation_id]
+    finally:
+        agent.slurm.controller.start()
+    runs_to_its_end(master, task)
+    assert len(jobs_of(agent, task)) == 1
