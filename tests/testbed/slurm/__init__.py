@@ -120,12 +120,16 @@ class SlurmCluster:
     def __enter__(self) -> SlurmCluster:
         self._lay_out()
         self._ended.callback(self._end)
-        self.munged.start()
-        until((self.directory / "munge/munge.sock").exists, "munged does not listen", 20)
-        self.controller.start()
-        for node in self.nodes.values():
-            node.start()
-        self.wait_until_idle()
+        try:
+            self.munged.start()
+            until((self.directory / "munge/munge.sock").exists, self.logs, 20)
+            self.controller.start()
+            for node in self.nodes.values():
+                node.start()
+            self.wait_until_idle()
+        except BaseException:
+            self._ended.close()
+            raise
         return self
 
     def __exit__(

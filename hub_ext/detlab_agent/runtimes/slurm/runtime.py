@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Literal
 
+from detlab.launch.taskdir import read_object, write_json
 from detlab.schemas.runtimes import SLURM
 from detlab.schemas.wire import NodeHello, QueueHello
 from detlab_agent.runtimes.base import Say
@@ -136,13 +137,30 @@ def make(setup: RuntimeSetup) -> SlurmRuntime | None:
     client = Commands(options.host, environ, everyone=os.geteuid() == 0 or bool(options.host))
     where = f" on {options.host}" if options.host else ""
     try:
-        queue, gpus = client.size(options.partition)
+        queue, gpus = _size(client, options, setup.directory / "slurm.json")
         client.prepare(directory)
     except SlurmAway as error:
-        raise AgentError(
-            f"Slurm{where} does not answer: {error}; see scontrol ping, and start the agent again"
-        ) from error
+        hint = "see scontrol ping, and start the agent again"
+        raise AgentError(f"Slurm{where} does not answer: {error}; {hint}") from error
     except SlurmRefused as error:
         raise AgentError(f"Slurm{where}: {error}") from error
     comment = f"detlab agent {setup.settings.agent_id}"
     return SlurmRuntime(client, options, directory, comment, queue, gpus=gpus)
+
+
+def _size(client: SlurmClient, options: SlurmOptions, known: Path) -> tuple[QueueHello, bool]:
+    """Return how large the cluster is; as it was at the last start, while Slurm is away: its jobs need their agent.
+
+    Raises:
+        SlurmAway: It does not answer, and never did.
+        SlurmRefused: There is no such partition.
+    """
+    try:
+        queue, gpus = client.size(options.partition)
+    except SlurmAway:
+        told = read_object(known)
+        if told is None:
+            raise
+        return QueueHello.model_validate(told["queue"]), bool(told["gpus"])
+    write_json(known, {"queue": queue.model_dump(), "gpus": gpus})
+    return queue, gpus

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from detlab.launch.elsewhere import LEAVE, VARIABLE
-from detlab_agent.runtimes.base import RefusedTask
+from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.slurm_options import SlurmOptions
 
@@ -72,14 +72,14 @@ def shape_of(slots: int, per_node: int | None, largest: int) -> Shape:
         largest: Slots of the largest node; 0: not known.
 
     Raises:
-        RefusedTask: They cannot be divided so.
+        SetupFailed: They cannot be divided so.
     """
     if per_node is None:
         if not largest or slots <= largest:
             return Shape(1, slots)
         per_node = max(number for number in range(1, largest + 1) if slots % number == 0)
     if slots % per_node and slots > per_node:
-        raise RefusedTask(f"{slots} slots cannot be divided into nodes of {per_node} (slurm.slots_per_node)")
+        raise SetupFailed(f"{slots} slots cannot be divided into nodes of {per_node} (slurm.slots_per_node)")
     return Shape(max(1, slots // per_node), min(slots, per_node))
 
 
@@ -97,15 +97,14 @@ def request_of(
         gpus: Whether slots are GPUs.
 
     Raises:
-        RefusedTask: Its nodes are not possible.
-        SetupFailed: It is too long.
+        SetupFailed: Its nodes or its container are not possible, or it is too long.
     """
     launch = order.launch
     asked: Mapping[str, Any] = launch.info.config.get("slurm") or {}
     resources: Mapping[str, Any] = launch.info.config.get("resources") or {}
     shape = shape_of(len(launch.slots), asked.get("slots_per_node"), largest)
     if shape.nodes > 1:
-        raise RefusedTask(f"{len(launch.slots)} slots need {shape.nodes} nodes of Slurm, and a trial has one")
+        raise SetupFailed(f"{len(launch.slots)} slots need {shape.nodes} nodes of Slurm, and a trial has one")
     container = str(asked.get("container") or options.container)
     arguments = [
         f"--job-name={job_name(launch.allocation_id)}",
@@ -194,11 +193,12 @@ def _service(order: Order, options: SlurmOptions, directory: PurePath) -> list[s
     """Return the lines that choose a free port of the node, and tell the agent of it."""
     program = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
     target = f"{directory / order.launch.allocation_id}{SERVICE}"
-    partial, whole = shlex.quote(f"{target}.partial"), shlex.quote(target)
     return [
         f"port=$({shlex.quote(_python(options))} -c {shlex.quote(program)}) || exit",
         "export DET_SERVICE_ADDRESS=$DET_NODE_ADDRESS DET_SERVICE_PORT=$port",
-        f'partial={partial} && printf "%s %s" "$DET_NODE_ADDRESS" "$port" > "$partial" && mv "$partial" {whole}',
+        f"service_file={shlex.quote(target)}",
+        'printf "%s %s" "$DET_NODE_ADDRESS" "$port" > "$service_file.partial"',
+        'mv "$service_file.partial" "$service_file"',
     ]
 
 
@@ -210,7 +210,7 @@ def _command(order: Order, options: SlurmOptions, container: str, arguments: Seq
     """Return the line that starts the task.
 
     Raises:
-        RefusedTask: It is to run in a container, and names no image.
+        SetupFailed: It is to run in a container, and names no image.
     """
     module = ["-s", "-P", "-m", "detlab.launch.elsewhere", *arguments]
     if container == "none":
@@ -218,7 +218,7 @@ def _command(order: Order, options: SlurmOptions, container: str, arguments: Seq
     spec = order.launch.container
     image = "" if spec is None else spec.image
     if spec is None or not image:
-        raise RefusedTask(f"slurm.container is {container}, and environment.image names no image")
+        raise SetupFailed(f"slurm.container is {container}, and environment.image names no image")
     inside = ["python3", *module]
     folder = str(PurePath(arguments[-1]).parent)
     mounts = [f"{folder}:{folder}"]

@@ -153,13 +153,11 @@ def _check_queue(required: Requirements, queue: BatchSystem | None) -> None:
     """
     if queue is None or not queue.slots_per_node:
         return
-    most, asked = queue.slots_per_node, required.slots
-    if required.single_node and asked > most:
-        said = f"needs {asked} slots of one node; the largest node of {queue.name} has {most}"
-    elif (required.slots_per_node or 0) > most:
-        said = f"needs {required.slots_per_node} slots of each node; the largest node of {queue.name} has {most}"
-    elif asked > queue.slots:
-        said = f"needs {asked} slots; all nodes of {queue.name} together have {queue.slots}"
+    most, asked, each = queue.slots_per_node, required.slots, required.slots_per_node
+    if max(asked, each or 0) > most:
+        said = f"needs {max(asked, each or 0)} slots of one node; the largest node of {queue.name} has {most}"
+    elif each is not None and asked > each:
+        said = f"needs several nodes (slurm.slots_per_node: {each}); with {queue.name} a trial has one"
     else:
         return
     raise ResourcesError(f"{required.what} could never start: it {said}", hint=f"lower {required.where}")

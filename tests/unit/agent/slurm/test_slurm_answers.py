@@ -10,7 +10,7 @@ import pytest
 
 from detlab.schemas.wire import ContainerSpec
 from detlab.testing.master import MasterDouble
-from detlab_agent.runtimes.base import RefusedTask
+from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.bundles import BundleCache
 from detlab_agent.runtimes.preparation import Order, TaskMaker
 from detlab_agent.runtimes.slurm.client import Commands, JobEnd, SlurmAway, SlurmFull, SlurmRefused, _job, _status
@@ -110,7 +110,7 @@ def test_slots_become_nodes() -> None:
     assert shape_of(8, None, 4) == Shape(2, 4)
     assert shape_of(8, 2, 4) == Shape(4, 2)
     assert shape_of(300, None, 0) == Shape(1, 300)
-    with pytest.raises(RefusedTask, match="cannot be divided"):
+    with pytest.raises(SetupFailed, match="cannot be divided"):
         shape_of(5, 2, 4)
 
 
@@ -177,5 +177,5 @@ def test_an_image_is_run_by_what_the_cluster_has(tmp_path: Path, container: str,
 
 def test_a_container_without_an_image_is_refused(tmp_path: Path) -> None:
     order = order_of(tmp_path, {"container": "apptainer"})
-    with pytest.raises(RefusedTask, match=r"environment\.image names no image"):
+    with pytest.raises(SetupFailed, match=r"environment\.image names no image"):
         request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", largest=4, gpus=False)
