@@ -225,7 +225,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--kubeconfig",
     type=_FILE,
-    help="How to reach it [default: the pod's service account, $KUBECONFIG, ~/.kube/config].",
+    help="How to reach it [default: this pod's account, $KUBECONFIG, ~/.kube/config].",
 )
 @click.option("--kube-context", metavar="NAME", help="Context of the kubeconfig [default: its current one].")
 @click.option("--namespace", "kube_namespace", metavar="NAME", help="Namespace of the pods [default: the context's].")

@@ -101,8 +101,8 @@ def for_cluster(settings: AgentSettings, runtime: str) -> AgentSettings:
     others = [name for name in settings.runtimes if name != runtime]
     if others:
         raise AgentError(
-            f"--{runtime} and --runtime {','.join(others)} do not go together: an agent speaks for a cluster or for its "
-            "machine; run two, each with its own --name and --dir"
+            f"--{runtime} and --runtime {','.join(others)} do not go together: an agent speaks for a cluster or for "
+            "its machine; run two, each with its own --name and --dir"
         )
     address = "" if settings.address == LOOPBACK else settings.address  # pods and jobs have their own
     return replace(settings, runtimes=(runtime,), slots=0, max_zero_slot_tasks=0, cpus=0, memory=0, address=address)

@@ -78,7 +78,7 @@ class Access:
         inside = self.kubeconfig is None and self.context is None and "KUBERNETES_SERVICE_HOST" in self.environ
         try:
             if inside and not self.environ.get("KUBECONFIG"):
-                load_incluster_config(client_configuration=found)  # reads its token anew every minute
+                load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
                 namespace = self.namespace or _NAMESPACE_FILE.read_text(encoding="ascii").strip()
                 return Opened(found, namespace, "the service account of this pod")
             file = str(self.kubeconfig or self.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser())
@@ -247,7 +247,7 @@ class Api:
         reply = await self._client.rest_client.request(
             method,
             self.url + path,
-            query_params=[(name, value) for name, value in query.items() if value is not None] or None,
+            query_params={name: value for name, value in query.items() if value is not None} or None,
             headers=headers,
             body=body,
             _preload_content=False,

@@ -183,7 +183,8 @@ def _of_container(ended: Object, name: str) -> TaskExit:
     report = text if text.lstrip().startswith("{") else ""
     exit_ = TaskElsewhere.exit_of(code, report)
     if reason == OOM_KILLED and exit_.exit_code != 0:
-        said = exit_.message or "the container reached its memory limit, and the kernel ended it (resources.memory)"
+        said = "the container reached its memory limit, and the kernel ended it (resources.memory)"
+        said = said if exit_.reason == "launcher_lost" else exit_.message or said
         return replace(exit_, exit_code=exit_.exit_code or -9, reason="oom", message=said, delivered=True)
     if not report and code != 0 and exit_.reason != "launcher_lost":
         # Whatever the launcher says comes as a report: this is Python itself, or the image.

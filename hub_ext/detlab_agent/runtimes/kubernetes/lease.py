@@ -95,9 +95,8 @@ class Held:
                 renewed = self._clock()
             if ours != self.ours:
                 self.ours = ours
-                _log.log(
-                    logging.INFO if ours else logging.ERROR, "lease %s: %s", self._name, "ours" if ours else "lost"
-                )
+                said = "held again" if ours else "lost to another agent"
+                _log.log(logging.INFO if ours else logging.ERROR, "lease %s: %s", self._name, said)
                 on_change()
 
     async def _read(self) -> Object | None:
@@ -113,11 +112,11 @@ class Held:
         """Take or renew the lease if it is free, ours, or unchanged since `given_up`."""
         found = await self._read()
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION, "renewTime": now}
+        spec: Object = {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION, "renewTime": now}
         try:
             if found is None:
-                made = {"apiVersion": GROUP, "kind": "Lease", "metadata": {"name": self._name}, "spec": spec}
-                made["spec"]["acquireTime"] = now
+                meta, spec["acquireTime"] = {"name": self._name}, now
+                made = {"apiVersion": GROUP, "kind": "Lease", "metadata": meta, "spec": spec}
                 await self._api.ask("POST", self._api.path("leases", group=GROUP), made)
                 return True
             old = found.get("spec") or {}

@@ -152,8 +152,9 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
         "terminationMessagePath": EXIT_FILE,
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
-    if asked.force_pull or rules.options.image_pull_policy:
-        main["imagePullPolicy"] = "Always" if asked.force_pull else rules.options.image_pull_policy
+    policy = "Always" if asked.force_pull else rules.options.image_pull_policy
+    if policy:
+        main["imagePullPolicy"] = policy
     for other in (*others, *items(inner, "initContainers")):
         other["securityContext"] = security
     inner |= {

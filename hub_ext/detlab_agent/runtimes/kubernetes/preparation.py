@@ -1,4 +1,4 @@
-"""What an agent finds out before it begins: the cluster answers, its rights suffice, nobody else serves the namespace."""
+"""What an agent finds out before it begins: the cluster answers, its rights suffice, the namespace is its own."""
 
 from __future__ import annotations
 

@@ -71,6 +71,7 @@ class KubernetesTask(TaskElsewhere):
             change = self.cluster.pods.next_change(self.pod)
             found = await self.cluster.look(self.pod)
             if found is None or endings.is_over(found):
+                self._check_taken(found)
                 break
             if endings.is_running(found) and (endings.address_of(found) or self.port is None):
                 self.address = endings.address_of(found) if self.port is not None else None
@@ -85,6 +86,16 @@ class KubernetesTask(TaskElsewhere):
                 await self._give_up_in_time(waits, time.monotonic() - since)
             await _either(change, _LOOK)
         await super().begun(say)
+
+    def _check_taken(self, found: Object | None) -> None:
+        """Check that the node did not refuse a pod that has ended.
+
+        Raises:
+            RefusedTask: It did.
+        """
+        exit_ = None if found is None else endings.exit_of(found, ours=self.deleted or self.asked)
+        if exit_ is not None and exit_.reason == "refused":
+            raise RefusedTask(exit_.message)
 
     async def _give_up_in_time(self, waits: endings.Waiting, waited: float) -> None:
         options = self.cluster.rules.options

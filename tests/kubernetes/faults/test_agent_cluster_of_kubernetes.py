@@ -1,0 +1,85 @@
+"""An agent that cannot work here, and a cluster that fails while it does."""
+
+import shutil
+
+import pytest
+from pod_helpers import ended, gone, running, start
+
+from detlab.testing.runtimes import ENDS_SOON
+
+
+def test_a_pod_of_a_lost_directory_is_adopted_by_its_labels(master, cluster, agents, place):
+    first = agents()
+    task, _ = running(master, cluster, ENDS_SOON.replace("sleep(1)", "sleep(8)"))
+    first.kill()
+    master.wait_for(lambda: not master.connected())
+    seen = len(master.hellos)
+    shutil.rmtree(place / "agent")
+    cluster.do(
+        lambda: cluster.store.modify(
+            cluster.store.kind("leases", "coordination.k8s.io"),
+            "default",
+            "detlab-agent",
+            lambda lease: lease["spec"].update(holderIdentity=""),
+        )
+    )
+    agents()
+    assert [one.allocation_id for one in master.hellos[seen].tasks] == [task.launch.allocation_id]
+    assert ended(master, task).exit_code == 4
+
+
+def test_a_second_agent_for_a_namespace_is_refused(master, cluster, agents):
+    agents()
+    second = agents("--name", "other", name="two", wait=False)
+    assert second.process.wait(40) != 0
+    said = second.log.read_text()
+    assert "serves the namespace default" in said
+    assert "--namespace" in said
+
+
+@pytest.mark.parametrize(("verb", "plural"), [("create", "pods"), ("list", "nodes"), ("create", "secrets")])
+def test_a_missing_right_is_named(master, cluster, agents, verb, plural):
+    cluster.forbid(verb, plural)
+    agent = agents(wait=False)
+    assert agent.process.wait(40) != 0
+    assert f"missing rights in namespace default: {verb} {plural}" in agent.log.read_text()
+
+
+def test_a_namespace_that_is_not_there_is_named(master, cluster, agents):
+    agent = agents("--namespace", "nowhere", wait=False)
+    assert agent.process.wait(40) != 0
+    assert 'namespaces "nowhere" not found' in agent.log.read_text()
+
+
+def test_credentials_that_are_not_accepted_are_told(master, cluster, agents):
+    agent = agents("--kubeconfig", str(cluster.kubeconfig(token="wrong")), wait=False)
+    assert agent.process.wait(40) != 0
+    assert "does not accept the credentials" in agent.log.read_text()
+
+
+def test_a_kubeconfig_that_is_none_is_told(master, cluster, agents, place):
+    (place / "bad").write_text("{}")
+    agent = agents("--kubeconfig", str(place / "bad"), wait=False)
+    assert agent.process.wait(40) != 0
+    said = agent.log.read_text()
+    assert "no access to Kubernetes" in said
+    assert "Traceback" not in said
+
+
+def test_a_task_lives_through_an_api_server_that_dies_and_forgets(master, cluster, agent):
+    """Down, back with watches cut, and again with its history gone: the end is still told, and once."""
+    task, _ = running(master, cluster, ENDS_SOON.replace("sleep(1)", "sleep(6)"))
+    cluster.stop()
+    cluster.expire_history()
+    cluster.restart()
+    cluster.cut_watches()
+    assert ended(master, task).exit_code == 4
+    assert {(one.exit_code, one.reason) for one in task.exits} == {(4, "")}
+    gone(cluster)
+
+
+def test_a_pod_whose_maker_heard_no_answer_is_made_once(master, cluster, agent):
+    cluster.drop_replies = 1
+    task = start(master, "print('once')")
+    assert ended(master, task).exit_code == 0
+    assert master.texts(task, "stdout") == ["once"]

@@ -1,0 +1,139 @@
+"""What the agent tells of a cluster, and what it makes there."""
+
+import re
+import urllib.request
+
+import pytest
+from pod_helpers import ended, gone, main_container, pod_of, running, start
+
+from detlab.schemas.wire import ContainerSpec
+from testbed.kubernetes import images
+from testbed.waiting import until
+
+SERVES = """
+import http.server, os
+address = os.environ["DET_SERVICE_ADDRESS"], int(os.environ["DET_SERVICE_PORT"])
+server = http.server.HTTPServer(address, http.server.SimpleHTTPRequestHandler)
+print("serves", os.environ["DET_NODE_ADDRESS"], flush=True)
+server.handle_request()
+"""
+
+
+def test_nodes_are_told_with_their_gpus_and_labels(master, cluster, agent):
+    hello = master.hellos[-1]
+    idle, real = sorted(hello.nodes, key=lambda node: node.name)
+    assert (hello.slots, hello.max_zero_slot_tasks, hello.address) == ([], 0, "")
+    assert [slot.id for slot in real.slots] == ["gpu0", "gpu1"]
+    assert (real.slots[0].name, real.slots[0].kind, real.labels["rack"]) == ("H100", "cuda", "r1")
+    assert (real.cpus, real.memory) == (64.0, 512 << 30)
+    assert (len(idle.slots), idle.slots[0].name) == (7, "nvidia.com/mig-1g.5gb")
+
+
+def test_nodes_come_and_go(master, cluster, agent):
+    names = lambda: {node.name for node in master.hellos[-1].nodes}  # noqa: E731
+    cluster.add_node("late-1", gpus=8)
+    master.wait_for(lambda: "late-1" in names())
+    cluster.cordon("late-1")
+    master.wait_for(lambda: "late-1" not in names())
+    cluster.remove_node("idle-1")
+    master.wait_for(lambda: "idle-1" not in names())
+    cluster.lose_node("real-1")
+    master.wait_for(lambda: names() == set())
+
+
+def test_a_pod_has_what_its_config_says(master, cluster, agents):
+    agents("--allow-mount", "/srv", settings={"tolerations": [{"key": "gpu", "operator": "Exists"}]})
+    spec = {
+        "metadata": {"labels": {"team": "vision"}},
+        "spec": {
+            "priorityClassName": "",
+            "nodeSelector": {"rack": "r1"},
+            "tolerations": [{"key": "mine", "operator": "Exists"}],
+            "containers": [{"name": "determined-container", "resources": {"limits": {"example.com/x": "1"}}}],
+        },
+    }
+    asked = ContainerSpec(
+        image="",
+        memory=1 << 30,
+        cpus=1.5,
+        shm_size=1 << 20,
+        mounts=[{"host_path": "/srv/data", "container_path": "/data", "read_only": True}],
+    )
+    task = start(
+        master, "", node="idle-1", slots=["gpu0", "gpu1"], container=asked, config={"environment": {"pod_spec": spec}}
+    )
+    until(lambda: cluster.objects("pods"), lambda: "no pod", 20)
+    pod = pod_of(cluster, task)
+    main = main_container(pod)
+    assert main["image"] == images.PYTHON
+    assert main["resources"]["limits"] == {
+        "nvidia.com/mig-1g.5gb": "2",
+        "memory": str(1 << 30),
+        "cpu": "1500m",
+        "example.com/x": "1",
+    }
+    uid = task.launch.uid
+    assert main["securityContext"] == {
+        "runAsUser": uid,
+        "runAsGroup": uid,
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert terms["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["idle-1"]
+    assert {one["key"] for one in pod["spec"]["tolerations"]} >= {"gpu", "mine"}
+    assert pod["metadata"]["labels"]["team"] == "vision"
+    host = next(one for one in pod["spec"]["volumes"] if "hostPath" in one)
+    assert host["hostPath"]["path"] == "/srv/data"
+    assert {"name": host["name"], "mountPath": "/data", "readOnly": True} in main["volumeMounts"]
+    secret = next(one for one in cluster.objects("secrets") if one["metadata"]["name"] == pod["metadata"]["name"])
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
+    assert task.launch.task_token not in str(pod)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"hostNetwork": True}, r"spec.hostNetwork is not configurable"),
+        ({"volumes": [{"name": "x", "hostPath": {"path": "/etc"}}]}, r"does not allow mounts of /etc"),
+        ({"volumes": [{"name": "x", "secret": {"secretName": "det-other"}}]}, r"the secret det-other is not one of"),
+        ({"volumes": [{"name": "x", "projected": {}}]}, r"volumes\[0\].projected: this agent allows no such volume"),
+        ({"serviceAccountName": "root"}, r"root is not one of allow_service_accounts"),
+        (
+            {"initContainers": [{"name": "i", "securityContext": {}}]},
+            "initContainers.0..securityContext",
+        ),
+        (
+            {"containers": [{"name": "s", "envFrom": [{"secretRef": {"name": "det-a"}}]}]},
+            "the secret det-a is not one of",
+        ),
+    ],
+)
+def test_a_pod_spec_with_what_is_not_allowed_ends_the_task_with_its_name(master, cluster, agent, spec, said):
+    task = start(master, "", config={"environment": {"pod_spec": {"spec": spec}}})
+    exit_ = ended(master, task)
+    assert exit_.reason == "setup"
+    assert re.search(said, exit_.message), exit_.message
+    assert not cluster.objects("pods")
+
+
+def test_a_service_is_reached_at_the_address_of_its_pod(master, cluster, agent):
+    task, name = running(master, cluster, SERVES, service={})
+    address = cluster.pod(name)["status"]["podIP"]
+    assert (task.starts[-1].address, task.starts[-1].port) == (address, 8888)
+    assert master.texts(task, "stdout") == [f"serves {address}"]
+    urllib.request.urlopen(f"http://{address}:8888/", timeout=10).close()
+    assert ended(master, task).exit_code == 0
+
+
+def test_parts_of_a_gang_are_pods_of_their_own(master, cluster, agent):
+    cluster.add_node("real-2", gpus=2, runs=True)
+    master.wait_for(lambda: "real-2" in {node.name for node in master.hellos[-1].nodes})
+    task, _ = running(master, cluster)
+    other = task.launch.model_copy(update={"node": "real-2", "entrypoint": ["true"]})
+    master.send(other)
+    assert (ended(master, task).node, task.exits[-1].exit_code) == ("real-2", 0)
+    master.send_kill(task, grace=0)
+    master.wait_for(lambda: "real-1" in {one.node for one in task.exits}, timeout=40)
+    gone(cluster)
