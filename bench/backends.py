@@ -25,10 +25,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path.insert(0, str(TESTS / "integration/agent"))
-sys.path.insert(0, str(TESTS / "kubernetes/agent"))
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/integration/agent"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/kubernetes/agent"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from kubernetes_agents import SETTINGS, ClusterAgent, RealKube
 from measure import Figure, conclude, cpu_of, memory_of, options, spread
@@ -87,7 +86,7 @@ def pods_bound(plane: ControlPlane, place: Path, count: int, most: int) -> list[
             nodes.add(f"fake-{number}", gpus=GPUS)
         master, agent = stack.enter_context(agent_of(kube, place))
         pid = agent.process.pid
-        idle = memory_of([pid]) / 1e6
+        idle = memory_of([pid])
 
         def bound() -> int:
             return sum(bool(pod["spec"].get("nodeName")) for pod in kube.pods())
@@ -100,7 +99,7 @@ def pods_bound(plane: ControlPlane, place: Path, count: int, most: int) -> list[
         for number in range(count, most):
             launch(master, number)
         until(lambda: bound() >= most, lambda: f"{bound()} are bound", 600, 1.0)
-        memory = memory_of([pid]) / 1e6
+        memory = memory_of([pid])
     return [
         Figure(f"{count} pods admitted and bound", seconds, "s", at_most=BOUND, note=f"agent: {cpu:.1f} s of CPU"),
         Figure(f"the agent's memory with {most} pods", memory, "MB", at_most=MEMORY, note=f"without: {idle:.0f}"),
