@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
+import signal
+import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from spine_lab import Lab, lab_of
 from testbed.agents import Agent, printed_agent
 from testbed.cluster import Cluster, running_cluster
 from testbed.kubernetes import images
-from testbed.kubernetes.control_plane import CannotRun, ControlPlane
+from testbed.kubernetes.control_plane import CannotRun, ControlPlane, program
 from testbed.kubernetes.real_node import RealNode, real_node
 from testbed.waiting import until
 
@@ -46,29 +46,13 @@ MINUTE = 60
 @contextmanager
 def forwarded(address: str, port: int) -> Iterator[None]:
     """Let pods reach a port of this machine's loopback at another address of it, as a proxy before a site does."""
-    server = socket.create_server((address, port))
-
-    def pipe(source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                target.sendall(data)
-        with suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
-
-    def serve() -> None:
-        with suppress(OSError):
-            while True:
-                theirs, _ = server.accept()
-                ours = socket.create_connection(("127.0.0.1", port))
-                for pair in ((theirs, ours), (ours, theirs)):
-                    threading.Thread(target=pipe, args=pair, daemon=True).start()
-
-    threading.Thread(target=serve, daemon=True).start()
-    try:
-        yield
-    finally:
-        server.shutdown(socket.SHUT_RDWR)
-        server.close()
+    listen = f"TCP-LISTEN:{port},bind={address},fork,reuseaddr"
+    command = [program("socat"), listen, f"TCP:127.0.0.1:{port}"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) as relay:
+        try:
+            yield
+        finally:
+            os.killpg(relay.pid, signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
