@@ -32,7 +32,7 @@ PULL = "-pull"
 """Ends the name of the secret with which a task's image is pulled."""
 _DOCKER_HUB = "https://index.docker.io/v1/"
 EXIT_FILE = "/dev/termination-log"
-DEFAULT_SHM = 4 << 30
+SHM, DEFAULT_SHM = "/dev/shm", 4 << 30  # noqa: S108 - in its own pod
 GRACE = 30
 """Seconds that a pod gets which somebody else ends, unless its pod_spec says another number."""
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
@@ -81,7 +81,7 @@ def secrets(order: Order, name: str, rules: Rules) -> list[Object]:
     Raises:
         SetupFailed: It is too long.
     """
-    service = ("0.0.0.0", SERVICE_PORT) if order.launch.service is not None else None  # noqa: S104 its pod is its own
+    service = ("0.0.0.0", SERVICE_PORT) if order.launch.service is not None else None  # noqa: S104 - its pod has an address of its own
     made = [_secret(order, name, "Opaque", VARIABLE, order.parcel(service), rules)]
     asked = order.launch.container
     if asked is not None and asked.registry_auth:
@@ -278,7 +278,7 @@ def _volumes(asked: ContainerSpec, rules: Rules) -> tuple[list[Object], list[Obj
         {"name": "det-shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}},
         *rules.options.volumes,
     ]
-    mounts: list[Object] = [{"name": "det-shm", "mountPath": "/dev/shm"}, *rules.options.volume_mounts]  # noqa: S108
+    mounts: list[Object] = [{"name": "det-shm", "mountPath": SHM}, *rules.options.volume_mounts]
     wanted = [(one.host_path, one.container_path, one.read_only) for one in asked.mounts]
     for host, _, _ in wanted:
         _check_host_path(host, rules, "bind_mounts")

@@ -9,17 +9,15 @@ import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from detlab.schemas.podspec import MAIN_CONTAINER
 from detlab.schemas.runtimes import KUBERNETES
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.kubernetes import endings
 from detlab_agent.runtimes.kubernetes.api import ApiAway, ApiRefused, Object
+from detlab_agent.runtimes.kubernetes.cluster import Cluster
 from detlab_agent.runtimes.records import TaskElsewhere
-
-if TYPE_CHECKING:
-    from detlab_agent.runtimes.kubernetes.cluster import Cluster
 
 _log = logging.getLogger(__name__)
 
@@ -189,7 +187,7 @@ class KubernetesTask(TaskElsewhere):
             job.cancel()
         await self.delete(0)
         self.forget(clean=True)
-        self.cluster.forget(self)
+        self.cluster.forget(self.pod)
 
 
 async def _either(change: asyncio.Event, seconds: float) -> None:
