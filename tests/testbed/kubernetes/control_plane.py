@@ -434,6 +434,10 @@ def down(directory: Path) -> None:
     directory = directory.absolute()
     if not directory.exists():
         return
+    if (directory / "node").exists():
+        from testbed.kubernetes.real_node import RealNode
+
+        RealNode(ControlPlane(directory, (directory / "address").read_text(encoding="ascii"))).stop()
     ControlPlane(directory, "").stop()
     if os.geteuid() == 0:
         ip("link", "del", bridge_of(directory), check=False)

@@ -282,8 +282,8 @@ def _remove_groups(group: Path) -> None:
 
 
 @contextmanager
-def real_node(plane: ControlPlane, gpus: int = 2) -> Iterator[RealNode]:
-    """A node of a control plane, and its end.
+def real_node(plane: ControlPlane, gpus: int = 2, *, keep: bool = False) -> Iterator[RealNode]:
+    """A node of a control plane, and its end, unless it is to be kept.
 
     Raises:
         CannotRun: Not root, or something is missing.
@@ -294,7 +294,9 @@ def real_node(plane: ControlPlane, gpus: int = 2) -> Iterator[RealNode]:
         program(name)
     node = RealNode(plane)
     try:
-        node.start(gpus)
+        if node.kubelet.pid is None or not node.ready():
+            node.start(gpus)
         yield node
     finally:
-        node.stop()
+        if not keep:
+            node.stop()

@@ -220,7 +220,7 @@ class Api:
         query = [("command", word) for word in words]
         query += [("container", container), ("stderr", "true"), ("stdout", "true")]
         url = f"{self.url}{self.path('pods', pod, 'exec')}?{urlencode(query)}"
-        headers = await self._headers()
+        headers = {**await self._headers(), "Accept": "*/*"}  # it is answered with 406 to who accepts JSON only
         try:
             async with asyncio.timeout(_EXEC_SECONDS), self._connect(url, headers) as socket:
                 async for message in socket:
