@@ -12,7 +12,7 @@ from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes import endings, nodes
 from detlab_agent.runtimes.kubernetes.api import MERGE, Api, ApiAway, ApiRefused, Object
-from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, Rules
+from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, Rules, kueue_group
 from detlab_agent.runtimes.kubernetes.reflector import Reflector
 
 _log = logging.getLogger(__name__)
@@ -21,6 +21,7 @@ _AGAIN_SECONDS = 20.0
 """Seconds for which a pod is asked for again while the API server is away."""
 _SETTLE = 0.5
 """Seconds that nodes may change before the master is told."""
+KUEUE = "kueue.x-k8s.io/v1beta1"
 _NOT_FOUND, _CONFLICT, _INVALID, _FORBIDDEN = 404, 409, 422, 403
 
 
@@ -208,6 +209,20 @@ class Cluster:
             except ApiAway:
                 done = False
         return done
+
+    async def queued(self, allocation_id: str) -> str:
+        """Return what Kueue says of an allocation that it has not admitted; "" where it says nothing."""
+        if self.rules.options.gang != "kueue":
+            return ""
+        path = self.api.path("workloads", kueue_group(allocation_id), group=KUEUE)
+        try:
+            found = await self.api.ask("GET", path)
+        except (ApiAway, ApiRefused):
+            return ""
+        for one in (found.get("status") or {}).get("conditions") or ():
+            if one.get("type") in {"QuotaReserved", "Admitted"} and one.get("status") == "False":
+                return str(one.get("message") or one.get("reason") or "")
+        return ""
 
     async def disruption(self, pod: Object) -> str:
         """Return what the cluster says of who ended a pod; "" where it says nothing, or may not be asked."""

@@ -26,6 +26,8 @@ AGENT_LABEL, TASK_LABEL = "detlab.io/agent", "detlab.io/task"
 OWNER_LABEL, KIND_LABEL, TRIAL_LABEL = "detlab.io/owner", "detlab.io/kind", "detlab.io/trial"
 ALLOCATION_NOTE, RUN_NOTE = "detlab.io/allocation", "detlab.io/run"
 NODE_NOTE, SLOTS_NOTE, PORT_NOTE = "detlab.io/node", "detlab.io/slots", "detlab.io/port"
+KUEUE_QUEUE, KUEUE_GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
+KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 SERVICE_PORT = 8888
 """Where the service of a task listens in its pod, which has an address of its own."""
 PULL = "-pull"
@@ -73,6 +75,11 @@ def pod_name(record: str) -> str:
     """Return the name of a task's pod and secret, the same at each try: a task cannot have two."""
     plain = re.sub(r"[^a-z0-9-]+", "-", record.lower()).strip("-")[:40].strip("-")
     return f"det-{plain or 'task'}-{hashlib.sha256(record.encode()).hexdigest()[:10]}"
+
+
+def kueue_group(allocation_id: str) -> str:
+    """Return the name of an allocation's pods for Kueue, which names its Workload so."""
+    return pod_name(allocation_id)
 
 
 def secrets(order: Order, name: str, rules: Rules) -> list[Object]:
@@ -200,6 +207,9 @@ def _notes(order: Order, wanted: Mapping[str, Any], rules: Rules) -> Object:
         SLOTS_NOTE: ",".join(launch.slots),
         **({PORT_NOTE: str(SERVICE_PORT)} if launch.service is not None else {}),
     }
+    if rules.options.gang == "kueue":
+        labels |= {KUEUE_QUEUE: rules.options.kueue_queue, KUEUE_GROUP: kueue_group(launch.allocation_id)}
+        annotations[KUEUE_TOTAL] = str(max(1, len(launch.info.container_addrs)))
     return {"labels": labels, "annotations": annotations}
 
 

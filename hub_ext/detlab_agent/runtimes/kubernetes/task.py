@@ -7,7 +7,7 @@ import logging
 import math
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -75,6 +75,9 @@ class KubernetesTask(TaskElsewhere):
                 self.address = endings.address_of(found) if self.port is not None else None
                 break
             waits = endings.waiting_for(found)
+            if waits is not None and waits.trouble == "gate":
+                queued = await self.cluster.queued(self.allocation_id)
+                waits = replace(waits, message=f"queued: {queued}" if queued else waits.message)
             if waits is not None and waits.message != said:
                 said = waits.message
                 say("pulling" if waits.stage == "pulling" else "starting", said)
@@ -97,7 +100,8 @@ class KubernetesTask(TaskElsewhere):
 
     async def _give_up_in_time(self, waits: endings.Waiting, waited: float) -> None:
         options = self.cluster.rules.options
-        limit = {"hopeless": 0.0, "place": options.pending_limit}.get(waits.trouble, options.image_limit)
+        limits = {"hopeless": 0.0, "gate": math.inf, "place": options.pending_limit}
+        limit = limits.get(waits.trouble, options.image_limit)
         if waited < limit:
             return
         await self.delete(0)
