@@ -143,10 +143,8 @@ def test_pods_that_kueue_admits_are_a_group_and_wait_with_its_reason(master, clu
     """They are bound to their node as ever; Kueue only opens their gate, and detlab gives none of them up."""
     agents(settings={"gang": "kueue", "kueue_queue": "team", "pending_limit": 1})
     cluster.serve("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
-    cluster.change_node("idle-1", lambda node: node["spec"].update(taints=[]))
-    task = master.allocate(
-        "true", runtime="kubernetes", node="idle-1", slots=["gpu0"], container=ContainerSpec(image="")
-    )
+    asked = {"runtime": "kubernetes", "node": "idle-1", "slots": ["gpu0"], "container": ContainerSpec(image="")}
+    task = master.allocate("true", **asked)
     task.launch.info.container_addrs = ["127.0.0.1", "127.0.0.1"]
     cluster.scheduler.stop()
     master.send(task.launch)

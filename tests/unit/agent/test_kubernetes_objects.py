@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from detlab_agent.runtimes.kubernetes.endings import exit_of, is_over, kept_pod
@@ -27,16 +29,12 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["alice", "a" * 63, "ünï/côdé", "-x-", "", "a" * 200, "a.b_c-1"])
 def test_any_text_fits_into_a_label(text: str) -> None:
-    import re
-
     made = label_value(text)
     assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", made)
     assert made == text or text not in {"alice", "a.b_c-1"}
 
 
 def test_names_of_pods_are_valid_and_differ_where_records_do() -> None:
-    import re
-
     records = ["1.abc.1", "1.abc.1~0f", "1.ABC.1", "x" * 150, "x" * 149 + "y"]
     names = [pod_name(record) for record in records]
     assert len(set(names)) == len(records)
@@ -66,9 +64,8 @@ def test_taints_and_tolerations_match_as_in_kubernetes(toleration: dict[str, str
 def _node(name: str, **labels: str) -> dict[str, object]:
     ready = [{"type": "Ready", "status": "True"}]
     amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "2"}
-    return kept_node(
-        {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts, "conditions": ready}}
-    )
+    status = {"allocatable": amounts, "conditions": ready}
+    return kept_node({"metadata": {"name": name, "labels": labels}, "status": status})
 
 
 def test_pools_are_chosen_by_labels_of_nodes() -> None:
@@ -84,18 +81,16 @@ def test_pools_are_chosen_by_labels_of_nodes() -> None:
 
 
 def test_a_heartbeat_of_a_node_changes_nothing_of_what_is_kept() -> None:
-    condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": "1"}
-    node = {"metadata": {"name": "n", "resourceVersion": "1"}, "status": {"conditions": [condition]}}
-    later = {
-        "metadata": {"name": "n", "resourceVersion": "2"},
-        "status": {"conditions": [{**condition, "lastHeartbeatTime": "2"}]},
-    }
-    assert kept_node(node) == kept_node(later)
+    def node(number: str) -> dict[str, object]:
+        condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": number}
+        return {"metadata": {"name": "n", "resourceVersion": number}, "status": {"conditions": [condition]}}
+
+    assert kept_node(node("1")) == kept_node(node("2"))
 
 
-def _pod(reason: str = "", message: str = "", **terminated: object) -> dict[str, object]:
+def _pod(reason: str = "", why: str = "", **terminated: object) -> dict[str, object]:
     states = [{"name": "determined-container", "state": {"terminated": terminated}}] if terminated else []
-    status = {"phase": "Failed", "reason": reason, "message": message, "containerStatuses": states}
+    status = {"phase": "Failed", "reason": reason, "message": why, "containerStatuses": states}
     return kept_pod({"metadata": {"name": "det-1"}, "status": status})
 
 
