@@ -182,7 +182,7 @@ class TestAgents:
 
     @pytest.mark.parametrize("moment", ["before the pod", "pod asked for", "pod made", "running"])
     def test_it_is_killed_in_the_middle_of_a_launch(self, master, agent, kube, moment):
-        """The next agent goes on from what it finds, or says that nothing was: the program runs once, and is not blamed."""
+        """The next agent goes on from what it finds, or says that nothing was: the program runs once."""
         if moment == "running":
             task = started(master, launch(master, python(STEPS, 30)))
             agent.kill()
