@@ -144,7 +144,11 @@ class RealKube(Kube):
         killed = threading.Event()
 
         def watch() -> None:
-            begun = {"before the pod": lambda: True, "pod asked for": lambda: self.of("secrets")}
+            tasks = agent.directory / "tasks"
+            begun = {
+                "before the pod": lambda: list(tasks.glob("*.json")),
+                "pod asked for": lambda: self.of("secrets"),
+            }
             until(begun.get(moment, lambda: self.of("pods")), "the launch does not come so far", 60, 0.005)
             agent.process.kill()
             killed.set()
@@ -159,6 +163,12 @@ class RealKube(Kube):
             if rule["resources"] == [plural]:
                 rule["verbs"] = [one for one in rule["verbs"] if one != verb]
         self.admin.patch(at, {"rules": rules})
+
+    def end(self) -> None:
+        for kind in ("clusterrolebindings", "clusterroles"):
+            with suppress(Answer):
+                self.admin.delete(f"{_RBAC}/{kind}/agent-{self.namespace}")
+        super().end()
 
     def restart_api(self) -> None:
         self.plane.kill("kube-apiserver")

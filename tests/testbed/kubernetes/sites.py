@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import json
+import secrets
 from contextlib import suppress
 from urllib.parse import urlencode
 
@@ -26,7 +27,7 @@ class Site:
 
     def __init__(self, admin: ApiClient, node: str) -> None:
         self.admin, self.node = admin, node
-        self.namespace = f"test-{next(_numbers)}"
+        self.namespace = f"test-{secrets.token_hex(3)}-{next(_numbers)}"
         self.at = f"/api/v1/namespaces/{self.namespace}"
         self.pods = f"{self.at}/pods"
 
