@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -84,8 +85,8 @@ class Release:
             "hostPath": {"path": str(folder)},
             "claimRef": {"namespace": self.site.namespace, "name": claim},
         }
-        name = f"{self.site.namespace}-{claim}"
-        self.site.admin.post("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": spec})
+        meta = {"name": f"{self.site.namespace}-{claim}"}
+        self.site.admin.post("/api/v1/persistentvolumes", {"metadata": meta, "spec": spec})
 
     def remove(self) -> None:
         run("uninstall", RELEASE, *self._where())
@@ -106,8 +107,11 @@ class Release:
         found = []
         for pod in self.site.admin.get(self.site.pods)["items"]:
             name = pod["metadata"]["name"]
-            said = subprocess.run([*kubectl, "logs", "--tail=15", name], capture_output=True, text=True, check=False)
-            found.append(f"--- {name} {json.dumps(pod['status'])[:1500]}\n{said.stdout}{said.stderr}")
+            said = subprocess.run([*kubectl, "logs", "--tail=300", name], capture_output=True, text=True, check=False)
+            lines = [
+                line for line in f"{said.stdout}{said.stderr}".splitlines() if not re.search(r" 200 GET |XSRF", line)
+            ]
+            found.append("\n".join([f"--- {name} {json.dumps(pod['status'])[:1500]}", *lines[-30:]]))
         return "\n".join(found)
 
     def secret(self, key: str) -> str:

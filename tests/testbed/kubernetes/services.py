@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -81,10 +82,15 @@ def _relay(bridge: str, address: str, port: int, behind: Behind) -> Iterator[Non
 
 def _join(client: socket.socket, behind: Behind) -> None:
     with client:
-        try:
-            other = socket.create_connection(behind(), _WAIT)
-        except OSError:
-            return
+        deadline = time.monotonic() + _WAIT
+        other = None
+        while other is None:  # a pod that is ready is behind its service a moment later
+            try:
+                other = socket.create_connection(behind(), _WAIT)
+            except OSError:
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.2)
         with other:
             back = threading.Thread(target=_copy, args=(other, client), daemon=True)
             back.start()
