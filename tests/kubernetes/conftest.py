@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from testbed.kubernetes import control_plane as planes
 from testbed.kubernetes.dns import names
 from testbed.kubernetes.real_node import RealNode, real_node
+
+KEPT = Path(os.environ["DETLAB_KUBERNETES_KEPT"]) if "DETLAB_KUBERNETES_KEPT" in os.environ else None
+"""A folder whose cluster is used, and left running: it saves a minute of each run while one writes a test."""
 
 
 @pytest.fixture(scope="session")
@@ -17,20 +22,21 @@ def plane() -> Iterator[planes.ControlPlane]:
     for left in planes.abandoned():
         planes.down(left)
     try:
-        found = planes.up()
+        found = planes.up(KEPT)
     except planes.CannotRun as error:
         pytest.skip(str(error))
     try:
         yield found
     finally:
-        planes.down(found.directory)
+        if KEPT is None:
+            planes.down(found.directory)
 
 
 @pytest.fixture(scope="session")
 def node(plane: planes.ControlPlane) -> Iterator[RealNode]:
     """Its one real node."""
     try:
-        with real_node(plane) as found, names(plane):
+        with real_node(plane, keep=KEPT is not None) as found, names(plane):
             yield found
     except planes.CannotRun as error:
         pytest.skip(str(error))

@@ -41,7 +41,6 @@ from detlab.schemas.expconf.checks.unsupported import container_keys
 from detlab.schemas.expconf.checks.walk import visit
 from detlab.schemas.expconf.raw import structure
 from detlab.schemas.expconf.raw.paths import render
-from detlab.schemas.runtimes import takes_image
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
 
 DEFAULT_SLOTS = {
@@ -174,7 +173,7 @@ def refused(problems: Iterable[Problem]) -> ConfigError:
 
 def unsupported(config: TaskConfig, runtime: str, kind: TaskKind) -> list[Problem]:
     """Return what a task asks for that its runtime or its kind cannot honour: warnings all."""
-    shared = container_keys(config.environment, config.bind_mounts, config.resources, containers=takes_image(runtime))
+    shared = container_keys(config.environment, config.bind_mounts, config.resources, runtime=runtime)
     return in_order([*shared, *([] if kind.served_by_hub else _for_servers(config))])
 
 

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -18,6 +19,8 @@ from detlab_agent.runtimes.records import discard_tree
 _log = logging.getLogger(__name__)
 _TELLING = 0.25
 """Seconds that a start may take until the master is told that it is under way."""
+_MAKES = 16
+"""Tasks that are made at the same time."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -91,6 +94,8 @@ class RuntimeTable:
     def __init__(self, maker: TaskMaker, runtimes: Sequence[NodeRuntime]) -> None:
         self._maker = maker
         self._runtimes = {runtime.name: runtime for runtime in runtimes}
+        # Their own: one that waits for the loop must not hold a thread that the loop itself may need.
+        self._threads = ThreadPoolExecutor(_MAKES, thread_name_prefix="make")
 
     def names(self) -> list[str]:
         """Return the runtimes that could start a task now."""
@@ -107,6 +112,7 @@ class RuntimeTable:
 
     async def close(self) -> None:
         """See `NodeRuntime.close`."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         for runtime in self._runtimes.values():
             await runtime.close()
 
@@ -128,7 +134,7 @@ class RuntimeTable:
         # As a rule it has started before anybody could read that it starts.
         telling = asyncio.get_running_loop().call_later(_TELLING, say, "starting", "")
         try:
-            return await asyncio.to_thread(self._make, runtime, order)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._make, runtime, order)
         finally:
             telling.cancel()
 

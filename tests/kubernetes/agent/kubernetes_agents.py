@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,6 +74,14 @@ class Kube:
         """Kill the API server, and start it again."""
         raise NotImplementedError
 
+    def kill_at(self, moment: str, agent: ClusterAgent) -> threading.Event:
+        """Kill an agent at a moment of a launch; return what says that it was."""
+        raise NotImplementedError
+
+    def take_right(self, verb: str, plural: str) -> None:
+        """Take one right from the agent's user."""
+        raise NotImplementedError
+
     def end(self) -> None:
         """End what is left."""
         self.site.end()
@@ -86,6 +95,25 @@ class FakeKube(Kube):
         super().__init__(FakeSite(cluster), directory)
         self.cluster = cluster
         self.kubeconfig = cluster.kubeconfig(AGENT, self.namespace)
+
+    def kill_at(self, moment: str, agent: ClusterAgent) -> threading.Event:
+        killed, cluster = threading.Event(), self.cluster
+        which, when = {
+            "before the pod": ("/secrets", "before"),
+            "pod asked for": ("/pods", "before"),
+            "pod made": ("/pods", "after"),
+        }[moment]
+
+        def kill(method: str, path: str) -> None:
+            if (method, path.endswith(which), killed.is_set()) == ("POST", True, False):
+                agent.process.kill()
+                killed.set()
+
+        setattr(cluster, when, kill)
+        return killed
+
+    def take_right(self, verb: str, plural: str) -> None:
+        self.cluster.forbid(verb, plural, self.namespace)
 
     def restart_api(self) -> None:
         self.cluster.stop()
@@ -112,6 +140,36 @@ class RealKube(Kube):
             self.admin.post(f"{at}/{kind.lower()}bindings", {**name, "subjects": [subject], "roleRef": role})
         self.kubeconfig = plane.kubeconfig(site.token_of("agent"), self.namespace, self.namespace)
 
+    def kill_at(self, moment: str, agent: ClusterAgent) -> threading.Event:
+        killed = threading.Event()
+
+        def watch() -> None:
+            tasks = agent.directory / "tasks"
+            begun = {
+                "before the pod": lambda: list(tasks.glob("*.json")),
+                "pod asked for": lambda: self.of("secrets"),
+            }
+            until(begun.get(moment, lambda: self.of("pods")), "the launch does not come so far", 60, 0.005)
+            agent.process.kill()
+            killed.set()
+
+        threading.Thread(target=watch, daemon=True).start()
+        return killed
+
+    def take_right(self, verb: str, plural: str) -> None:
+        at = f"{_RBAC}/namespaces/{self.namespace}/roles/agent-{self.namespace}"
+        rules = [dict(rule) for rule in RULES]
+        for rule in rules:
+            if rule["resources"] == [plural]:
+                rule["verbs"] = [one for one in rule["verbs"] if one != verb]
+        self.admin.patch(at, {"rules": rules})
+
+    def end(self) -> None:
+        for kind in ("clusterrolebindings", "clusterroles"):
+            with suppress(Answer):
+                self.admin.delete(f"{_RBAC}/{kind}/agent-{self.namespace}")
+        super().end()
+
     def restart_api(self) -> None:
         self.plane.kill("kube-apiserver")
         self.plane.start_api()
@@ -123,16 +181,24 @@ class ClusterAgent(AgentProcess):
     def __init__(self, master, directory, kube: Kube, *options, settings: Object | None = None) -> None:
         path = directory.parent / "settings.yaml"
         path.write_text(json.dumps({**SETTINGS, **(settings or {})}))
-        cluster = ("--kubernetes", "--kubeconfig", str(kube.kubeconfig), "--kubernetes-settings", str(path))
+        cluster = (
+            "--kubernetes",
+            "--kubeconfig",
+            str(kube.kubeconfig),
+            "--kubernetes-settings",
+            str(path),
+            "--insecure-http",
+        )
         super().__init__(master, directory, *cluster, *options, forked=False)
         self.kube = kube
 
     def connected(self) -> None:
         """Wait until the master has its nodes."""
-        self.master.wait_for(lambda: self.master.connected() and self.master.hellos[-1].nodes, 60, self._said())
-
-    def _said(self) -> str:
-        return "the agent connects with its nodes"
+        until(
+            lambda: self.master.connected() and self.master.hellos[-1].nodes,
+            lambda: f"the agent is not there with its nodes:\n{self.log.read_text()}",
+            60,
+        )
 
     def left_behind(self, task) -> list[str]:
         """Return what still exists for a task."""

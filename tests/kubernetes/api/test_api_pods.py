@@ -4,6 +4,7 @@ import os
 import time
 
 import pytest
+from tornado.httpclient import HTTPClientError
 
 from testbed.kubernetes import images
 from testbed.kubernetes.api_client import Answer
@@ -211,6 +212,9 @@ async def test_a_command_in_a_container_is_run_over_a_websocket(site):
     assert (channels, status["status"]) == ("True ['1']\n", "Success")
     _, status = await site.execute("pod", "sh", "-c", "exit 3")
     assert (status["status"], status["reason"]) == ("Failure", "NonZeroExitCode")
+    with pytest.raises(HTTPClientError) as refused:
+        await site.execute("pod", "true", accept="application/json")
+    assert refused.value.code == 406
     await site.execute("pod", "python3", "-c", "import os; os.kill(1, 15)")
     ended = site.phase("pod")["containerStatuses"][0]["state"]["terminated"]
     assert ended["exitCode"] == 7

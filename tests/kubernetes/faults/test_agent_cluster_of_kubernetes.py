@@ -83,3 +83,14 @@ def test_a_pod_whose_maker_heard_no_answer_is_made_once(master, cluster, agent):
     task = start(master, "print('once')")
     assert ended(master, task).exit_code == 0
     assert master.texts(task, "stdout") == ["once"]
+
+
+def test_an_agent_whose_lease_was_taken_starts_nothing(master, cluster, agent):
+    """It was cut off for so long that another one has begun; two would start tasks twice."""
+    leases = cluster.store.kind("leases", "coordination.k8s.io")
+    take = lambda lease: lease["spec"].update(holderIdentity="another")  # noqa: E731
+    cluster.do(lambda: cluster.store.modify(leases, "default", "detlab-agent", take))
+    master.wait_for(lambda: master.hellos[-1].runtimes == [], timeout=30)
+    exit_ = ended(master, start(master, ""))
+    assert exit_.reason == "refused"
+    assert "another agent serves the namespace" in exit_.message

@@ -137,3 +137,29 @@ def test_parts_of_a_gang_are_pods_of_their_own(master, cluster, agent):
     master.send_kill(task, grace=0)
     master.wait_for(lambda: "real-1" in {one.node for one in task.exits}, timeout=40)
     gone(cluster)
+
+
+def test_pods_that_kueue_admits_are_a_group_and_wait_with_its_reason(master, cluster, agents):
+    """They are bound to their node as ever; Kueue only opens their gate, and detlab gives none of them up."""
+    agents(settings={"gang": "kueue", "kueue_queue": "team", "pending_limit": 1})
+    cluster.serve("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
+    asked = {"runtime": "kubernetes", "node": "idle-1", "slots": ["gpu0"], "container": ContainerSpec(image="")}
+    task = master.allocate("true", **asked)
+    task.launch.info.container_addrs = ["127.0.0.1", "127.0.0.1"]
+    cluster.scheduler.stop()
+    master.send(task.launch)
+    until(lambda: cluster.objects("pods"), lambda: "no pod", 20)
+    pod = pod_of(cluster, task)
+    group = pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"]
+    assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    assert pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "2"
+    said = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu"
+    reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": said}
+    workload = {"metadata": {"name": group}, "spec": {}, "status": {"conditions": [reserved]}}
+    cluster.create("workloads", workload, group="kueue.x-k8s.io")
+    gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "Scheduling is blocked"}
+    cluster.set_pod(pod["metadata"]["name"], {"conditions": [gate]})
+    master.wait_for(lambda: [stage for stage in task.stages if stage.message == f"queued: {said}"])
+    assert not task.exits
+    cluster.delete_pod(pod["metadata"]["name"], grace=0)
+    assert ended(master, task).reason == "machine_restarted", "Kueue preempts by deleting"

@@ -39,7 +39,15 @@ class ApiClient:
     def __init__(self, url: str, token: str, authority: Path | None = None) -> None:
         verify = ssl.create_default_context(cafile=authority) if authority else False
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.http = httpx.Client(base_url=url, verify=verify, headers=headers, timeout=30.0, trust_env=False)
+        # The server may be killed between two requests: none goes over a connection of before.
+        self.http = httpx.Client(
+            base_url=url,
+            verify=verify,
+            headers=headers,
+            timeout=30.0,
+            trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
 
     def __enter__(self) -> ApiClient:
         return self

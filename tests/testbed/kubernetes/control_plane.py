@@ -39,6 +39,8 @@ SECONDS = 90.0
 ADMIN_TOKEN = "admin-of-the-test-cluster"
 SERVICES = "10.214.240.0/20"
 """Addresses of services."""
+NODES = (1, 2)
+"""Numbers that real nodes may have."""
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
@@ -327,6 +329,10 @@ def _openssl(*words: str, folder: Path) -> None:
         raise CannotRun(f"openssl {words[0]}: {done.stderr.decode(errors='replace')}")
 
 
+def _of_node(addresses: Sequence[str], number: int) -> str:
+    return f"DNS:real-{number},IP:{addresses[0].rpartition('.')[0]}.{number},IP:127.0.0.1"
+
+
 def make_certificates(directory: Path, addresses: Sequence[str]) -> None:
     """Make an authority, and what each part shows."""
     pki = directory / "pki"
@@ -344,7 +350,10 @@ def make_certificates(directory: Path, addresses: Sequence[str]) -> None:
         ("admin", "/O=system:masters/CN=admin", "DNS:admin"),
         ("kcm", "/CN=system:kube-controller-manager", "DNS:kcm"),
         ("scheduler", "/CN=system:kube-scheduler", "DNS:scheduler"),
-        ("kubelet", "/O=system:nodes/CN=system:node:real-1", f"DNS:real-1,{here}"),
+        *(
+            (f"kubelet-{number}", f"/O=system:nodes/CN=system:node:real-{number}", _of_node(addresses, number))
+            for number in NODES
+        ),
     ):
         _openssl("ecparam", "-genkey", "-name", "prime256v1", "-noout", "-out", f"{name}.key", folder=pki)
         _openssl("req", "-new", "-key", f"{name}.key", "-subj", subject, "-out", f"{name}.csr", folder=pki)
@@ -434,6 +443,11 @@ def down(directory: Path) -> None:
     directory = directory.absolute()
     if not directory.exists():
         return
+    for number in reversed(NODES):
+        if (directory / f"node-{number}").exists():
+            from testbed.kubernetes.real_node import RealNode
+
+            RealNode(ControlPlane(directory, (directory / "address").read_text(encoding="ascii")), number).stop()
     ControlPlane(directory, "").stop()
     if os.geteuid() == 0:
         ip("link", "del", bridge_of(directory), check=False)

@@ -27,11 +27,12 @@ class FakeNodes:
 
     Attributes:
         runs: Whether pods that are bound to one are said to run.
+        ends: What pods have said when they end, which they do at once; None: they do not.
         silent: Names of nodes that say nothing any more.
     """
 
-    def __init__(self, plane: ControlPlane, *, runs: bool = False) -> None:
-        self.runs = runs
+    def __init__(self, plane: ControlPlane, *, runs: bool = False, ends: str | None = None) -> None:
+        self.runs, self.ends = runs, ends
         self.silent: set[str] = set()
         self._plane = plane
         self._names: list[str] = []
@@ -79,6 +80,20 @@ class FakeNodes:
         with self._plane.admin as admin:
             admin.delete(f"/api/v1/nodes/{name}")
 
+    def remove_all(self) -> None:
+        """Remove them, and at once what is on them."""
+        with self._plane.admin as admin:
+            names = set(self._names)
+            for pod in admin.get("/api/v1/pods")["items"]:
+                if pod["spec"].get("nodeName") in names:
+                    at = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+                    with suppress(Answer):
+                        admin.delete(at, {"gracePeriodSeconds": 0})
+            for name in names:
+                with suppress(Answer):
+                    admin.delete(f"/api/v1/nodes/{name}")
+        self._names.clear()
+
     def set_ready(self, name: str, value: str) -> None:
         """Say that a node is ready (`True`), or not."""
         with self._plane.admin as admin:
@@ -125,6 +140,8 @@ class FakeNodes:
                 if meta.get("deletionTimestamp"):
                     options = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
                     admin.delete(path, options)
+                elif self.ends is not None and pod["status"]["phase"] == "Pending":
+                    admin.patch(f"{path}/status", {"status": ended(pod, 0, self.ends)})
                 elif self.runs and pod["status"]["phase"] == "Pending":
                     admin.patch(f"{path}/status", {"status": running(pod)})
 
@@ -167,11 +184,12 @@ def _ready(value: str) -> Object:
 
 
 @contextmanager
-def fake_nodes(plane: ControlPlane, *, runs: bool = False) -> Iterator[FakeNodes]:
-    """A speaker for fake nodes, and its end."""
-    found = FakeNodes(plane, runs=runs)
+def fake_nodes(plane: ControlPlane, *, runs: bool = False, ends: str | None = None) -> Iterator[FakeNodes]:
+    """Fake nodes, a speaker for them, and their end."""
+    found = FakeNodes(plane, runs=runs, ends=ends)
     found.start()
     try:
         yield found
     finally:
         found.stop()
+        found.remove_all()

@@ -24,24 +24,28 @@ from testbed.kubernetes import images
 from testbed.kubernetes.api_client import Answer
 from testbed.kubernetes.control_plane import CannotRun, ControlPlane, Part, bridge_of, ip, number_of, program, wait
 
-NODE = "real-1"
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN = tuple(Path(name) for name in ("/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers"))
 """Where a kubelet and CNI write whatever their options say: the node has folders of its own there."""
 
 
 class RealNode:
-    """The node; its files are in the folder of the control plane."""
+    """A node; its files are in the folder of the control plane.
 
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-        self.directory = plane.directory / "node"
+    Args:
+        plane: The control plane.
+        number: Its name is `real-NUMBER`; the first has the address of the control plane, others those after it.
+    """
+
+    def __init__(self, plane: ControlPlane, number: int = 1) -> None:
+        self.plane, self.number, self.name = plane, number, f"real-{number}"
+        self.address = f"{plane.address.rpartition('.')[0]}.{number}"
+        self.directory = plane.directory / f"node-{number}"
         self.socket = self.directory / "containerd.sock"
         self.bridge = f"{bridge_of(plane.directory)}p"
-        number = number_of(plane.address)
-        self.pods = f"10.215.{number}"
-        """The first three numbers of the addresses of pods."""
-        self.cgroup = f"/detlab-{bridge_of(plane.directory)}"
+        self.pods = f"10.215.{number_of(plane.address)}"
+        """The first three numbers of the addresses of pods, on all nodes."""
+        self.cgroup = f"/detlab-{bridge_of(plane.directory)}-{number}"
         self.view = Part(self.directory, "view")
         """Holds what the node sees mounted: with the last process in it, all mounts of pods are gone."""
         self.containerd = Part(self.directory, "containerd")
@@ -56,6 +60,8 @@ class RealNode:
             CannotRun: Something is missing, or does not start.
         """
         self.directory.mkdir(exist_ok=True)
+        if self.number > 1:
+            ip("addr", "replace", f"{self.address}/32", "dev", bridge_of(self.plane.directory))
         self._write_files()
         self._open_view()
         self.start_containerd()
@@ -88,8 +94,8 @@ class RealNode:
         self.kubelet.start(
             self._inside(
                 *(program("kubelet"), "--config", str(self.directory / "kubelet.json")),
-                *("--kubeconfig", str(plane.certified("kubelet")), "--hostname-override", NODE),
-                *("--node-ip", plane.address, "--root-dir", str(self.directory / "kubelet")),
+                *("--kubeconfig", str(plane.certified(f"kubelet-{self.number}")), "--hostname-override", self.name),
+                *("--node-ip", self.address, "--root-dir", str(self.directory / "kubelet")),
                 *("--container-runtime", "remote", "--container-runtime-endpoint", f"unix://{self.socket}"),
                 *("--cert-dir", str(self.directory / "pki"), "--node-labels", "detlab.io/real=yes"),
             ),
@@ -101,7 +107,7 @@ class RealNode:
         """Whether pods may come."""
         try:
             with self.plane.admin as admin:
-                node = admin.get(f"/api/v1/nodes/{NODE}")
+                node = admin.get(f"/api/v1/nodes/{self.name}")
         except Answer:
             return False
         ready = any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"].get("conditions", []))
@@ -112,10 +118,10 @@ class RealNode:
         add = {"op": "add", "path": "/status/capacity/nvidia.com~1gpu", "value": str(gpus)}
         until = time.monotonic() + 60
         with self.plane.admin as admin:
-            while "nvidia.com/gpu" not in admin.get(f"/api/v1/nodes/{NODE}")["status"]["allocatable"]:
+            while "nvidia.com/gpu" not in admin.get(f"/api/v1/nodes/{self.name}")["status"]["allocatable"]:
                 if time.monotonic() > until:
                     raise CannotRun("the kubelet does not offer the GPUs")
-                admin.patch(f"/api/v1/nodes/{NODE}/status", [add], "json")
+                admin.patch(f"/api/v1/nodes/{self.name}/status", [add], "json")
                 time.sleep(0.3)
 
     def add_image(self, name: str, archive: bytes) -> None:
@@ -147,7 +153,7 @@ class RealNode:
                     "hairpinMode": True,
                     "ipam": {
                         "type": "host-local",
-                        "ranges": [[{"subnet": f"{self.pods}.0/24"}]],
+                        "ranges": [[self._range()]],
                         "routes": [{"dst": "0.0.0.0/0"}],
                         "dataDir": str(where / "ipam"),
                     },
@@ -161,6 +167,16 @@ class RealNode:
         (where / "resolv.conf").write_text(f"nameserver {self.plane.address}\n", encoding="ascii")
         for controller in self._controllers():
             (controller / self.cgroup.lstrip("/")).mkdir(exist_ok=True)
+
+    def _range(self) -> dict[str, str]:
+        """Return the addresses of this node's pods; all are on one bridge."""
+        first = 100 * (self.number - 1)
+        return {
+            "subnet": f"{self.pods}.0/24",
+            "rangeStart": f"{self.pods}.{first + 2}",
+            "rangeEnd": f"{self.pods}.{first + 99}",
+            "gateway": f"{self.pods}.1",
+        }
 
     def _base_spec(self) -> dict[str, object]:
         """Return the specification from which every container begins: this machine's programs are in it."""
@@ -203,7 +219,7 @@ oom_score = 0
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
-            "address": plane.address,
+            "address": self.address,
             "port": plane.ports["kubelet"],
             "readOnlyPort": 0,
             "healthzPort": 0,
@@ -213,8 +229,8 @@ oom_score = 0
                 "x509": {"clientCAFile": f"{pki}/ca.crt"},
             },
             "authorization": {"mode": "AlwaysAllow"},
-            "tlsCertFile": f"{pki}/kubelet.crt",
-            "tlsPrivateKeyFile": f"{pki}/kubelet.key",
+            "tlsCertFile": f"{pki}/kubelet-{self.number}.crt",
+            "tlsPrivateKeyFile": f"{pki}/kubelet-{self.number}.key",
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": self.cgroup,
             "failSwapOn": False,
@@ -250,7 +266,10 @@ oom_score = 0
         self.containerd.end()
         self._end_shims()
         self.view.end(signal.SIGKILL)
-        ip("link", "del", self.bridge, check=False)
+        if self.number == 1:
+            ip("link", "del", self.bridge, check=False)
+        else:
+            ip("addr", "del", f"{self.address}/32", "dev", bridge_of(self.plane.directory), check=False)
         for controller in _CGROUPS.iterdir():
             _remove_groups(controller / self.cgroup.lstrip("/"))
         _remove_groups(_CGROUPS / self.cgroup.lstrip("/"))
@@ -282,8 +301,8 @@ def _remove_groups(group: Path) -> None:
 
 
 @contextmanager
-def real_node(plane: ControlPlane, gpus: int = 2) -> Iterator[RealNode]:
-    """A node of a control plane, and its end.
+def real_node(plane: ControlPlane, gpus: int = 2, *, number: int = 1, keep: bool = False) -> Iterator[RealNode]:
+    """A node of a control plane, and its end, unless it is to be kept.
 
     Raises:
         CannotRun: Not root, or something is missing.
@@ -292,9 +311,11 @@ def real_node(plane: ControlPlane, gpus: int = 2) -> Iterator[RealNode]:
         raise CannotRun("needs root: a node of Kubernetes")
     for name in ("containerd", "ctr", "runc", "kubelet", "pause", "conntrack", "socat"):
         program(name)
-    node = RealNode(plane)
+    node = RealNode(plane, number)
     try:
-        node.start(gpus)
+        if node.kubelet.pid is None or not node.ready():
+            node.start(gpus)
         yield node
     finally:
-        node.stop()
+        if not keep:
+            node.stop()

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import itertools
 import json
+import secrets
 from contextlib import suppress
 from urllib.parse import urlencode
 
@@ -26,7 +27,7 @@ class Site:
 
     def __init__(self, admin: ApiClient, node: str) -> None:
         self.admin, self.node = admin, node
-        self.namespace = f"test-{next(_numbers)}"
+        self.namespace = f"test-{secrets.token_hex(3)}-{next(_numbers)}"
         self.at = f"/api/v1/namespaces/{self.namespace}"
         self.pods = f"{self.at}/pods"
 
@@ -82,11 +83,11 @@ class Site:
 
         return until(found, lambda: str(self.status(name)), 60) or {}
 
-    async def execute(self, name: str, *command: str) -> tuple[str, Object]:
+    async def execute(self, name: str, *command: str, accept: str = "*/*") -> tuple[str, Object]:
         """Run a command in a pod; return its output and how it ended."""
         query = urlencode([("command", word) for word in command] + [("stdout", "true"), ("stderr", "true")])
         url = f"{self.admin.http.base_url.join(f'{self.pods}/{name}/exec')}?{query}"
-        headers = {"Authorization": self.admin.http.headers["Authorization"]}
+        headers = {"Authorization": self.admin.http.headers["Authorization"], "Accept": accept}
         request = HTTPRequest(url.replace("http", "ws", 1), headers=headers, ca_certs=self.authority)
         connection = await websocket_connect(request, subprotocols=["v4.channel.k8s.io"])
         said, status = b"", {}

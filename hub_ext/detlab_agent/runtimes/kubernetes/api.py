@@ -19,8 +19,12 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config import (
     ConfigException,
     list_kube_config_contexts,
-    load_incluster_config,
     load_kube_config,
+)
+from kubernetes_asyncio.config.incluster_config import (
+    SERVICE_CERT_FILENAME,
+    SERVICE_TOKEN_FILENAME,
+    InClusterConfigLoader,
 )
 
 from detlab_agent.settings import AgentError
@@ -78,7 +82,10 @@ class Access:
         inside = self.kubeconfig is None and self.context is None and "KUBERNETES_SERVICE_HOST" in self.environ
         try:
             if inside and not self.environ.get("KUBECONFIG"):
-                load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
+                loader = InClusterConfigLoader(
+                    SERVICE_TOKEN_FILENAME, SERVICE_CERT_FILENAME, environ=dict(self.environ)
+                )
+                loader.load_and_set(found)  # it reads its token anew every minute
                 namespace = self.namespace or _NAMESPACE_FILE.read_text(encoding="ascii").strip()
                 return Opened(found, namespace, "the service account of this pod")
             file = str(self.kubeconfig or self.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser())
@@ -213,7 +220,7 @@ class Api:
         query = [("command", word) for word in words]
         query += [("container", container), ("stderr", "true"), ("stdout", "true")]
         url = f"{self.url}{self.path('pods', pod, 'exec')}?{urlencode(query)}"
-        headers = await self._headers()
+        headers = {**await self._headers(), "Accept": "*/*"}  # it is answered with 406 to who accepts JSON only
         try:
             async with asyncio.timeout(_EXEC_SECONDS), self._connect(url, headers) as socket:
                 async for message in socket:

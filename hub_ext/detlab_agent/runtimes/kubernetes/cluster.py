@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detlab.backoff import Backoff
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes import endings, nodes
 from detlab_agent.runtimes.kubernetes.api import MERGE, Api, ApiAway, ApiRefused, Object
-from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, Rules
+from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, Rules, kueue_group
 from detlab_agent.runtimes.kubernetes.reflector import Reflector
-
-if TYPE_CHECKING:
-    from detlab_agent.runtimes.kubernetes.task import KubernetesTask
 
 _log = logging.getLogger(__name__)
 
@@ -24,6 +21,7 @@ _AGAIN_SECONDS = 20.0
 """Seconds for which a pod is asked for again while the API server is away."""
 _SETTLE = 0.5
 """Seconds that nodes may change before the master is told."""
+KUEUE = "kueue.x-k8s.io/v1beta1"
 _NOT_FOUND, _CONFLICT, _INVALID, _FORBIDDEN = 404, 409, 422, 403
 
 
@@ -41,7 +39,8 @@ class Cluster:
         self.pods = Reflector(api, api.path("pods"), endings.kept_pod, labels=labels, keeps_last=True)
         path = api.path("nodes", namespaced=False)
         self.nodes = Reflector(api, path, nodes.kept_node, self._node_changed)
-        self._tasks: dict[str, KubernetesTask] = {}
+        self._used: dict[str, str] = {}
+        """Names of the pods of tasks, and their nodes."""
         self._offered: list[NodeHello] = []
         self._settling: asyncio.TimerHandle | None = None
         self._on_change: Callable[[], None] = lambda: None
@@ -76,8 +75,7 @@ class Cluster:
         return self._offered
 
     def _offer(self) -> list[NodeHello]:
-        used = frozenset(task.node for task in self._tasks.values())
-        return nodes.offered(self.nodes.items, self.rules.options, used)
+        return nodes.offered(self.nodes.items, self.rules.options, frozenset(self._used.values()))
 
     def _node_changed(self, name: str) -> None:
         if self._settling is None:
@@ -95,14 +93,13 @@ class Cluster:
 
     # --- pods -------------------------------------------------------------------------------------------------
 
-    def add(self, task: KubernetesTask) -> None:
-        """Know a task."""
-        self._tasks[task.pod] = task
+    def use(self, pod: str, node: str) -> None:
+        """Note that a node has a pod of ours: it is offered even if it takes no new ones."""
+        self._used[pod] = node
 
-    def forget(self, task: KubernetesTask) -> None:
-        """Know it no more."""
-        self._tasks.pop(task.pod, None)
-        self._node_changed(task.node)
+    def forget(self, pod: str) -> None:
+        """Note that a pod is no more."""
+        self._node_changed(self._used.pop(pod, ""))
 
     async def look(self, name: str) -> Object | None:
         """Return what is known of a pod; None if it certainly is not there."""
@@ -212,6 +209,20 @@ class Cluster:
             except ApiAway:
                 done = False
         return done
+
+    async def queued(self, allocation_id: str) -> str:
+        """Return what Kueue says of an allocation that it has not admitted; "" where it says nothing."""
+        if self.rules.options.gang != "kueue":
+            return ""
+        path = self.api.path("workloads", kueue_group(allocation_id), group=KUEUE)
+        try:
+            found = await self.api.ask("GET", path)
+        except (ApiAway, ApiRefused):
+            return ""
+        for one in (found.get("status") or {}).get("conditions") or ():
+            if one.get("type") in {"QuotaReserved", "Admitted"} and one.get("status") == "False":
+                return str(one.get("message") or one.get("reason") or "")
+        return ""
 
     async def disruption(self, pod: Object) -> str:
         """Return what the cluster says of who ended a pod; "" where it says nothing, or may not be asked."""

@@ -12,6 +12,8 @@ from detlab_agent.runtimes.records import TaskElsewhere
 
 NOT_ITS_FAULT = "machine_restarted"
 """The reason for which the master counts no restart."""
+GATED = "SchedulingGated"
+"""Another queue of the cluster, such as Kueue, has not admitted the pod yet."""
 OOM_KILLED = "OOMKilled"
 NO_PYTHON = frozenset({"StartError", "ContainerCannotRun"})
 IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError"})
@@ -30,7 +32,7 @@ class Waiting:
     Attributes:
         stage: As the master shows it.
         message: For people.
-        trouble: "" | place | image | start | hopeless: what limits the patience.
+        trouble: "" | gate | place | image | start | hopeless: what limits the patience.
     """
 
     stage: str
@@ -114,6 +116,8 @@ def waiting_for(pod: Object) -> Waiting | None:
     unplaced = _condition(pod, "PodScheduled")
     if unplaced.get("status") == "False":
         told, why = str(unplaced.get("message") or ""), str(unplaced.get("reason") or "Unschedulable")
+        if why == GATED:
+            return Waiting("starting", f"queued: {told}" if told else "queued", "gate")
         return Waiting("starting", f"{why}: {told}" if told else why, "place")
     if reason:
         where = f" on node {pod['node']}" if pod["node"] else ""

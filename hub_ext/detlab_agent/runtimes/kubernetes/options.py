@@ -44,6 +44,10 @@ class Options(_Block):
     """The pool of a node is the first whose labels it has; else the agent's `--pool`."""
     tolerations: list[dict[str, Any]] = []
     """Of every pod. Nodes with other taints are not used."""
+    gang: Annotated[str, Field(pattern="^(queue|kueue)$")] = "queue"
+    """Who admits the pods of an allocation, always all together: detlab's own queue alone, or after it Kueue too."""
+    kueue_queue: str = ""
+    """The LocalQueue of the namespace, for `gang: kueue`."""
     priority_class: str = ""
     service_account: str = ""
     """For the pods, which get no token of it; "": the namespace's default."""
@@ -94,6 +98,8 @@ def read_options(path: Path | None) -> Options:
     except ValidationError as error:
         mistakes = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise AgentError(f"--kubernetes-settings {path}: {mistakes}") from error
+    if found.gang == "kueue" and not found.kueue_queue:
+        raise AgentError(f"--kubernetes-settings {path}: gang: kueue needs kueue_queue, the name of a LocalQueue")
     if any(set(name) <= {"*", "?"} for name in found.allow_secrets):
         raise AgentError(f"--kubernetes-settings {path}: allow_secrets: '*' would give the secrets of all tasks away")
     return found

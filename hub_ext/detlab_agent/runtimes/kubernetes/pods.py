@@ -26,13 +26,15 @@ AGENT_LABEL, TASK_LABEL = "detlab.io/agent", "detlab.io/task"
 OWNER_LABEL, KIND_LABEL, TRIAL_LABEL = "detlab.io/owner", "detlab.io/kind", "detlab.io/trial"
 ALLOCATION_NOTE, RUN_NOTE = "detlab.io/allocation", "detlab.io/run"
 NODE_NOTE, SLOTS_NOTE, PORT_NOTE = "detlab.io/node", "detlab.io/slots", "detlab.io/port"
+KUEUE_QUEUE, KUEUE_GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
+KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 SERVICE_PORT = 8888
 """Where the service of a task listens in its pod, which has an address of its own."""
 PULL = "-pull"
 """Ends the name of the secret with which a task's image is pulled."""
 _DOCKER_HUB = "https://index.docker.io/v1/"
 EXIT_FILE = "/dev/termination-log"
-DEFAULT_SHM = 4 << 30
+SHM, DEFAULT_SHM = "/dev/shm", 4 << 30  # noqa: S108 - in its own pod
 GRACE = 30
 """Seconds that a pod gets which somebody else ends, unless its pod_spec says another number."""
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
@@ -75,13 +77,18 @@ def pod_name(record: str) -> str:
     return f"det-{plain or 'task'}-{hashlib.sha256(record.encode()).hexdigest()[:10]}"
 
 
+def kueue_group(allocation_id: str) -> str:
+    """Return the name of an allocation's pods for Kueue, which names its Workload so."""
+    return pod_name(allocation_id)
+
+
 def secrets(order: Order, name: str, rules: Rules) -> list[Object]:
     """Return the secret with the task's parcel, and one with the password of its registry if the config has that.
 
     Raises:
         SetupFailed: It is too long.
     """
-    service = ("0.0.0.0", SERVICE_PORT) if order.launch.service is not None else None  # noqa: S104 its pod is its own
+    service = ("0.0.0.0", SERVICE_PORT) if order.launch.service is not None else None  # noqa: S104 - its pod has an address of its own
     made = [_secret(order, name, "Opaque", VARIABLE, order.parcel(service), rules)]
     asked = order.launch.container
     if asked is not None and asked.registry_auth:
@@ -200,6 +207,9 @@ def _notes(order: Order, wanted: Mapping[str, Any], rules: Rules) -> Object:
         SLOTS_NOTE: ",".join(launch.slots),
         **({PORT_NOTE: str(SERVICE_PORT)} if launch.service is not None else {}),
     }
+    if rules.options.gang == "kueue":
+        labels |= {KUEUE_QUEUE: rules.options.kueue_queue, KUEUE_GROUP: kueue_group(launch.allocation_id)}
+        annotations[KUEUE_TOTAL] = str(max(1, len(launch.info.container_addrs)))
     return {"labels": labels, "annotations": annotations}
 
 
@@ -283,7 +293,7 @@ def _volumes(asked: ContainerSpec, rules: Rules) -> tuple[list[Object], list[Obj
         {"name": "det-shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}},
         *rules.options.volumes,
     ]
-    mounts: list[Object] = [{"name": "det-shm", "mountPath": "/dev/shm"}, *rules.options.volume_mounts]  # noqa: S108
+    mounts: list[Object] = [{"name": "det-shm", "mountPath": SHM}, *rules.options.volume_mounts]
     wanted = [(one.host_path, one.container_path, one.read_only) for one in asked.mounts]
     for host, _, _ in wanted:
         _check_host_path(host, rules, "bind_mounts")

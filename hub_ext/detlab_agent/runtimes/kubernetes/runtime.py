@@ -128,13 +128,13 @@ class KubernetesRuntime:
         except TooLate as error:
             future.cancel()
             raise RefusedTask(f"the API server at {cluster.api.url} takes too long to make the pod") from error
-        cluster.add(task)
+        cluster.use(name, launch.node)
         return task
 
     def recover(self, record: Path, noted: dict[str, Any]) -> KubernetesTask | None:
         """See `NodeRuntime.recover`: whether the pod is there shows when the cluster is followed."""
         task = KubernetesTask(**KubernetesTask.noted(record, noted), cluster=self.cluster)
-        task.cluster.add(task)
+        task.cluster.use(task.pod, task.node)
         return task
 
     def sweep(self, kept: set[str]) -> None:

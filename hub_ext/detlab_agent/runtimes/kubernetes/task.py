@@ -7,19 +7,17 @@ import logging
 import math
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from detlab.schemas.podspec import MAIN_CONTAINER
 from detlab.schemas.runtimes import KUBERNETES
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.kubernetes import endings
 from detlab_agent.runtimes.kubernetes.api import ApiAway, ApiRefused, Object
+from detlab_agent.runtimes.kubernetes.cluster import Cluster
 from detlab_agent.runtimes.records import TaskElsewhere
-
-if TYPE_CHECKING:
-    from detlab_agent.runtimes.kubernetes.cluster import Cluster
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +75,9 @@ class KubernetesTask(TaskElsewhere):
                 self.address = endings.address_of(found) if self.port is not None else None
                 break
             waits = endings.waiting_for(found)
+            if waits is not None and waits.trouble == "gate":
+                queued = await self.cluster.queued(self.allocation_id)
+                waits = replace(waits, message=f"queued: {queued}" if queued else waits.message)
             if waits is not None and waits.message != said:
                 said = waits.message
                 say("pulling" if waits.stage == "pulling" else "starting", said)
@@ -99,7 +100,8 @@ class KubernetesTask(TaskElsewhere):
 
     async def _give_up_in_time(self, waits: endings.Waiting, waited: float) -> None:
         options = self.cluster.rules.options
-        limit = {"hopeless": 0.0, "place": options.pending_limit}.get(waits.trouble, options.image_limit)
+        limits = {"hopeless": 0.0, "gate": math.inf, "place": options.pending_limit}
+        limit = limits.get(waits.trouble, options.image_limit)
         if waited < limit:
             return
         await self.delete(0)
@@ -189,7 +191,7 @@ class KubernetesTask(TaskElsewhere):
             job.cancel()
         await self.delete(0)
         self.forget(clean=True)
-        self.cluster.forget(self)
+        self.cluster.forget(self.pod)
 
 
 async def _either(change: asyncio.Event, seconds: float) -> None:

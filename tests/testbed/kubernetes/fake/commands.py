@@ -46,6 +46,8 @@ class Exec(WebSocketHandler):
             user = cluster.users.get(self.request.headers.get("Authorization", "").removeprefix("Bearer "), "")
             if not user:
                 raise Refused(401, "Unauthorized")
+            if not {"*/*", "*/*;q=0.8"} & {one.strip() for one in self.request.headers.get("Accept", "*/*").split(",")}:
+                raise Refused(406, "only the following media types are accepted: */*")
             if not cluster.may(user, "get", pods, namespace, "exec"):
                 raise forbidden(user, "get", pods, namespace, name, "exec")
             self.pod = cluster.store.get(pods, namespace, name)

@@ -17,7 +17,7 @@ from detlab.schemas.expconf.blocks.extras import OptimizationsConfig
 from detlab.schemas.expconf.blocks.scalars import Block
 from detlab.schemas.expconf.blocks.storage import StorageBlock
 from detlab.schemas.expconf.checks.check import in_order, is_trial_class
-from detlab.schemas.runtimes import PROCESS, takes_image
+from detlab.schemas.runtimes import KUBERNETES, PROCESS, takes_image
 from detlab.schemas.storage_types import STORAGES
 
 _PROCESSES = "it runs as plain processes on the node, without a container"
@@ -31,7 +31,7 @@ def _ignored(path: str, why: str = _PROCESSES) -> Problem:
     return Problem(path, _NOT_YET, why, "warning")
 
 
-def _environment(environment: EnvironmentConfig, *, containers: bool) -> Iterator[Problem]:
+def _environment(environment: EnvironmentConfig, *, containers: bool, pods: bool) -> Iterator[Problem]:
     if environment.image != ImageMap() and not containers:
         yield _ignored("environment.image")
     for key in ("force_pull_image", "registry_auth", "add_capabilities", "drop_capabilities"):
@@ -41,12 +41,12 @@ def _environment(environment: EnvironmentConfig, *, containers: bool) -> Iterato
         yield _ignored("environment.ports", "it has had no effect in Determined for years")
     if environment.proxy_ports:
         yield _ignored("environment.proxy_ports", "ports of tasks are not proxied yet")
-    if environment.pod_spec:
-        yield _ignored("environment.pod_spec", "there is no Kubernetes backend yet")
+    if environment.pod_spec and not pods:
+        yield _ignored("environment.pod_spec", "it is for pods: runtime: kubernetes")
 
 
 def container_keys(
-    environment: EnvironmentConfig, mounts: list[BindMount], resources: Block, *, containers: bool
+    environment: EnvironmentConfig, mounts: list[BindMount], resources: Block, *, runtime: str
 ) -> Iterator[Problem]:
     """Yield what the blocks that experiments and user tasks share ask for in vain.
 
@@ -54,9 +54,10 @@ def container_keys(
         environment: The environment block.
         mounts: The bind mounts.
         resources: The resources block of either.
-        containers: Whether it runs in one.
+        runtime: The runtime of its tasks.
     """
-    yield from _environment(environment, containers=containers)
+    containers = takes_image(runtime)
+    yield from _environment(environment, containers=containers, pods=runtime == KUBERNETES)
     if mounts and not containers:
         yield _ignored("bind_mounts", f"{_PROCESSES}: paths are the node's own")
     keys = ("devices", "shm_size", "memory", "cpus")
@@ -155,12 +156,11 @@ def unsupported_keys(config: ExperimentConfig, *, runtime: str = PROCESS) -> lis
         config: A valid config.
         runtime: The runtime of its trials.
     """
-    containers = takes_image(runtime)
     return in_order(
         [
             *_entrypoint(config),
             *_storage(config.checkpoint_storage),
-            *container_keys(config.environment, config.bind_mounts, config.resources, containers=containers),
+            *container_keys(config.environment, config.bind_mounts, config.resources, runtime=runtime),
             *_resources(config),
             *_services(config),
             *_trainer(config),

@@ -1,0 +1,243 @@
+"""What goes wrong in a cluster: pods are ended, servers are away, agents die. Nothing is lost, doubled or leaked."""
+
+import re
+import threading
+
+import pytest
+from kubernetes_agents import ClusterAgent, launch
+
+from detlab.schemas.wire import ContainerSpec
+from testbed.kubernetes import images
+from testbed.waiting import until
+
+NOT_ITS_FAULT = "machine_restarted"
+STEPS = """
+import sys, time
+for step in range(int(sys.argv[1])):
+    print("step", step, flush=True)
+    time.sleep(0.1)
+"""
+WAITS = "import time; print('up', flush=True); time.sleep(600)"
+
+
+def python(text, *words):
+    return ["python3", "-u", "-c", text, *map(str, words)]
+
+
+def started(master, task):
+    master.wait_for(lambda: master.texts(task, "stdout"), 60)
+    return task
+
+
+def ended(master, task, seconds=90.0):
+    master.wait_for(lambda: task.exits, seconds, "the task ends")
+    return task.exits[0]
+
+
+def the_pod(kube):
+    return next(iter(kube.of("pods")))
+
+
+class TestWhoEndsPods:
+    """An end that is not the trial's fault is told as one, so that it does not count as its restart."""
+
+    def test_a_pod_that_is_deleted_by_hand(self, master, agent, kube):
+        task = started(master, launch(master, python(WAITS)))
+        kube.admin.delete(f"{kube.site.pods}/{the_pod(kube)}", {"gracePeriodSeconds": 1})
+        exit_ = ended(master, task)
+        assert exit_.reason == NOT_ITS_FAULT, exit_
+        agent.none_left()
+
+    def test_a_pod_that_is_deleted_by_force(self, master, agent, kube):
+        task = started(master, launch(master, python(WAITS)))
+        kube.admin.delete(f"{kube.site.pods}/{the_pod(kube)}", {"gracePeriodSeconds": 0})
+        assert ended(master, task).reason == NOT_ITS_FAULT
+        agent.none_left()
+
+    def test_a_node_that_is_drained(self, master, agent, kube):
+        task = started(master, launch(master, python(WAITS)))
+        node = "/api/v1/nodes/real-1"
+        kube.admin.patch(node, {"spec": {"unschedulable": True}})
+        try:
+            name = the_pod(kube)
+            body = {
+                "kind": "Eviction",
+                "apiVersion": "policy/v1beta1",
+                "metadata": {"name": name, "namespace": kube.namespace},
+                "deleteOptions": {"gracePeriodSeconds": 1},
+            }
+            kube.admin.post(f"{kube.site.pods}/{name}/eviction", body)
+            assert ended(master, task).reason == NOT_ITS_FAULT
+            # It is offered no more, so that the master places nothing there.
+            master.wait_for(lambda: not master.hellos[-1].nodes, 30, "the node is offered no more")
+        finally:
+            kube.admin.patch(node, {"spec": {"unschedulable": None}})
+        master.wait_for(lambda: master.hellos[-1].nodes, 40, "the node is offered again")
+        agent.none_left()
+
+    def test_a_program_that_uses_up_its_memory(self, master, agent, kube):
+        text = "print('up', flush=True); import time; time.sleep(1); x = bytearray(900 << 20); time.sleep(60)"
+        container = ContainerSpec(image=images.PYTHON, memory=256 << 20)
+        task = started(master, launch(master, python(text), container=container))
+        kube.site.run_out_of_memory(the_pod(kube))
+        exit_ = ended(master, task)
+        assert exit_.reason == "oom", exit_
+        agent.none_left()
+
+
+class TestNotStarted:
+    """What cannot start says why, in words."""
+
+    def test_an_image_that_nobody_has(self, master, agent, kube):
+        task = launch(master, python(WAITS), container=ContainerSpec(image="localhost/no-such:7"))
+        exit_ = ended(master, task)
+        assert exit_.reason == "setup"
+        assert "image" in exit_.message
+        assert "localhost/no-such:7" in exit_.message
+        agent.none_left()
+
+    def test_an_image_without_python(self, master, agent, kube):
+        task = launch(master, python(WAITS), container=ContainerSpec(image=images.BARE))
+        exit_ = ended(master, task)
+        assert exit_.reason == "setup"
+        assert "needs python3" in exit_.message
+        agent.none_left()
+
+    def test_more_than_the_node_has_now(self, master, agent, kube):
+        """Others use the node, too: the pod waits for its time, says why, and is refused so that the master goes on."""
+        container = ContainerSpec(image=images.PYTHON, memory=100 << 40)
+        task = launch(master, python(WAITS), container=container)
+        master.wait_for(lambda: any("nsufficient memory" in one.message for one in task.stages), 30)
+        exit_ = ended(master, task)
+        assert exit_.reason == "refused"
+        assert "Insufficient memory" in exit_.message
+        agent.none_left()
+
+    def test_a_quota_that_is_used_up(self, master, agent, kube):
+        quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+        kube.admin.post(f"{kube.site.at}/resourcequotas", quota)
+        until(lambda: _is_refused(kube), "the quota is not there", 20)
+        exit_ = ended(master, launch(master, python(WAITS)))
+        assert exit_.reason == "refused"
+        assert "exceeded quota: none" in exit_.message
+        agent.none_left()
+
+
+def _is_refused(kube):
+    from testbed.kubernetes.api_client import Answer
+
+    try:
+        kube.site.start("probe", "true")
+    except Answer as error:
+        return "exceeded quota" in str(error)
+    kube.admin.delete(f"{kube.site.pods}/probe", {"gracePeriodSeconds": 0})
+    return False
+
+
+class TestApiServer:
+    """The API server is away, comes back, and has forgotten what was before."""
+
+    def test_it_is_killed_under_a_task(self, master, agent, kube):
+        task = started(master, launch(master, python(STEPS, 120)))
+        kube.restart_api()
+        exit_ = ended(master, task)
+        assert (exit_.exit_code, exit_.reason) == (0, "")
+        assert master.texts(task, "stdout") == [f"step {n}" for n in range(120)]
+        agent.none_left()
+
+    def test_it_is_killed_while_a_task_ends(self, master, agent, kube):
+        """Its exit is known when the server is back, and the next task starts."""
+        task = started(master, launch(master, python(STEPS, 5)))
+        kube.restart_api()
+        assert ended(master, task).exit_code == 0
+        other = launch(master, python(STEPS, 2))
+        assert ended(master, other).exit_code == 0
+        agent.none_left()
+
+    def test_a_launch_while_it_is_away_is_made_once_it_is_back(self, master, agent, kube):
+        restart = threading.Thread(target=kube.restart_api)
+        restart.start()
+        task = launch(master, python(STEPS, 3))
+        restart.join()
+        exit_ = ended(master, task)
+        assert (exit_.exit_code, exit_.reason) == (0, ""), exit_
+        assert master.texts(task, "stdout") == ["step 0", "step 1", "step 2"]
+        agent.none_left()
+
+
+class TestAgents:
+    """The agent is killed, or there is another."""
+
+    def test_a_second_agent_of_the_namespace_is_refused(self, master, agent, kube, open_tmp):
+        (open_tmp / "second").mkdir()
+        second = ClusterAgent(master, open_tmp / "second/agent", kube)
+        second.start()
+        try:
+            assert second.process.wait(40) == 1
+        finally:
+            second.end()
+        assert "another agent" in second.log.read_text()
+        task = launch(master, python(STEPS, 2))
+        assert ended(master, task).exit_code == 0
+
+    @pytest.mark.parametrize("moment", ["before the pod", "pod asked for", "pod made", "running"])
+    def test_it_is_killed_in_the_middle_of_a_launch(self, master, agent, kube, moment):
+        """The next agent goes on from what it finds, or says that nothing was: the program runs once."""
+        if moment == "running":
+            task = started(master, launch(master, python(STEPS, 30)))
+            agent.kill()
+        else:
+            killed = kube.kill_at(moment, agent)
+            task = launch(master, python(STEPS, 30))
+            assert killed.wait(60)
+            agent.process.wait()
+        agent.start()
+        agent.connected()
+        master.wait_for(lambda: not master.hellos[-1].tasks or task.started or task.exits, 60)
+        if all(one.allocation_id != task.launch.allocation_id for one in master.hellos[-1].tasks) and not task.exits:
+            master.send(task.launch)  # a master sends again what the agent does not know
+        exit_ = ended(master, task)
+        if exit_.reason == NOT_ITS_FAULT:
+            assert not master.texts(task)
+            task = launch(master, python(STEPS, 30))  # as a master does: its next run
+            exit_ = ended(master, task)
+        assert (exit_.exit_code, exit_.reason) == (0, ""), exit_
+        assert master.texts(task, "stdout") == [f"step {n}" for n in range(30)]
+        agent.none_left()
+
+
+def refused(master, kube, directory, *options, settings=None, environ=None):
+    """Start an agent that cannot work, and return what it says."""
+    directory.mkdir()
+    agent = ClusterAgent(master, directory / "agent", kube, *options, settings=settings)
+    agent.environ = environ or {}
+    agent.start()
+    try:
+        assert agent.process.wait(90) == 1
+    finally:
+        agent.end()
+    return agent.log.read_text()
+
+
+class TestRefusals:
+    """What an operator has done wrong is said at the start."""
+
+    def test_a_right_that_lacks_is_named(self, master, kube, open_tmp):
+        kube.take_right("create", "pods")
+        said = refused(master, kube, open_tmp / "other")
+        assert "create pods" in said
+
+    def test_a_namespace_that_is_not_there(self, master, kube, open_tmp):
+        said = refused(master, kube, open_tmp / "other", "--namespace", "no-such")
+        assert "no-such" in said
+
+    def test_a_kubeconfig_that_is_wrong(self, master, kube, open_tmp):
+        bad = open_tmp / "bad.yaml"
+        bad.write_text("clusters: []\n")
+        said = refused(master, kube, open_tmp / "other", "--kubeconfig", str(bad))
+        assert str(bad) in said or "kubeconfig" in said
+        text = kube.kubeconfig.read_text()
+        token = re.search(r'"token": "([^"]+)"', text)[1]
+        bad.write_text(text.replace(token, "wrong"))
+        said = refused(master, kube, open_tmp / "more", "--kubeconfig", str(bad))
+        assert "does not accept the credentials" in said
