@@ -149,7 +149,7 @@ class Release:
         self.secrets["database-url"] = "sqlite:////var/lib/detlab/detlab.sqlite"
         self.secrets["hub-database-url"] = "sqlite:////tmp/jupyterhub.sqlite"
         self.network = f"release{os.getpid()}"
-        self.subnet = f"10.214.{os.getpid() % 250}"
+        self.subnet = f"10.216.{os.getpid() % 250}"
         self.addresses = {part: f"{self.subnet}.{number}" for number, part in enumerate(self.PARTS, 10)}
         self.certificate = one(made, "ConfigMap", f"{NAME}-certificate")["data"]["tls.crt"]
 
