@@ -219,7 +219,14 @@ class ClusterAgent(AgentProcess):
         until(lambda: not left(), lambda: f"still there: {left()}", seconds)
 
 
+def allocate(master, entrypoint, **options):
+    """Make a task for the node that runs pods, without sending it."""
+    fields = {"node": "real-1", "slots": ["gpu0"], "container": ContainerSpec(image=images.PYTHON)}
+    return master.allocate(entrypoint, runtime="kubernetes", **{**fields, **options})
+
+
 def launch(master, entrypoint, **options):
     """Launch a task on the node that runs pods."""
-    fields = {"node": "real-1", "slots": ["gpu0"], "container": ContainerSpec(image=images.PYTHON)}
-    return master.launch(entrypoint, runtime="kubernetes", **{**fields, **options})
+    task = allocate(master, entrypoint, **options)
+    master.send(task.launch)
+    return task

@@ -2,9 +2,11 @@
 
 import re
 import threading
+from contextlib import suppress
 
 import pytest
-from kubernetes_agents import ClusterAgent, launch
+from kubernetes_agents import ClusterAgent, allocate, launch
+from tornado.websocket import WebSocketClosedError
 
 from detlab.schemas.wire import ContainerSpec
 from testbed.kubernetes import images
@@ -188,7 +190,9 @@ class TestAgents:
             agent.kill()
         else:
             killed = kube.kill_at(moment, agent)
-            task = launch(master, python(STEPS, 30))
+            task = allocate(master, python(STEPS, 30))
+            with suppress(WebSocketClosedError):  # it may be dead before all of the message is written
+                master.send(task.launch)
             assert killed.wait(60)
             agent.process.wait()
         agent.start()
