@@ -6,7 +6,6 @@ Unlike the images of `docker_images` it is whole by itself, so that an image can
 from __future__ import annotations
 
 import io
-import os
 import re
 import shutil
 import subprocess
@@ -86,15 +85,16 @@ def _files() -> set[str]:
 
 def _add(tar: tarfile.TarFile, name: str, done: set[str]) -> None:
     """Add a file under its real folder, and what it links to."""
+    path = Path(name)
     while True:
-        name = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))  # noqa: PTH118,PTH119,PTH120
-        if name in done:
+        path = path.parent.resolve() / path.name
+        if str(path) in done:
             return
-        done.add(name)
-        tar.add(name, arcname=name.lstrip("/"), recursive=False)
-        if not os.path.islink(name):  # noqa: PTH114
+        done.add(str(path))
+        tar.add(path, arcname=str(path).lstrip("/"), recursive=False)
+        if not path.is_symlink():
             return
-        name = os.path.join(os.path.dirname(name), os.readlink(name))  # noqa: PTH115,PTH118,PTH120
+        path = path.parent / path.readlink()
 
 
 def _kept(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
