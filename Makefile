@@ -37,7 +37,7 @@ PEERS ?= mlflow wandb optuna ray syne tables artifacts
 SOURCES := harness hub_ext server_ext kernel_magics tests/testbed tests/simulation
 ASKS_PYTHON := src/hub/upload/upload.test.ts
 ALONE := $(shell grep -rl --include='*.py' 'mark\.alone' tests)
-SHORT := $(PYTEST) -m "not alone and not soak and not kubernetes"
+SHORT := $(PYTEST) -m "not alone and not soak and not kubernetes and not slurm"
 # Each test of the services on one of the two databases, every other one on PostgreSQL; `make soak` has both.
 QUICK := DETLAB_ONE_DATABASE=1 $(SHORT) $(QUICK_TESTS)
 CLUSTERS := $(SHORT) $(patsubst %,--ignore=%,$(SIMULATED_TESTS) $(QUICK_TESTS))
@@ -75,7 +75,7 @@ test-kubernetes: setup-test  ## what runs on Kubernetes, on a real one: built fr
 	$(PYTEST) -m kubernetes $(KUBERNETES_TESTS) $(PYTEST_ARGS)
 
 test-slurm: setup-test  ## what runs on a real Slurm of two nodes on this machine: the runtime's contract, searches, faults, notebooks
-	$(PYTEST) $(SLURM)
+	$(PYTEST) $(SLURM) $(PYTEST_ARGS)
 
 simulated:  # the part of `make test` that runs beside its others
 	@$(SHORT) $(SIMULATED_TESTS) $(WORKERS) $(PYTEST_ARGS) || [ $$? -eq 5 ]
@@ -88,6 +88,7 @@ soak: setup-test  ## services on both databases, the master killed at every comm
 	DETLAB_FUZZ_EXAMPLES=60 DETLAB_FUZZ_SEED=$(FUZZ_SEED) $(PYTEST) $(FUZZ)
 	$(PYTEST) $(WORKERS) -m "soak and not kubernetes" tests
 	$(MAKE) --no-print-directory test-kubernetes
+	$(MAKE) --no-print-directory test-slurm
 	DETLAB_SIMULATION_CHUNKS=20 DETLAB_ALL_MUTANTS=1 $(PYTEST) $(WORKERS) tests/simulation
 	PYTHONPATH=tests $(BIN)/python -m simulation --awaits --jobs $(TEST_WORKERS)
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --jobs $(TEST_WORKERS)

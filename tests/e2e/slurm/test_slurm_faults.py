@@ -15,7 +15,7 @@ from spine_lab import until
 from detlab.client.resources import Experiment, Trial
 from detlab.errors import ConfigError, ResourcesError
 
-pytestmark = [pytest.mark.hub, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.timeout(480)]
 
 MINUTE = 60
 TRIALS = Path(__file__).parents[1] / "trials"

@@ -11,7 +11,7 @@ import yaml
 from slurm_lab import SlurmLab, slurm_lab
 from spine_lab import until
 
-pytestmark = [pytest.mark.hub, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.timeout(480)]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits_trial"
 MINUTE = 60

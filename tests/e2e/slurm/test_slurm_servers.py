@@ -12,7 +12,7 @@ from slurm_lab import SlurmLab, slurm_lab
 from testbed.servers import Kernel, Person, open_terminal, person
 from testbed.waiting import until
 
-pytestmark = [pytest.mark.hub, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.timeout(480)]
 WHERE = {"pool": "slurm", "runtime": "slurm"}
 CONFIG = "c.EmbeddedCluster.extra_users = ['ada']\nc.DetSpawner.runtimes = ['process', 'slurm']\n"
 
