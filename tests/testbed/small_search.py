@@ -107,13 +107,19 @@ def outcome(s: Session) -> dict[str, Any]:
     def placed(query: Any) -> list[tuple[Any, ...]]:
         return [(place[trial], *rest) for trial, *rest in s.execute(query)]
 
+    def numbered(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Checkpoints by their number in the search, for the same reason: their ids have the trial's number in them."""
+        own = {idx: trial for trial, idx in place.items()}
+        names = {trial: {uuid_of(number, own[trial]): number for number in range(1, 1000)} for trial in own}
+        return [(*row[:4], names[row[0]][row[4]], *row[5:]) for row in rows]
+
     return {
         "decisions": _decisions(s, experiment),
         "experiment": (experiment.state, experiment.best_value, experiment.progress),
         "trials": _rows(s, _TRIALS),
         "metrics": placed(_METRICS),
         "told": [(trial, data["steps_completed"], data["metrics"]) for trial, data in placed(_TOLD)],
-        "checkpoints": placed(_CHECKPOINTS),
+        "checkpoints": numbered(placed(_CHECKPOINTS)),
         "allocations": placed(_ALLOCATIONS),
     }
 

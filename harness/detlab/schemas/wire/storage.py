@@ -108,7 +108,7 @@ class TrashView(Wire):
 class EmptyTrash(Wire):
     """POST storage/trash: remove what is in the trash now, for good."""
 
-    experiment_id: int | None = None
+    experiment_id: int | None = Field(None, ge=1, lt=2**63)
     """Of one experiment; null: of all that the caller owns."""
     until: float | None = None
     """Only what was put into it before; null: all."""

@@ -60,6 +60,9 @@ class KubernetesRuntime:
         """See `NodeRuntime.nodes`."""
         return [] if self._cluster is None else self._cluster.offered()
 
+    def queue(self) -> None:
+        """See `NodeRuntime.queue`: the master chooses the node of each pod."""
+
     def available(self) -> bool:
         """See `NodeRuntime.available`."""
         return self._held is not None and self._held.ours
