@@ -12,8 +12,10 @@ from typing import Any, Literal
 from detlab.schemas.runtimes import KUBERNETES
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, Say
-from detlab_agent.runtimes.kubernetes.api import Access, Api, Opened
+from detlab_agent.runtimes.dispatch import NodeRuntime
+from detlab_agent.runtimes.kubernetes.api import Api
 from detlab_agent.runtimes.kubernetes.cluster import Cluster
+from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
 from detlab_agent.runtimes.kubernetes.options import read_options
 from detlab_agent.runtimes.kubernetes.pods import SERVICE_PORT, Rules, label_value, pod, pod_name, secrets
@@ -39,7 +41,7 @@ class KubernetesRuntime:
     """
 
     name = KUBERNETES
-    tasks_are: Literal["elsewhere"] = "elsewhere"
+    tasks_are: Literal["here", "elsewhere"] = "elsewhere"
     reached = True
 
     def __init__(self, opened: Opened, rules: Rules, directory: Path) -> None:
@@ -59,6 +61,9 @@ class KubernetesRuntime:
     def nodes(self) -> Sequence[NodeHello]:
         """See `NodeRuntime.nodes`."""
         return [] if self._cluster is None else self._cluster.offered()
+
+    def queue(self) -> None:
+        """See `NodeRuntime.queue`: the master chooses the node of each pod."""
 
     def available(self) -> bool:
         """See `NodeRuntime.available`."""
@@ -141,7 +146,7 @@ class KubernetesRuntime:
         """See `NodeRuntime.sweep`: every pod has its record by now (`preparation.adopt`)."""
 
 
-def make(setup: RuntimeSetup) -> KubernetesRuntime | None:
+def make(setup: RuntimeSetup) -> NodeRuntime | None:
     """Make the runtime of an agent, in a thread.
 
     Raises:
