@@ -11,7 +11,8 @@ from pathlib import Path
 from detlab.launch.host import procfs
 from detlab.launch.taskdir import write_json
 from detlab.schemas.runtimes import KUBERNETES
-from detlab_agent.runtimes.kubernetes.api import Access, Api, ApiAway, ApiRefused, Object, Opened
+from detlab_agent.runtimes.kubernetes.api import Api, ApiAway, ApiRefused, Object
+from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
 from detlab_agent.runtimes.kubernetes.pods import (
     AGENT_LABEL,
