@@ -127,7 +127,7 @@ class RealKube(Kube):
     def __init__(self, plane: ControlPlane, directory: Path) -> None:
         site = RealSite(plane)
         super().__init__(site, directory)
-        self.plane, self.here = plane, plane.address
+        self.plane, self.here, self._rules = plane, plane.address, [dict(rule) for rule in RULES]
         subject = {"kind": "ServiceAccount", "name": "agent", "namespace": self.namespace}
         self.admin.post(f"{site.at}/serviceaccounts", {"metadata": {"name": "agent"}})
         for kind, at, rules in (
@@ -158,11 +158,10 @@ class RealKube(Kube):
 
     def take_right(self, verb: str, plural: str) -> None:
         at = f"{_RBAC}/namespaces/{self.namespace}/roles/agent-{self.namespace}"
-        rules = [dict(rule) for rule in RULES]
-        for rule in rules:
+        for rule in self._rules:
             if rule["resources"] == [plural]:
                 rule["verbs"] = [one for one in rule["verbs"] if one != verb]
-        self.admin.patch(at, {"rules": rules})
+        self.admin.patch(at, {"rules": self._rules})
 
     def end(self) -> None:
         for kind in ("clusterrolebindings", "clusterroles"):

@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -9,6 +10,7 @@ from kubernetes_agents import ClusterAgent, allocate, launch
 from tornado.websocket import WebSocketClosedError
 
 from detlab.schemas.wire import ContainerSpec
+from detlab.testing.runtimes import COUNTS_UNTIL_SIGTERM, IGNORES_SIGTERM
 from testbed.kubernetes import images
 from testbed.waiting import until
 
@@ -84,6 +86,41 @@ class TestWhoEndsPods:
         kube.site.run_out_of_memory(the_pod(kube))
         exit_ = ended(master, task)
         assert exit_.reason == "oom", exit_
+        agent.none_left()
+
+
+class TestWithoutExec:
+    """A cluster that lets nobody run commands in pods: a signal goes by the pod's deletion."""
+
+    @pytest.fixture
+    def task(self, master, agent, kube, request):
+        for verb in ("get", "create"):
+            kube.take_right(verb, "pods/exec")
+        return started(master, launch(master, python(request.param)))
+
+    @pytest.mark.parametrize("task", [IGNORES_SIGTERM], indirect=True)
+    def test_a_program_that_ignores_the_signal_is_ended_within_its_grace(self, master, agent, task):
+        began = time.monotonic()
+        master.send_kill(task, grace=4.0)
+        exit_ = ended(master, task)
+        assert 3.0 < time.monotonic() - began < 14.0, "the pod's own grace is 30 s"
+        assert exit_.exit_code == -9, exit_
+        agent.none_left()
+
+    @pytest.mark.parametrize(
+        "task", [COUNTS_UNTIL_SIGTERM.replace("sys.exit", "time.sleep(3)\nsys.exit")], indirect=True
+    )
+    def test_a_program_that_may_need_more_than_the_pods_own_grace_gets_it(self, master, agent, kube, task):
+        master.send_kill(task, grace=90.0)
+
+        def grace():
+            return next((pod["metadata"].get("deletionGracePeriodSeconds") for pod in kube.pods()), None)
+
+        until(grace, "the pod is not deleted", 20)
+        assert 80 <= grace() <= 90
+        exit_ = ended(master, task)
+        assert exit_.exit_code == 3, exit_
+        assert master.texts(task, "stdout")[-1].startswith("last")
         agent.none_left()
 
 

@@ -137,21 +137,22 @@ class KubernetesTask(TaskElsewhere):
 
     # --- the end ----------------------------------------------------------------------------------------------
 
-    def interrupt(self) -> None:
+    def interrupt(self, grace: float) -> None:
         """See `RunningTask.interrupt`."""
         self.asked = True
-        job = asyncio.create_task(self._interrupt())
+        job = asyncio.create_task(self._interrupt(grace))
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 
-    async def _interrupt(self) -> None:
+    async def _interrupt(self, grace: float) -> None:
         found = await self.cluster.look(self.pod)
         if found is None or endings.is_over(found):
             return
         if not endings.is_running(found):
             await self.delete(0)
         elif not await self._signal(signal.SIGTERM):
-            await self.delete(None)
+            # The node sends the signal, then: it kills the task after its own grace, not after that of the pod.
+            await self.delete(max(1, math.ceil(grace)))
 
     async def kill(self, delivery_grace: float) -> None:
         """See `RunningTask.kill`."""
