@@ -26,7 +26,7 @@ RULES = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
 ]
 """What the agent may do in its namespace: no more than it needs."""
-NODES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}]
+NODES = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}]
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 

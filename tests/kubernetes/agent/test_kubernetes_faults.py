@@ -162,6 +162,33 @@ class TestNotStarted:
         agent.none_left()
 
 
+class TestOthers:
+    """Others use the cluster, too."""
+
+    def test_gpus_of_others_are_not_offered_and_those_of_our_tasks_stay(self, master, agent, kube):
+        """The master placed tasks on them; their pods waited for five minutes and were refused."""
+
+        def offered():
+            (node,) = [node for node in master.hellos[-1].nodes if node.name == "real-1"]
+            return [slot.id for slot in node.slots if slot.enabled]
+
+        def agreed(*slots):
+            master.wait_for(lambda: offered() == list(slots), 30, lambda: f"offered: {offered()}")
+
+        agreed("gpu0", "gpu1")
+        task = started(master, launch(master, python(STEPS, 300), slots=["gpu1"]))
+        gpu = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        kube.site.start("theirs", "sleep", "60", container=gpu, terminationGracePeriodSeconds=0)
+        kube.site.phase("theirs", "Running")
+        agreed("gpu1")
+        assert not task.exits, "the task has its device, and others another one"
+        kube.admin.delete(f"{kube.site.pods}/theirs", {"gracePeriodSeconds": 0})
+        agreed("gpu0", "gpu1")
+        master.send_kill(task, grace=0.0)
+        ended(master, task)
+        agent.none_left()
+
+
 def _is_refused(kube):
     from testbed.kubernetes.api_client import Answer
 

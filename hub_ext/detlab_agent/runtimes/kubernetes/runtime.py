@@ -38,14 +38,15 @@ class KubernetesRuntime:
         opened: How the cluster is reached.
         rules: What pods may be.
         directory: Of the agent.
+        sees_all: Whether the agent may list the pods of all namespaces.
     """
 
     name = KUBERNETES
     tasks_are: Literal["here", "elsewhere"] = "elsewhere"
     reached = True
 
-    def __init__(self, opened: Opened, rules: Rules, directory: Path) -> None:
-        self._opened, self._rules, self._directory = opened, rules, directory
+    def __init__(self, opened: Opened, rules: Rules, directory: Path, *, sees_all: bool = False) -> None:
+        self._opened, self._rules, self._directory, self._sees_all = opened, rules, directory, sees_all
         self._cluster: Cluster | None = None
         self._held: Held | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -55,7 +56,7 @@ class KubernetesRuntime:
     def cluster(self) -> Cluster:
         """The cluster; first asked for in the agent's loop."""
         if self._cluster is None:
-            self._cluster = Cluster(Api(self._opened), self._rules)
+            self._cluster = Cluster(Api(self._opened), self._rules, sees_all=self._sees_all)
         return self._cluster
 
     def nodes(self) -> Sequence[NodeHello]:
@@ -133,13 +134,13 @@ class KubernetesRuntime:
         except TooLate as error:
             future.cancel()
             raise RefusedTask(f"the API server at {cluster.api.url} takes too long to make the pod") from error
-        cluster.use(name, launch.node)
+        cluster.use(name, launch.node, launch.slots)
         return task
 
     def recover(self, record: Path, noted: dict[str, Any]) -> KubernetesTask | None:
         """See `NodeRuntime.recover`: whether the pod is there shows when the cluster is followed."""
         task = KubernetesTask(**KubernetesTask.noted(record, noted), cluster=self.cluster)
-        task.cluster.use(task.pod, task.node)
+        task.cluster.use(task.pod, task.node, task.slots)
         return task
 
     def sweep(self, kept: set[str]) -> None:
@@ -165,5 +166,5 @@ def make(setup: RuntimeSetup) -> NodeRuntime | None:
         settings.task_memory,
     )
     access = Access(settings.kubeconfig, settings.kube_context, settings.kube_namespace, setup.environ)
-    opened = asyncio.run(prepare(access, LEASE, rules.agent, setup.directory, setup.maker.directory))
-    return KubernetesRuntime(opened, rules, setup.directory)
+    opened, sees_all = asyncio.run(prepare(access, LEASE, rules, setup.directory, setup.maker.directory))
+    return KubernetesRuntime(opened, rules, setup.directory, sees_all=sees_all)

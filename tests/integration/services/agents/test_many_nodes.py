@@ -120,6 +120,30 @@ async def test_a_hold_stayed_pending_where_nodes_run_pods_only(make_world):
     assert (await world.services.spawns.get(HubCaller(), view.task_id)).agent_id in {"cluster/big", "cluster/small"}
 
 
+async def test_slots_whose_devices_others_use_get_no_task_but_count_for_what_could_ever_run(make_world):
+    cluster = Speaker(await make_world(training(1)))
+
+    def node(*taken):
+        slots = [slot.model_copy(update={"enabled": slot.id not in taken}) for slot in GPUS]
+        return [NodeHello(name="big", slots=slots)]
+
+    await cluster.connect(nodes=node("cuda2", "cuda3"))
+    all_of_it = await cluster.start(4)
+    assert (await cluster.view(all_of_it)).agent_id is None
+    await cluster.connect(nodes=node("cuda3"))
+    await cluster.world.services.end_task(ALICE, all_of_it)
+    three = await cluster.start(3)
+    (launch,) = cluster.launches().values()
+    assert sorted(launch.slots) == ["cuda0", "cuda1", "cuda2"]
+    waits = await cluster.start(1)
+    assert (await cluster.view(waits)).agent_id is None
+    running = RunningTask(allocation_id=launch.allocation_id, run=launch.run, node="big")
+    await cluster.connect(nodes=node(), tasks=[running])
+    await cluster.world.services.schedule()
+    assert [message.slots for message in cluster.launches().values()] == [["cuda3"]]
+    assert (await cluster.view(three)).agent_id == "cluster/big"
+
+
 async def test_tasks_are_kept_by_the_node_that_has_them_and_lost_with_their_agent(cluster):
     task = await cluster.start(2)
     (launch,) = cluster.launches().values()
