@@ -21,6 +21,15 @@ for step in range(int(sys.argv[1])):
     print("step", step, flush=True)
     time.sleep(0.1)
 """
+KILLS_ITS_LAUNCHER = """
+import json, os, pathlib, time
+for step in range(200):
+    print("step", step, flush=True)
+time.sleep(0.1)
+found = json.loads((pathlib.Path.cwd().parent / "launcher.json").read_text())
+os.kill(found["pid"], 9)
+time.sleep(60)
+"""
 WAITS = "import time; print('up', flush=True); time.sleep(600)"
 
 
@@ -86,6 +95,38 @@ class TestWhoEndsPods:
         kube.site.run_out_of_memory(the_pod(kube))
         exit_ = ended(master, task)
         assert exit_.reason == "oom", exit_
+        agent.none_left()
+
+
+class TestWithoutMaster:
+    """The network of pods does not lead to the master; the agent's does."""
+
+    @pytest.fixture
+    def task(self, master, agent, kube, request):
+        made = allocate(master, python(request.param))
+        info = made.launch.info.model_copy(update={"master_url": "http://127.0.0.1:9/services/detlab/"})
+        made.launch = made.launch.model_copy(update={"info": info})
+        master.send(made.launch)
+        master.wait_for(lambda: made.started, 60)
+        return made
+
+    @pytest.mark.parametrize("task", [STEPS.replace("int(sys.argv[1])", "5")], indirect=True)
+    def test_what_the_launcher_could_not_deliver_comes_from_the_log_of_its_pod(self, master, agent, task):
+        time.sleep(4)
+        assert not master.texts(task)
+        master.send_kill(task, grace=0.0)
+        exit_ = ended(master, task)
+        assert exit_.exit_code == -9, exit_
+        assert master.texts(task, "stdout") == [f"step {number}" for number in range(5)]
+        agent.none_left()
+        until(lambda: not agent.left_behind(task), lambda: f"{agent.left_behind(task)}", 20)
+
+    def test_the_last_lines_of_a_launcher_that_dies_arrive_and_its_end_says_so(self, master, agent):
+        task = launch(master, python(KILLS_ITS_LAUNCHER))
+        exit_ = ended(master, task)
+        assert (exit_.exit_code, exit_.reason) == (None, "launcher_lost"), exit_
+        assert "without a report" in exit_.message
+        assert master.texts(task, "stdout") == [f"step {number}" for number in range(200)]
         agent.none_left()
 
 

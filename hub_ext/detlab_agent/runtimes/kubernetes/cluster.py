@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from detlab.backoff import Backoff
+from detlab.schemas.podspec import MAIN_CONTAINER
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes import endings, nodes
@@ -24,6 +25,8 @@ _SETTLE = 0.5
 """Seconds that nodes may change before the master is told."""
 _SETTLE_OTHERS = 5.0
 """The same for what others use of them, which changes often: a pod that comes too early waits in the cluster."""
+MOST_LINES, MOST_OUTPUT = 20_000, 8 << 20
+"""Lines and bytes that are read of a pod's output."""
 KUEUE = "kueue.x-k8s.io/v1beta1"
 _NOT_FOUND, _CONFLICT, _INVALID, _FORBIDDEN = 404, 409, 422, 403
 
@@ -247,6 +250,20 @@ class Cluster:
         for one in (found.get("status") or {}).get("conditions") or ():
             if one.get("type") in {"QuotaReserved", "Admitted"} and one.get("status") == "False":
                 return str(one.get("message") or one.get("reason") or "")
+        return ""
+
+    async def output(self, pod: str) -> str:
+        """Return the end of what the container of a task has written; "" if there is nothing, or it may not be read."""
+        query: dict[str, Any] = {"container": MAIN_CONTAINER, "tailLines": MOST_LINES, "limitBytes": MOST_OUTPUT}
+        for pause in (1.0, 5.0, 0.0):
+            try:
+                return str(await self.api.ask("GET", self.api.path("pods", pod, "log"), **query))
+            except ApiRefused as error:
+                _log.warning("pod %s: its output cannot be read: %s", pod, error)
+                return ""
+            except ApiAway as error:
+                _log.warning("%s", error)
+                await asyncio.sleep(pause)
         return ""
 
     async def disruption(self, pod: Object) -> str:

@@ -56,8 +56,13 @@ NEEDED = (
     *(Right(verb, "secrets") for verb in ("create", "patch", "delete")),
     *(Right(verb, "leases", "coordination.k8s.io") for verb in ("get", "create", "update")),
 )
-USEFUL = (Right("get", "pods", sub="exec"), Right("create", "pods", sub="exec"), Right("list", "events"))
-"""Without exec a task that is killed cannot deliver its last lines; without events a preemption is not named."""
+USEFUL = (
+    *(Right(verb, "pods", sub="exec") for verb in ("get", "create")),
+    Right("get", "pods", sub="log"),
+    Right("list", "events"),
+)
+"""Without exec a task that is killed cannot deliver its last lines; without the log of its pod those of a launcher that
+did not reach the master are lost; without events a preemption is not named."""
 
 EVERYWHERE = tuple(Right(verb, "pods", everywhere=True) for verb in ("list", "watch"))
 """With these, what others use is known."""
