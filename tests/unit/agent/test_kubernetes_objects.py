@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from detlab_agent.runtimes.kubernetes.endings import exit_of, is_over, kept_pod
+from detlab_agent.runtimes.kubernetes.homes import claim, claim_name, mounted
 from detlab_agent.runtimes.kubernetes.nodes import closed, kept_node, offered, quantity
-from detlab_agent.runtimes.kubernetes.options import Options, read_options
+from detlab_agent.runtimes.kubernetes.options import Home, Options, Rules, read_options
 from detlab_agent.runtimes.kubernetes.others import Others, kept_other
-from detlab_agent.runtimes.kubernetes.pods import Rules, label_value, pod_name
+from detlab_agent.runtimes.kubernetes.pods import label_value, pod_name
 from detlab_agent.settings import AgentError
 
 
@@ -126,6 +127,30 @@ def test_pods_of_ours_and_those_for_which_we_hold_slots_are_no_others() -> None:
     assert kept_other(first, options, "me") == {"node": "n", "amounts": {"nvidia.com/gpu": 3}}
 
 
+@pytest.mark.parametrize(
+    "names", [("alice", "Alice", "al-ice", "ali.ce", "alice-"), ("a" * 60, "a" * 61, "ü", "ö", "")]
+)
+def test_each_user_has_a_home_of_their_own(names: tuple[str, ...]) -> None:
+    home = Home(size="1Gi", sub_path="homes/{user}")
+    found = [claim_name(home, name) for name in names]
+    assert len(set(found)) == len(names)
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", one) for one in found)
+    paths = [mounted(home, name)[1]["subPath"] for name in names]
+    assert len(set(paths)) == len(names)
+    assert all("/" not in path.removeprefix("homes/") and ".." not in path for path in paths)
+
+
+def test_claims_are_made_only_where_the_operator_gives_a_size() -> None:
+    made = claim(Home(size="10Gi", storage_class="fast"), "alice", {})
+    assert made is not None
+    assert made["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "10Gi"}},
+        "storageClassName": "fast",
+    }
+    assert claim(Home(), "alice", {}) is None
+
+
 def _pod(reason: str = "", why: str = "", **terminated: object) -> dict[str, object]:
     states = [{"name": "determined-container", "state": {"terminated": terminated}}] if terminated else []
     status = {"phase": "Failed", "reason": reason, "message": why, "containerStatuses": states}
@@ -155,6 +180,8 @@ def test_what_the_launcher_reports_counts_although_the_pod_was_told_to_end() -> 
     ("text", "said"),
     [
         ("gang: kueue", "needs kueue_queue"),
+        ("home: {claim: homes}", "homes are private"),
+        ("home: {sub_path: '../{user}'}", "home.sub_path"),
         ("allow_secrets: ['*']", "secrets of all tasks"),
         ("imgae: x", "imgae: Extra inputs"),
         ("- a", "must be a mapping"),

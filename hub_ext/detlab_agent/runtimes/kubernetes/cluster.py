@@ -13,8 +13,9 @@ from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes import endings, nodes
 from detlab_agent.runtimes.kubernetes.api import MERGE, Api, ApiAway, ApiRefused, Object
+from detlab_agent.runtimes.kubernetes.options import Rules
 from detlab_agent.runtimes.kubernetes.others import Others
-from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, Rules, kueue_group
+from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, kueue_group
 from detlab_agent.runtimes.kubernetes.reflector import Reflector
 
 _log = logging.getLogger(__name__)
@@ -149,8 +150,10 @@ class Cluster:
                 return self.pods.items.get(name)
             await asyncio.sleep(backoff.next_pause())
 
-    async def create(self, secrets: list[Object], pod: Object) -> None:
-        """Make the pod of a task and its secrets; doing it again changes nothing.
+    async def create(self, secrets: list[Object], pod: Object, claim: Object | None = None) -> None:
+        """Make the pod of a task and its secrets, and before them a claim if it is not there.
+
+        Doing it again changes nothing.
 
         Raises:
             RefusedTask: Not here, or not now.
@@ -158,6 +161,8 @@ class Cluster:
         """
         name = pod["metadata"]["name"]
         try:
+            if claim is not None:
+                await self._make("persistentvolumeclaims", claim)
             for secret in secrets:
                 await self._make("secrets", secret)
             made = await self._make("pods", pod)
@@ -187,6 +192,8 @@ class Cluster:
                     raise
                 # We asked before, and did not hear the answer.
                 path = self.api.path(plural, body["metadata"]["name"])
+                if plural == "persistentvolumeclaims":
+                    return body
                 if plural == "secrets":
                     return dict(await self.api.ask("PATCH", path, {"data": body["data"]}, content=MERGE))
                 return dict(await self.api.ask("GET", path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,22 @@ class Pool(_Block):
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     node_labels: dict[str, str]
+
+
+class Home(_Block):
+    """Where notebooks and shells keep the files of their user; `{user}` stands for the user's name."""
+
+    claim: Annotated[str, Field(pattern=r"^[a-z0-9{]([-a-z0-9.{}]{0,150}[a-z0-9}])?$")] = "detlab-home-{user}"
+    """Name of the PersistentVolumeClaim."""
+    size: str = ""
+    """Of a claim that the agent makes when a user has none, such as 10Gi; "": somebody else makes them."""
+    storage_class: str | None = None
+    access_modes: list[str] = ["ReadWriteOnce"]
+    """With ReadWriteOnce all servers of a user must be on one node at a time."""
+    sub_path: Annotated[str, Field(pattern=r"^([-A-Za-z0-9_{}]+/)*[-A-Za-z0-9_{}]*$")] = ""
+    """Folder of the volume that is mounted: where one claim is for all users, `{user}`."""
+    path: Annotated[str, Field(pattern=r"^/[^:]+$")] = "/home/detlab"
+    """HOME in the container."""
 
 
 class Options(_Block):
@@ -58,6 +75,8 @@ class Options(_Block):
     volumes: list[dict[str, Any]] = []
     """Volumes of every pod, as in a pod's spec."""
     volume_mounts: list[dict[str, Any]] = []
+    home: Home | None = None
+    """Homes of users for their notebooks and shells; without, these have files only as long as they run."""
     allow_claims: list[str] = []
     """PersistentVolumeClaims that users may mount by pod_spec (patterns with `*`)."""
     allow_secrets: list[str] = []
@@ -74,6 +93,27 @@ class Options(_Block):
     def gpu(self, resource: str) -> bool:
         """Whether a unit of a resource is a slot."""
         return allowed(self.gpu_resources, resource)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What pods may be, by the agent's settings.
+
+    Attributes:
+        options: The operator's.
+        agent: Name of the agent, as a label.
+        allow_mounts: Host directories of which pods may mount parts.
+        volumes: Host directories that each pod mounts: `HOST[:CONTAINER][:ro]`.
+        privileges: Whether a config may add capabilities.
+        memory: Bytes for a task that requests none.
+    """
+
+    options: Options
+    agent: str
+    allow_mounts: tuple[Path, ...] = ()
+    volumes: tuple[str, ...] = ()
+    privileges: bool = False
+    memory: int | None = None
 
 
 def allowed(patterns: list[str], name: str) -> bool:
@@ -102,6 +142,10 @@ def read_options(path: Path | None) -> Options:
         raise AgentError(f"--kubernetes-settings {path}: {mistakes}") from error
     if found.gang == "kueue" and not found.kueue_queue:
         raise AgentError(f"--kubernetes-settings {path}: gang: kueue needs kueue_queue, the name of a LocalQueue")
+    if found.home is not None and "{user}" not in found.home.claim + found.home.sub_path:
+        raise AgentError(
+            f"--kubernetes-settings {path}: home: {{user}} must be in claim or in sub_path: homes are private"
+        )
     if any(set(name) <= {"*", "?"} for name in found.allow_secrets):
         raise AgentError(f"--kubernetes-settings {path}: allow_secrets: '*' would give the secrets of all tasks away")
     return found

@@ -9,8 +9,8 @@ from typing import Any
 from detlab.schemas.podspec import HELD_LABEL
 from detlab_agent.runtimes.kubernetes.api import Api, Object
 from detlab_agent.runtimes.kubernetes.nodes import gpu_resource, gpu_slots, quantity
-from detlab_agent.runtimes.kubernetes.options import Options
-from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, Rules
+from detlab_agent.runtimes.kubernetes.options import Options, Rules
+from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL
 from detlab_agent.runtimes.kubernetes.reflector import Reflector
 
 _OVER = frozenset({"Succeeded", "Failed"})

@@ -14,6 +14,7 @@ from detlab.schemas.runtimes import KUBERNETES
 from detlab_agent.runtimes.kubernetes.api import Api, ApiAway, ApiRefused, Object
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
+from detlab_agent.runtimes.kubernetes.options import Rules
 from detlab_agent.runtimes.kubernetes.pods import (
     AGENT_LABEL,
     ALLOCATION_NOTE,
@@ -22,7 +23,6 @@ from detlab_agent.runtimes.kubernetes.pods import (
     RUN_NOTE,
     SLOTS_NOTE,
     TASK_LABEL,
-    Rules,
 )
 from detlab_agent.runtimes.preparation import record_name
 from detlab_agent.settings import AgentError
@@ -64,6 +64,8 @@ USEFUL = (
 """Without exec a task that is killed cannot deliver its last lines; without the log of its pod those of a launcher that
 did not reach the master are lost; without events a preemption is not named."""
 
+HOMES = Right("create", "persistentvolumeclaims")
+"""Needed where the agent makes the homes of users."""
 EVERYWHERE = tuple(Right(verb, "pods", everywhere=True) for verb in ("list", "watch"))
 """With these, what others use is known."""
 
@@ -89,7 +91,7 @@ async def prepare(access: Access, lease: str, rules: Rules, directory: Path, tas
     try:
         async with asyncio.timeout(PATIENCE):
             await _answered(api)
-        await _check_rights(api)
+        await _check_rights(api, rules)
         await Held(api, lease, holder_of(directory, rules.agent)).acquire()
         pods = await api.ask("GET", api.path("pods"), labelSelector=f"{AGENT_LABEL}={rules.agent}")
         adopt(pods.get("items") or (), tasks)
@@ -132,13 +134,15 @@ def _explained(api: Api, error: ApiRefused) -> AgentError:
     return AgentError(f"{where} answers with status {error.code}: {error}")
 
 
-async def _check_rights(api: Api) -> None:
+async def _check_rights(api: Api, rules: Rules) -> None:
     """Ask for each right.
 
     Raises:
         AgentError: Some are missing; all of them are named.
     """
-    missing = [right for right in NEEDED if not await _may(api, right)]
+    home = rules.options.home
+    needed = (*NEEDED, *([HOMES] if home is not None and home.size else []))
+    missing = [right for right in needed if not await _may(api, right)]
     if missing:
         names = ", ".join(map(str, missing))
         raise AgentError(

@@ -17,8 +17,8 @@ from detlab_agent.runtimes.kubernetes.api import Api
 from detlab_agent.runtimes.kubernetes.cluster import Cluster
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
-from detlab_agent.runtimes.kubernetes.options import read_options
-from detlab_agent.runtimes.kubernetes.pods import SERVICE_PORT, Rules, label_value, pod, pod_name, secrets
+from detlab_agent.runtimes.kubernetes.options import Rules, read_options
+from detlab_agent.runtimes.kubernetes.pods import SERVICE_PORT, home_claim, label_value, pod, pod_name, secrets
 from detlab_agent.runtimes.kubernetes.preparation import PATIENCE, prepare
 from detlab_agent.runtimes.kubernetes.task import KubernetesTask
 from detlab_agent.runtimes.preparation import Order
@@ -128,7 +128,8 @@ class KubernetesRuntime:
         )
         task.note()
         assert self._loop is not None
-        future = asyncio.run_coroutine_threadsafe(cluster.create(hidden, made), self._loop)
+        making = cluster.create(hidden, made, home_claim(order, self._rules))
+        future = asyncio.run_coroutine_threadsafe(making, self._loop)
         try:
             future.result(_CREATE_SECONDS)
         except TooLate as error:
