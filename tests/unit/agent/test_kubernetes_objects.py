@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from types import SimpleNamespace
 
@@ -45,6 +46,8 @@ def test_names_of_pods_are_valid_and_differ_where_records_do() -> None:
     assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name) for name in names)
 
 
+DIGESTED = f"alice-{hashlib.sha256(b'Alice').hexdigest()[:10]}"
+"""Who is called so does not get the home of Alice."""
 TAINT = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
 
 
@@ -128,7 +131,7 @@ def test_pods_of_ours_and_those_for_which_we_hold_slots_are_no_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [("alice", "Alice", "al-ice", "ali.ce", "alice-"), ("a" * 60, "a" * 61, "ü", "ö", "")]
+    "names", [("alice", "Alice", "al-ice", "ali.ce", "alice-"), ("a" * 60, "a" * 61, "ü", "ö", ""), ("Alice", DIGESTED)]
 )
 def test_each_user_has_a_home_of_their_own(names: tuple[str, ...]) -> None:
     home = Home(size="1Gi", sub_path="homes/{user}")

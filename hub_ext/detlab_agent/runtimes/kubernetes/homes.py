@@ -19,7 +19,7 @@ _DIGESTED = re.compile("-[0-9a-f]{10}$")
 def user_name(owner: str) -> str:
     """Return a user's name as part of the name of an object or a folder; no two users have the same."""
     plain = re.sub(r"[^a-z0-9]+", "-", owner.lower()).strip("-")
-    if plain == owner and len(plain) <= 40 and not _DIGESTED.search(owner):
+    if plain == owner and 0 < len(plain) <= 40 and not _DIGESTED.search(owner):
         return plain
     return f"{plain[:40].strip('-') or 'user'}-{hashlib.sha256(owner.encode()).hexdigest()[:10]}"
 
