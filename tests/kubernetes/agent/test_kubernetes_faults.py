@@ -4,9 +4,10 @@ import re
 import threading
 import time
 from contextlib import suppress
+from typing import ClassVar
 
 import pytest
-from kubernetes_agents import ClusterAgent, allocate, launch
+from kubernetes_agents import ClusterAgent, FakeKube, allocate, launch
 from tornado.websocket import WebSocketClosedError
 
 from detlab.schemas.wire import ContainerSpec
@@ -228,6 +229,57 @@ class TestOthers:
         master.send_kill(task, grace=0.0)
         ended(master, task)
         agent.none_left()
+
+
+class TestAutoscaler:
+    """Nodes that are there once pods wait for them; the tests are the autoscaler."""
+
+    GROUP: ClassVar = {"name": "big", "node_labels": {"pool": "big"}, "slots": 2, "most": 1, "limit": 3}
+
+    @pytest.fixture
+    def kube(self, fake, open_tmp):
+        found = FakeKube(fake, open_tmp)
+        yield found
+        found.end()
+
+    @pytest.fixture
+    def task(self, master, kube, open_tmp, request):
+        group = {**self.GROUP, "limit": request.param}
+        process = ClusterAgent(master, open_tmp / "agent", kube, settings={"autoscaled": [group]})
+        process.start()
+        try:
+            process.connected()
+            assert {node.name: len(node.slots) for node in master.hellos[-1].nodes} == {"real-1": 2, "big-to-come-1": 2}
+            made = launch(master, python(STEPS, 20), node="big-to-come-1")
+            master.wait_for(lambda: any("scaling up big" in one.message for one in made.stages), 30)
+            yield made
+            process.none_left()
+        finally:
+            process.end()
+
+    @pytest.mark.parametrize("task", [60.0], indirect=True)
+    def test_a_task_for_a_node_to_come_runs_once_it_has_come(self, master, kube, task):
+        kube.cluster.add_node("new-1", gpus=2, cpu="8", memory="32Gi", labels={"pool": "big"}, runs=True)
+
+        def told():
+            return {node.name: [slot.id for slot in node.slots if slot.enabled] for node in master.hellos[-1].nodes}
+
+        wanted = {"big-to-come-1": ["gpu0"], "new-1": ["gpu0"], "real-1": ["gpu0", "gpu1"]}
+        master.wait_for(lambda: told() == wanted, 30, "what is left of it is offered once")
+        exit_ = ended(master, task)
+        assert (exit_.exit_code, exit_.reason) == (0, ""), exit_
+        assert kube.cluster.pod(task.launch.allocation_id) is None
+        master.wait_for(lambda: told() == {"new-1": ["gpu0", "gpu1"], "real-1": ["gpu0", "gpu1"]}, 30)
+
+    @pytest.mark.parametrize("task", [3.0], indirect=True)
+    def test_a_node_that_does_not_come_is_given_up_with_the_autoscalers_reason(self, master, kube, task):
+        (pod,) = kube.pods()
+        about = {"kind": "Pod", "name": pod["metadata"]["name"], "namespace": kube.namespace}
+        event = {"metadata": {"generateName": "e-"}, "reason": "NotTriggerScaleUp", "involvedObject": about}
+        kube.admin.post(f"{kube.site.at}/events", {**event, "message": "max node group size reached"})
+        exit_ = ended(master, task)
+        assert exit_.reason == "refused"
+        assert exit_.message == "no new node of big in 3 s: max node group size reached"
 
 
 def _is_refused(kube):

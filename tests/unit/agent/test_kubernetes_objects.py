@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +14,9 @@ from detlab_agent.runtimes.kubernetes.endings import exit_of, is_over, kept_pod
 from detlab_agent.runtimes.kubernetes.homes import claim, claim_name, mounted
 from detlab_agent.runtimes.kubernetes.nodes import closed, kept_node, offered, quantity
 from detlab_agent.runtimes.kubernetes.options import Home, Options, Rules, read_options
-from detlab_agent.runtimes.kubernetes.others import Others, kept_other
+from detlab_agent.runtimes.kubernetes.others import Others, TakenSlots, kept_other
 from detlab_agent.runtimes.kubernetes.pods import label_value, pod_name
+from detlab_agent.runtimes.kubernetes.scaling import Placed, come_already, count_elsewhere, nodes_to_come
 from detlab_agent.settings import AgentError
 
 
@@ -105,14 +107,19 @@ def test_slots_whose_devices_others_have_stay_the_same_ones_and_are_never_those_
         # its reflector is made, and never started
         api = SimpleNamespace(path=lambda *words, **more: "/pods")
         others = Others(api, Rules(Options(), "ours"), lambda: None)  # type: ignore[arg-type] # see above
+        slots = TakenSlots(Options())
+
+        def taken(busy: dict[str, set[str]]) -> dict[str, set[str]]:
+            return slots.choose(others.amounts(), nodes, busy)
+
         nodes = {"n": _node("n")}
         others.pods.put(_other("theirs"))
-        assert others.taken(nodes, {}) == {"n": {"gpu1"}}
-        assert others.taken(nodes, {"n": {"gpu1"}}) == {"n": {"gpu0"}}
-        assert others.taken(nodes, {}) == {"n": {"gpu0"}}, "the same as before"
+        assert taken({}) == {"n": {"gpu1"}}
+        assert taken({"n": {"gpu1"}}) == {"n": {"gpu0"}}
+        assert taken({}) == {"n": {"gpu0"}}, "the same as before"
         others.pods.put(_other("theirs", namespace="other"))
-        assert others.taken(nodes, {}) == {"n": {"gpu0", "gpu1"}}, "names are those of a namespace"
-        assert others.taken(nodes, {"n": {"gpu0", "gpu1"}}) == {}
+        assert taken({}) == {"n": {"gpu0", "gpu1"}}, "names are those of a namespace"
+        assert taken({"n": {"gpu0", "gpu1"}}) == {}
 
     asyncio.run(check())
 
@@ -152,6 +159,39 @@ def test_claims_are_made_only_where_the_operator_gives_a_size() -> None:
         "storageClassName": "fast",
     }
     assert claim(Home(), "alice", {}) is None
+
+
+GROUP = {"name": "a100", "node_labels": {"pool": "a100"}, "slots": 2, "most": 2, "memory": "64Gi", "cpus": 8}
+
+
+def test_a_node_to_come_is_offered_until_as_many_are_there_as_there_may_be() -> None:
+    options = Options.model_validate({"autoscaled": [GROUP]})
+    first, second = "a100-to-come-1", "a100-to-come-2"
+
+    def names(there: dict[str, dict[str, object]], *placed: Placed) -> list[str]:
+        return sorted(nodes_to_come(options, there, placed))
+
+    waits = Placed(first, ("gpu0",))
+    real = {"n1": _node("n1", pool="a100")}
+    assert names({}) == [first, second]
+    assert names({}, waits) == [first, second]
+    assert names(real, waits) == [first], "the new node is there, and its pod is not on it yet"
+    came = Placed(first, ("gpu0",), "n1")
+    assert names(real, came) == [first, second]
+    assert names({**real, "n2": _node("n2", pool="a100")}, came) == [first], "its task is there as long as it runs"
+    assert names({"other": _node("other")}) == [first, second]
+
+
+def test_what_is_left_of_a_node_that_has_come_is_offered_once() -> None:
+    options = Options.model_validate({"autoscaled": [GROUP]})
+    real, came = {"n1": _node("n1", pool="a100")}, [Placed("a100-to-come-1", ("gpu0",), "n1")]
+    to_come = nodes_to_come(options, real, came)
+    assert come_already(came, to_come, options) == {"a100-to-come-1": {"gpu1"}}
+    amounts: dict[str, Counter[str]] = {}
+    count_elsewhere(came, real, options, amounts)
+    assert TakenSlots(options).choose(amounts, real, {}) == {"n1": {"gpu1"}}
+    (told,) = [one for one in offered(to_come, options, {"a100-to-come-1"}) if one.name == "a100-to-come-1"]
+    assert (len(told.slots), told.cpus, told.memory, told.max_zero_slot_tasks) == (2, 8.0, 64 << 30, 0)
 
 
 def _pod(reason: str = "", why: str = "", **terminated: object) -> dict[str, object]:

@@ -13,10 +13,11 @@ from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes import endings, nodes
 from detlab_agent.runtimes.kubernetes.api import MERGE, Api, ApiAway, ApiRefused, Object
-from detlab_agent.runtimes.kubernetes.options import Rules
-from detlab_agent.runtimes.kubernetes.others import Others
+from detlab_agent.runtimes.kubernetes.options import NodeGroup, Rules
+from detlab_agent.runtimes.kubernetes.others import Others, TakenSlots
 from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, kueue_group
 from detlab_agent.runtimes.kubernetes.reflector import Reflector
+from detlab_agent.runtimes.kubernetes.scaling import GROUP, Placed, come_already, count_elsewhere, nodes_to_come
 
 _log = logging.getLogger(__name__)
 
@@ -44,12 +45,16 @@ class Cluster:
     def __init__(self, api: Api, rules: Rules, *, sees_all: bool = False) -> None:
         self.api, self.rules = api, rules
         labels = f"{AGENT_LABEL}={rules.agent}"
-        self.pods = Reflector(api, api.path("pods"), endings.kept_pod, labels=labels, keeps_last=True)
+        self.pods = Reflector(
+            api, api.path("pods"), endings.kept_pod, self._pod_changed, labels=labels, keeps_last=True
+        )
         path = api.path("nodes", namespaced=False)
         self.nodes = Reflector(api, path, nodes.kept_node, self._node_changed)
         self.others = Others(api, rules, self._others_changed) if sees_all and rules.options.count_others else None
         self._used: dict[str, tuple[str, tuple[str, ...]]] = {}
         """Names of the pods of tasks, with their nodes and slots."""
+        self._taken = TakenSlots(rules.options)
+        self._to_come: dict[str, Object] = {}
         self._offered: list[NodeHello] = []
         self._settling: asyncio.TimerHandle | None = None
         self._on_change: Callable[[], None] = lambda: None
@@ -89,11 +94,32 @@ class Cluster:
         return self._offered
 
     def _offer(self) -> list[NodeHello]:
+        options, there = self.rules.options, self.nodes.items
+        placed = [
+            Placed(node, slots, str(self.pods.items.get(pod, {}).get("node", "")))
+            for pod, (node, slots) in self._used.items()
+        ]
         busy: dict[str, set[str]] = {}
-        for node, slots in self._used.values():
-            busy.setdefault(node, set()).update(slots)
-        taken = {} if self.others is None else self.others.taken(self.nodes.items, busy)
-        return nodes.offered(self.nodes.items, self.rules.options, busy, taken)
+        for one in placed:
+            busy.setdefault(one.named, set()).update(one.slots)
+        self._to_come = nodes_to_come(options, there, placed)
+        amounts = {} if self.others is None else self.others.amounts()
+        count_elsewhere(placed, there, options, amounts)
+        taken = {**self._taken.choose(amounts, there, busy), **come_already(placed, self._to_come, options)}
+        return nodes.offered({**there, **self._to_come}, options, busy, taken)
+
+    def node(self, name: str) -> Object | None:
+        """Return a node, one that is there or one to come; None: neither."""
+        return self.nodes.items.get(name) or self._to_come.get(name)
+
+    def group_of(self, node: str) -> NodeGroup | None:
+        """Return the group of a node to come; None: it is one that is there, or was."""
+        name = self._to_come.get(node, {}).get(GROUP)
+        return next((group for group in self.rules.options.autoscaled if group.name == name), None)
+
+    def _pod_changed(self, name: str) -> None:
+        if self._used.get(name, ("", ()))[0] in self._to_come:
+            self._settle_in(_SETTLE)
 
     def _node_changed(self, name: str) -> None:
         self._settle_in(_SETTLE)
@@ -275,9 +301,17 @@ class Cluster:
 
     async def disruption(self, pod: Object) -> str:
         """Return what the cluster says of who ended a pod; "" where it says nothing, or may not be asked."""
-        selector = f"involvedObject.uid={pod['metadata']['uid']}"
+        return endings.disruption_note(await self._events(f"involvedObject.uid={pod['metadata']['uid']}"))
+
+    async def not_scaled(self, pod: str) -> str:
+        """Return why the autoscaler adds no node for a pod; "" where it does not say."""
+        events = await self._events(f"involvedObject.name={pod}")
+        said = [str(one.get("message")) for one in events if one.get("reason") == "NotTriggerScaleUp"]
+        return said[-1] if said else ""
+
+    async def _events(self, selector: str) -> list[Object]:
         try:
             found = await self.api.ask("GET", self.api.path("events"), fieldSelector=selector, limit=50)
         except (ApiAway, ApiRefused):
-            return ""
-        return endings.disruption_note(found.get("items") or [])
+            return []
+        return list(found.get("items") or [])

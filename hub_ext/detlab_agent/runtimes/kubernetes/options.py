@@ -28,6 +28,24 @@ class Pool(_Block):
     node_labels: dict[str, str]
 
 
+class NodeGroup(_Block):
+    """Nodes of one kind that a cluster autoscaler adds when pods wait for them."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?$")]
+    node_labels: Annotated[dict[str, str], Field(min_length=1)]
+    """Labels that all of its nodes have, and no others."""
+    slots: Annotated[int, Field(ge=1, le=1024)]
+    """Of each node."""
+    most: Annotated[int, Field(ge=1, le=500)]
+    """Nodes that there may be, as in the settings of the autoscaler."""
+    resource: str = "nvidia.com/gpu"
+    cpus: Annotated[float, Field(gt=0)] | None = None
+    memory: str = ""
+    """Both of each node, for tasks that ask for some."""
+    limit: Annotated[float, Field(gt=0)] = 900.0
+    """Seconds that a pod may wait for a new node."""
+
+
 class Home(_Block):
     """Where notebooks and shells keep the files of their user; `{user}` stands for the user's name."""
 
@@ -59,6 +77,8 @@ class Options(_Block):
     """Only nodes with these labels are offered."""
     pools: list[Pool] = []
     """The pool of a node is the first whose labels it has; else the agent's `--pool`."""
+    autoscaled: list[NodeGroup] = []
+    """Groups of nodes that a cluster autoscaler makes."""
     count_others: bool = True
     """Whether GPUs that others' pods have are not offered; needs the right to list the pods of all namespaces."""
     tolerations: list[dict[str, Any]] = []

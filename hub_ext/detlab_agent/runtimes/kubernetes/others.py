@@ -26,8 +26,6 @@ class Others:
     """
 
     def __init__(self, api: Api, rules: Rules, on_change: Callable[[], None]) -> None:
-        self._options = rules.options
-        self._taken: dict[str, set[str]] = {}
         self.pods = Reflector(
             api,
             api.path("pods", namespaced=False),
@@ -38,25 +36,47 @@ class Others:
             key=lambda pod: f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}",
         )
 
-    def taken(self, nodes: Mapping[str, Object], busy: Mapping[str, Collection[str]]) -> Mapping[str, Collection[str]]:
-        """Return slots by node that are not free, since others use as many devices there.
-
-        Which devices these are nobody knows: of the slots that none of our tasks has, the last are taken, and the same
-        as before as far as possible.
-
-        Args:
-            nodes: By name.
-            busy: Slots by node of our tasks.
-        """
+    def amounts(self) -> dict[str, Counter[str]]:
+        """Return how many devices of each kind they have, by node."""
         amounts: dict[str, Counter[str]] = {}
         for pod in self.pods.items.values():
             amounts.setdefault(pod["node"], Counter()).update(pod["amounts"])
+        return amounts
+
+
+class TakenSlots:
+    """Which slots of a node are not offered since their devices are used.
+
+    Which devices these are nobody knows: of the slots that none of our tasks has, the last are taken, and the same as
+    before as far as possible.
+
+    Args:
+        options: The operator's.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._taken: dict[str, set[str]] = {}
+
+    def choose(
+        self,
+        amounts: Mapping[str, Mapping[str, int]],
+        nodes: Mapping[str, Object],
+        busy: Mapping[str, Collection[str]],
+    ) -> dict[str, set[str]]:
+        """Return these slots by node.
+
+        Args:
+            amounts: Devices that are used, by node and kind.
+            nodes: By name.
+            busy: Slots by node of our tasks.
+        """
         found: dict[str, set[str]] = {}
         for name in amounts.keys() & nodes.keys():
             resource, count = gpu_resource(nodes[name], self._options)
             free = [slot for slot in reversed(gpu_slots(count)) if slot not in busy.get(name, ())]
             before = self._taken.get(name, set())
-            chosen = sorted(free, key=lambda slot: slot not in before)[: amounts[name][resource]]
+            chosen = sorted(free, key=lambda slot: slot not in before)[: amounts[name].get(resource, 0)]
             if chosen:
                 found[name] = set(chosen)
         self._taken = found

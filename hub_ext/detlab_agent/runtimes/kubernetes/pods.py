@@ -19,6 +19,7 @@ from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.homes import claim, mounted
 from detlab_agent.runtimes.kubernetes.nodes import closed, gpu_resource
 from detlab_agent.runtimes.kubernetes.options import Home, Options, Rules
+from detlab_agent.runtimes.kubernetes.scaling import GROUP
 from detlab_agent.runtimes.kubernetes.userspecs import check_host_path, checked
 from detlab_agent.runtimes.preparation import Order
 
@@ -156,7 +157,9 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
     }
     inner.setdefault("terminationGracePeriodSeconds", GRACE)
     _defaults(inner, rules.options, [f"{name}{PULL}"] if asked.registry_auth else [])
-    if node is not None:
+    if node is not None and GROUP in node:
+        inner["nodeSelector"] = {**block(inner, "nodeSelector"), **node["labels"]}
+    elif node is not None:
         inner["affinity"] = _bound(block(inner, "affinity"), node["name"])
     return {
         "apiVersion": "v1",

@@ -111,7 +111,7 @@ class KubernetesRuntime:
         """See `NodeRuntime.make`."""
         launch, name = order.launch, pod_name(order.record.stem)
         cluster = self.cluster
-        node = cluster.nodes.items.get(launch.node)
+        node = cluster.node(launch.node)
         if node is None:
             raise RefusedTask(f"node {launch.node} is not in the cluster any more")
         made = pod(order, name, node, self._rules)

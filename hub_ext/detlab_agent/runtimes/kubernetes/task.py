@@ -86,6 +86,9 @@ class KubernetesTask(TaskElsewhere):
             if waits is not None and waits.trouble == "gate":
                 queued = await self.cluster.queued(self.allocation_id)
                 waits = replace(waits, message=f"queued: {queued}" if queued else waits.message)
+            group = self.cluster.group_of(self.node)
+            if waits is not None and waits.trouble == "place" and group is not None:
+                waits = replace(waits, message=f"scaling up {group.name}: {waits.message}")
             if waits is not None and waits.message != said:
                 said = waits.message
                 say("pulling" if waits.stage == "pulling" else "starting", said)
@@ -108,11 +111,16 @@ class KubernetesTask(TaskElsewhere):
 
     async def _give_up_in_time(self, waits: endings.Waiting, waited: float) -> None:
         options = self.cluster.rules.options
-        limits = {"hopeless": 0.0, "gate": math.inf, "place": options.pending_limit}
+        group = self.cluster.group_of(self.node)
+        place = options.pending_limit if group is None else group.limit
+        limits = {"hopeless": 0.0, "gate": math.inf, "place": place}
         limit = limits.get(waits.trouble, options.image_limit)
         if waited < limit:
             return
+        why = "" if group is None else await self.cluster.not_scaled(self.pod)
         await self.delete(0)
+        if waits.trouble == "place" and group is not None:
+            raise RefusedTask(f"no new node of {group.name} in {limit:g} s: {why or waits.message}")
         if waits.trouble == "place":
             raise RefusedTask(f"no place for pod {self.pod} in {limit:g} s: {waits.message}")
         what = "its image cannot be had" if waits.trouble in {"hopeless", "image"} else "its container cannot start"
