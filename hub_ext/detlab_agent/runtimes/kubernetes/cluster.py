@@ -15,7 +15,7 @@ from detlab_agent.runtimes.kubernetes import endings, nodes
 from detlab_agent.runtimes.kubernetes.api import MERGE, Api, ApiAway, ApiRefused, Object
 from detlab_agent.runtimes.kubernetes.options import NodeGroup, Rules
 from detlab_agent.runtimes.kubernetes.others import Others, TakenSlots
-from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, kueue_group
+from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, POD_GROUPS, group_name
 from detlab_agent.runtimes.kubernetes.reflector import Reflector
 from detlab_agent.runtimes.kubernetes.scaling import GROUP, Placed, come_already, count_elsewhere, nodes_to_come
 
@@ -176,10 +176,13 @@ class Cluster:
                 return self.pods.items.get(name)
             await asyncio.sleep(backoff.next_pause())
 
-    async def create(self, secrets: list[Object], pod: Object, claim: Object | None = None) -> None:
-        """Make the pod of a task and its secrets, and before them a claim if it is not there.
+    async def create(self, secrets: list[Object], pod: Object, first: Sequence[tuple[str, Object]] = ()) -> None:
+        """Make the pod of a task and its secrets; doing it again changes nothing.
 
-        Doing it again changes nothing.
+        Args:
+            secrets: These.
+            pod: The pod.
+            first: What is made before, if it is not there: plurals and objects.
 
         Raises:
             RefusedTask: Not here, or not now.
@@ -187,8 +190,8 @@ class Cluster:
         """
         name = pod["metadata"]["name"]
         try:
-            if claim is not None:
-                await self._make("persistentvolumeclaims", claim)
+            for plural, one in first:
+                await self._make(plural, one)
             for secret in secrets:
                 await self._make("secrets", secret)
             made = await self._make("pods", pod)
@@ -206,9 +209,11 @@ class Cluster:
     async def _make(self, plural: str, body: Object) -> Object:
         backoff, loop = Backoff(first=0.2, cap=5.0), asyncio.get_running_loop()
         until = loop.time() + _AGAIN_SECONDS
+        version = str(body.get("apiVersion") or "v1")
+        group = version if "/" in version else ""
         while True:
             try:
-                made: Object = await self.api.ask("POST", self.api.path(plural), body)
+                made: Object = await self.api.ask("POST", self.api.path(plural, group=group), body)
             except ApiAway:
                 if loop.time() > until:
                     raise
@@ -217,9 +222,9 @@ class Cluster:
                 if error.code != _CONFLICT or error.reason != "AlreadyExists":
                     raise
                 # We asked before, and did not hear the answer.
-                path = self.api.path(plural, body["metadata"]["name"])
-                if plural == "persistentvolumeclaims":
+                if plural not in {"pods", "secrets"}:
                     return body
+                path = self.api.path(plural, body["metadata"]["name"])
                 if plural == "secrets":
                     return dict(await self.api.ask("PATCH", path, {"data": body["data"]}, content=MERGE))
                 return dict(await self.api.ask("GET", path))
@@ -271,11 +276,21 @@ class Cluster:
                 done = False
         return done
 
+    async def forget_group(self, allocation_id: str) -> None:
+        """Delete the PodGroup of an allocation, one of whose pods is over: by then all are placed, or none will be."""
+        if self.rules.options.gang != "native":
+            return
+        try:
+            await self.api.ask("DELETE", self.api.path("podgroups", group_name(allocation_id), group=POD_GROUPS))
+        except (ApiAway, ApiRefused) as error:
+            if getattr(error, "code", 0) != _NOT_FOUND:
+                _log.warning("the PodGroup of %s stays: %s", allocation_id, error)
+
     async def queued(self, allocation_id: str) -> str:
         """Return what Kueue says of an allocation that it has not admitted; "" where it says nothing."""
         if self.rules.options.gang != "kueue":
             return ""
-        path = self.api.path("workloads", kueue_group(allocation_id), group=KUEUE)
+        path = self.api.path("workloads", group_name(allocation_id), group=KUEUE)
         try:
             found = await self.api.ask("GET", path)
         except (ApiAway, ApiRefused):

@@ -83,8 +83,9 @@ class Options(_Block):
     """Whether GPUs that others' pods have are not offered; needs the right to list the pods of all namespaces."""
     tolerations: list[dict[str, Any]] = []
     """Of every pod. Nodes with other taints are not used."""
-    gang: Annotated[str, Field(pattern="^(queue|kueue)$")] = "queue"
-    """Who admits the pods of an allocation, always all together: detlab's own queue alone, or after it Kueue too."""
+    gang: Annotated[str, Field(pattern="^(queue|kueue|native)$")] = "queue"
+    """Who admits the pods of an allocation, always all together: detlab's own queue alone, or after it Kueue, too, or
+    the cluster's own scheduler where that has pod groups."""
     kueue_queue: str = ""
     """The LocalQueue of the namespace, for `gang: kueue`."""
     priority_class: str = ""

@@ -28,6 +28,8 @@ OWNER_LABEL, KIND_LABEL, TRIAL_LABEL = "detlab.io/owner", "detlab.io/kind", "det
 ALLOCATION_NOTE, RUN_NOTE = "detlab.io/allocation", "detlab.io/run"
 NODE_NOTE, SLOTS_NOTE, PORT_NOTE = "detlab.io/node", "detlab.io/slots", "detlab.io/port"
 KUEUE_QUEUE, KUEUE_GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
+POD_GROUPS = "scheduling.k8s.io/v1beta1"
+"""Where the cluster's own scheduler has pod groups; older versions of that name have other objects only."""
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 SERVICE_PORT = 8888
 """Where the service of a task listens in its pod, which has an address of its own."""
@@ -55,9 +57,20 @@ def pod_name(record: str) -> str:
     return f"det-{plain or 'task'}-{hashlib.sha256(record.encode()).hexdigest()[:10]}"
 
 
-def kueue_group(allocation_id: str) -> str:
-    """Return the name of an allocation's pods for Kueue, which names its Workload so."""
+def group_name(allocation_id: str) -> str:
+    """Return the name of the group of an allocation's pods: of a PodGroup, or of Kueue's Workload."""
     return pod_name(allocation_id)
+
+
+def pod_group(order: Order, rules: Rules) -> Object | None:
+    """Return the PodGroup of an allocation over several pods, to be made before them; None: it needs none."""
+    count = len(order.launch.info.container_addrs)
+    if rules.options.gang != "native" or count < 2:
+        return None
+    labels = {AGENT_LABEL: rules.agent, OWNER_LABEL: label_value(order.launch.owner)}
+    meta = {"name": group_name(order.launch.allocation_id), "labels": labels}
+    policy = {"gang": {"minCount": count}}
+    return {"apiVersion": POD_GROUPS, "kind": "PodGroup", "metadata": meta, "spec": {"schedulingPolicy": policy}}
 
 
 def secrets(order: Order, name: str, rules: Rules) -> list[Object]:
@@ -156,6 +169,8 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
         "securityContext": {"fsGroup": order.identity.gid},
     }
     inner.setdefault("terminationGracePeriodSeconds", GRACE)
+    if (group := pod_group(order, rules)) is not None:
+        inner["schedulingGroup"] = {"podGroupName": group["metadata"]["name"]}
     _defaults(inner, rules.options, [f"{name}{PULL}"] if asked.registry_auth else [])
     if node is not None and GROUP in node:
         inner["nodeSelector"] = {**block(inner, "nodeSelector"), **node["labels"]}
@@ -193,7 +208,7 @@ def _notes(order: Order, wanted: Mapping[str, Any], rules: Rules) -> Object:
         **({PORT_NOTE: str(SERVICE_PORT)} if launch.service is not None else {}),
     }
     if rules.options.gang == "kueue":
-        labels |= {KUEUE_QUEUE: rules.options.kueue_queue, KUEUE_GROUP: kueue_group(launch.allocation_id)}
+        labels |= {KUEUE_QUEUE: rules.options.kueue_queue, KUEUE_GROUP: group_name(launch.allocation_id)}
         annotations[KUEUE_TOTAL] = str(max(1, len(launch.info.container_addrs)))
     return {"labels": labels, "annotations": annotations}
 

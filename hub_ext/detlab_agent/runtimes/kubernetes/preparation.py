@@ -19,6 +19,7 @@ from detlab_agent.runtimes.kubernetes.pods import (
     AGENT_LABEL,
     ALLOCATION_NOTE,
     NODE_NOTE,
+    POD_GROUPS,
     PORT_NOTE,
     RUN_NOTE,
     SLOTS_NOTE,
@@ -66,6 +67,8 @@ did not reach the master are lost; without events a preemption is not named."""
 
 HOMES = Right("create", "persistentvolumeclaims")
 """Needed where the agent makes the homes of users."""
+GROUPS = tuple(Right(verb, "podgroups", "scheduling.k8s.io") for verb in ("create", "delete"))
+"""Needed for `gang: native`."""
 EVERYWHERE = tuple(Right(verb, "pods", everywhere=True) for verb in ("list", "watch"))
 """With these, what others use is known."""
 
@@ -91,6 +94,8 @@ async def prepare(access: Access, lease: str, rules: Rules, directory: Path, tas
     try:
         async with asyncio.timeout(PATIENCE):
             await _answered(api)
+        if rules.options.gang == "native":
+            await _check_groups(api)
         await _check_rights(api, rules)
         await Held(api, lease, holder_of(directory, rules.agent)).acquire()
         pods = await api.ask("GET", api.path("pods"), labelSelector=f"{AGENT_LABEL}={rules.agent}")
@@ -134,6 +139,25 @@ def _explained(api: Api, error: ApiRefused) -> AgentError:
     return AgentError(f"{where} answers with status {error.code}: {error}")
 
 
+async def _check_groups(api: Api) -> None:
+    """Check that the cluster's own scheduler has pod groups, in the version that is known here.
+
+    Raises:
+        AgentError: It has not.
+    """
+    try:
+        found = await api.ask("GET", f"/apis/{POD_GROUPS}")
+    except ApiRefused as error:
+        if error.code != _NOT_FOUND:
+            raise
+        found = {}
+    if not any(one.get("name") == "podgroups" for one in found.get("resources") or ()):
+        raise AgentError(
+            f"gang: native needs PodGroups of {POD_GROUPS}, which this cluster does not serve (kubectl api-resources "
+            "--api-group scheduling.k8s.io): leave gang out, which works everywhere, or use kueue"
+        )
+
+
 async def _check_rights(api: Api, rules: Rules) -> None:
     """Ask for each right.
 
@@ -141,7 +165,8 @@ async def _check_rights(api: Api, rules: Rules) -> None:
         AgentError: Some are missing; all of them are named.
     """
     home = rules.options.home
-    needed = (*NEEDED, *([HOMES] if home is not None and home.size else []))
+    groups = GROUPS if rules.options.gang == "native" else ()
+    needed = (*NEEDED, *groups, *([HOMES] if home is not None and home.size else []))
     missing = [right for right in needed if not await _may(api, right)]
     if missing:
         names = ", ".join(map(str, missing))

@@ -18,7 +18,15 @@ from detlab_agent.runtimes.kubernetes.cluster import Cluster
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
 from detlab_agent.runtimes.kubernetes.options import Rules, read_options
-from detlab_agent.runtimes.kubernetes.pods import SERVICE_PORT, home_claim, label_value, pod, pod_name, secrets
+from detlab_agent.runtimes.kubernetes.pods import (
+    SERVICE_PORT,
+    home_claim,
+    label_value,
+    pod,
+    pod_group,
+    pod_name,
+    secrets,
+)
 from detlab_agent.runtimes.kubernetes.preparation import PATIENCE, prepare
 from detlab_agent.runtimes.kubernetes.task import KubernetesTask
 from detlab_agent.runtimes.preparation import Order
@@ -128,7 +136,9 @@ class KubernetesRuntime:
         )
         task.note()
         assert self._loop is not None
-        making = cluster.create(hidden, made, home_claim(order, self._rules))
+        group, claim = pod_group(order, self._rules), home_claim(order, self._rules)
+        first = [*([("podgroups", group)] if group else []), *([("persistentvolumeclaims", claim)] if claim else [])]
+        making = cluster.create(hidden, made, first)
         future = asyncio.run_coroutine_threadsafe(making, self._loop)
         try:
             future.result(_CREATE_SECONDS)

@@ -228,6 +228,7 @@ class KubernetesTask(TaskElsewhere):
         for job in list(self._jobs):
             job.cancel()
         await self.delete(0)
+        await self.cluster.forget_group(self.allocation_id)
         for stream in STREAMS:
             self._left(stream).unlink(missing_ok=True)
         self.forget(clean=True)
