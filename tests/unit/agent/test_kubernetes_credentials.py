@@ -294,6 +294,11 @@ def test_a_plugin_is_run_again_once_its_token_is_refused(tmp_path, cluster, plug
             plugin.answers(token="the-next", seconds=3600)
             await asyncio.gather(*(api.ask("GET", "/api/v1/nodes") for _ in range(20)))
             assert len(plugin.runs()) == 2
+            cluster.users["the-last"] = cluster.users.pop("the-next")
+            plugin.answers(token="the-last", seconds=3600)
+            with pytest.raises(ApiRefused) as error:
+                await api.signal_first("none", "main", 15)
+            assert error.value.code == 404, "there is no such pod, and the new token is accepted"
         finally:
             await api.close()
 

@@ -151,7 +151,17 @@ class Api:
     # --- inside -------------------------------------------------------------------------------------------
 
     async def _execute(self, url: URL, what: str) -> None:
+        """Run a command; once more with a new credential, as `_send` does."""
         shown = await self._shown()
+        try:
+            await self._executed(url, what, shown)
+        except aiohttp.WSServerHandshakeError as error:
+            newer = shown if error.status != _UNAUTHORIZED else await self._shown(refused=shown)
+            if newer == shown:
+                raise
+            await self._executed(url, what, newer)
+
+    async def _executed(self, url: URL, what: str, shown: Credential) -> None:
         headers = {"Authorization": shown.authorization, "Accept": "*/*"}  # who accepts JSON only is answered with 406
         secured: dict[str, Any] = {"server_hostname": self._server.name} if self._server.name else {}
         async with self._session.ws_connect(

@@ -9,6 +9,7 @@ from typing import Any
 
 from detlab.backoff import Backoff
 from detlab.schemas.podspec import MAIN_CONTAINER
+from detlab.schemas.shares import device_of
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes import endings, nodes
@@ -101,7 +102,7 @@ class Cluster:
         ]
         busy: dict[str, set[str]] = {}
         for one in placed:
-            busy.setdefault(one.named, set()).update(one.slots)
+            busy.setdefault(one.named, set()).update(map(device_of, one.slots))
         self._to_come = nodes_to_come(options, there, placed)
         amounts = {} if self.others is None else self.others.amounts()
         count_elsewhere(placed, there, options, amounts)

@@ -38,6 +38,8 @@ PULL = "-pull"
 _DOCKER_HUB = "https://index.docker.io/v1/"
 EXIT_FILE = "/dev/termination-log"
 SHM, DEFAULT_SHM = "/dev/shm", 4 << 30  # noqa: S108 - in its own pod
+HOLD = {"cpu": "10m", "memory": "128Mi"}
+"""What a pod requests that only keeps slots."""
 GRACE = 30
 """Seconds that a pod gets which somebody else ends, unless its pod_spec says another number."""
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
@@ -258,9 +260,11 @@ def _resources(
     order: Order, asked: ContainerSpec, node: Object | None, rules: Rules, given: Mapping[str, Any]
 ) -> Object:
     """Return requests and limits: devices and memory are both, CPUs may be less than the limit of the pod_spec."""
+    if _holds(order):  # what is asked for is requested by the pod that it is for
+        return {"requests": dict(HOLD)}
     limits: Object = dict(block(given, "limits"))
     requests: Object = dict(block(given, "requests"))
-    devices = [] if _holds(order) else [slot for slot in order.slots if slot.kind != "cpu"]
+    devices = [slot for slot in order.slots if slot.kind != "cpu"]
     if devices and node is not None:
         resource, _ = gpu_resource(node, rules.options)
         limits[resource] = requests[resource] = str(len(devices))
