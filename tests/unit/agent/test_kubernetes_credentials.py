@@ -137,6 +137,14 @@ def test_several_files_are_merged_and_paths_are_relative_to_their_own(tmp_path):
         ({"users": [{"name": "me", "user": {"auth-provider": {"name": "gcp"}}}]}, "auth-provider gcp"),
         ({"users": [{"name": "me", "user": {"exec": {"command": "x"}}}]}, "needs a command and an apiVersion"),
         ({"contexts": 7}, "no access to Kubernetes"),
+        (
+            {"clusters": [{"name": "one", "cluster": {"server": "https://x", "certificate-authority-data": "eA=="}}]},
+            "certificate-authority: ",
+        ),
+        (
+            {"clusters": [{"name": "one", "cluster": {"server": "https://x", "certificate-authority": "none"}}]},
+            "none'",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path, change, said):

@@ -253,8 +253,8 @@ def _trusting(authority: bytes | None) -> ssl.SSLContext:
     if authority is None:
         return ssl.create_default_context()
     try:
-        made = ssl.create_default_context(cadata=authority.decode("ascii"))
-    except (ssl.SSLError, UnicodeDecodeError) as error:
+        made = ssl.create_default_context(cadata=authority.decode("ascii", errors="ignore"))  # remarks between them
+    except (ssl.SSLError, ValueError) as error:
         raise ValueError(f"certificate-authority: {error}") from error
     made.verify_flags &= ~ssl.VERIFY_X509_STRICT  # authorities that kubeadm made lack the key's identifier
     return made
