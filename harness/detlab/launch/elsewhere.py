@@ -150,28 +150,29 @@ class Elsewhere:
         if os.environ.pop(LEAVE, ""):
             self._leave_soon(task)
         for asked in self._asked:  # between the two
-            self._child.send_signal(asked)
+            self._signal(self._child, asked)
         status = self._child.wait()
         report = read_object(task.exit)
-        if not (report or {}).get("delivered"):
-            leave(task, sys.stdout.buffer)
         said = report or {"exit_code": None, "reason": "launcher_lost", "message": self._last_words(task)}
         self._say(said)
+        if not (report or {}).get("delivered"):
+            with suppress(OSError):  # nobody keeps the output
+                leave(task, sys.stdout.buffer)
         return status if status >= 0 else 128 - status
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self._asked.append(number)
         if self._child is not None and self._child.returncode is None:
-            self._child.send_signal(number)
-            if number == signal.SIGUSR1:
-                self._end_in_time(self._child)
+            self._signal(self._child, number)
 
     @staticmethod
-    def _end_in_time(child: subprocess.Popen[bytes]) -> None:
-        """End the launcher of a killed task if it cannot deliver: what is left is written down before our own end."""
-        timer = threading.Timer(DELIVERY, child.kill)
-        timer.daemon = True
-        timer.start()
+    def _signal(child: subprocess.Popen[bytes], number: int) -> None:
+        """Pass a signal on; a launcher that was told to kill its task and cannot deliver is ended before we are."""
+        child.send_signal(number)
+        if number == signal.SIGUSR1:
+            timer = threading.Timer(DELIVERY, child.kill)
+            timer.daemon = True
+            timer.start()
 
     def _leave_soon(self, task: TaskDir) -> None:
         """Have the master ask the task to save and leave, since the batch system will end it: its time is nearly up."""
