@@ -85,7 +85,8 @@ def test_a_tensorboard_shows_trials_that_ran_as_pods(lab: Lab, cluster, kube):
         (pod,) = kube.objects("pods")
         assert pod["metadata"]["labels"]["detlab.io/kind"] == "tensorboard"
         with httpx.Client(headers={"Authorization": f"Bearer {cluster.token}"}, trust_env=False, timeout=20) as web:
-            until(lambda: web.get(f"{task.url}data/runs").json(), "its runs", 60)
+            run = f"exp{experiment.id}/trial{experiment.list_trials()[0].id}"
+            until(lambda: run in web.get(f"{task.url}data/runs").text, lambda: web.get(f"{task.url}data/runs").text, 60)
     finally:
         task.kill()
     gone(kube)
