@@ -44,6 +44,7 @@ c.DetKubeSpawner.pools = ["pods"]
 c.DetKubeSpawner.namespace = "default"
 c.DetKubeSpawner.image = "{images.PYTHON}"
 c.DetKubeSpawner.cmd = ["jupyterhub-singleuser"]
+c.DetKubeSpawner.extra_container_config = {{"command": ["env"]}}
 c.DetKubeSpawner.port = 8899
 c.DetKubeSpawner.uid = 1000
 c.DetKubeSpawner.gid = 1000
@@ -97,7 +98,7 @@ def test_a_server_from_before_the_first_node_stayed_pending(cluster, operator, k
     command += f" --kubernetes --kubeconfig {kube.kubeconfig()} --kubernetes-settings {settings} --pool pods"
     (place / "agent").mkdir(mode=0o755)
     with printed_agent(command, printed.stdout.strip(), place / "agent", "kube", cluster.environment) as agent:
-        server = operator.ready("early", 120)
+        server = operator.ready("early", 90)
         asking.join(30)
         pods = {pod["metadata"]["labels"].get("detlab.io/kind", "server"): pod for pod in kube.objects("pods")}
         assert set(pods) == {"notebook", "server"}
