@@ -162,7 +162,7 @@ class RealKube(Kube):
         for rule in self._rules:
             if rule["resources"] == [plural]:
                 rule["verbs"] = [one for one in rule["verbs"] if one != verb]
-        self.admin.patch(at, {"rules": self._rules})
+        self.admin.patch(at, {"rules": [rule for rule in self._rules if rule["verbs"]]})
 
     def end(self) -> None:
         for kind in ("clusterrolebindings", "clusterroles"):

@@ -105,7 +105,7 @@ class TestWithoutMaster:
     @pytest.fixture
     def task(self, master, agent, kube, request):
         made = allocate(master, python(request.param))
-        info = made.launch.info.model_copy(update={"master_url": "http://127.0.0.1:9/services/detlab/"})
+        info = made.launch.info.model_copy(update={"master_url": "http://192.0.2.1:9/services/detlab/"})
         made.launch = made.launch.model_copy(update={"info": info})
         master.send(made.launch)
         master.wait_for(lambda: made.started, 60)
@@ -132,7 +132,16 @@ class TestWithoutMaster:
 
 
 class TestWithoutExec:
-    """A cluster that lets nobody run commands in pods: a signal goes by the pod's deletion."""
+    """A cluster that lets nobody run commands in pods: a signal goes by the pod's deletion.
+
+    On the fake cluster only, where a right is gone at once.
+    """
+
+    @pytest.fixture
+    def kube(self, fake, open_tmp):
+        found = FakeKube(fake, open_tmp)
+        yield found
+        found.end()
 
     @pytest.fixture
     def task(self, master, agent, kube, request):
