@@ -13,7 +13,7 @@ import pytest
 import yaml
 from docs_snippets import DOCS, ROOT, blocks
 
-from detlab_agent.runtimes.kubernetes.options import read_options
+from detlab_agent.runtimes.kubernetes.options import Home, NodeGroup, Options, read_options
 from detlab_hub.core.scheduling import read_pools
 from testbed import helm
 
@@ -101,3 +101,22 @@ def test_an_agent_only_makes_nothing_of_a_master() -> None:
     (enrolment,) = [volume for volume in pod["volumes"] if volume["name"] == "enrolment"]
     assert enrolment["secret"]["secretName"] == "enrolment"
     assert enrolment["secret"]["items"][0]["key"] == "enrolment-token"
+
+
+def test_the_reference_has_each_setting_of_the_agent_and_no_other() -> None:
+    text = (DOCS / "reference" / "kubernetes-settings.md").read_text(encoding="utf-8")
+    cells = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell[1])}
+    assert named == set(Options.model_fields)
+    for key, kind in (("home", Home), ("autoscaled", NodeGroup)):
+        (row,) = [cell[3] for cell in cells if f"`{key}`" in cell[1]]
+        assert set(kind.model_fields) <= set(re.findall(r"`(\w+)`", row)), key
+
+
+def test_the_settings_on_the_page_are_valid(tmp_path: Path) -> None:
+    found = [block.text for block in blocks(PAGE, "yaml") if block.text.startswith(("home:", "autoscaled:"))]
+    assert len(found) == 3
+    for text in found:
+        file = tmp_path / "settings.yaml"
+        file.write_text(text, encoding="utf-8")
+        read_options(file)

@@ -15,7 +15,7 @@ from chart import CHART, NAME, NAMESPACE, objects, one, pods, run, template
 from detlab.trust import pinning
 from detlab_agent.commands import run as det_agent_run
 from detlab_agent.runtimes.kubernetes.options import read_options
-from detlab_agent.runtimes.kubernetes.preparation import NEEDED, USEFUL
+from detlab_agent.runtimes.kubernetes.preparation import EVERYWHERE, GROUPS, HOMES, NEEDED, USEFUL
 
 WAYS = {
     "as it comes": (),
@@ -56,6 +56,7 @@ RULES = {
         "secrets": "create patch delete",
         "leases": "get create update",
         "pods/exec": "get create",
+        "pods/log": "get",
         "events": "list",
     },
     ("lab-rel-detlab-agent", "ClusterRole"): {"nodes": "list watch"},
@@ -95,6 +96,21 @@ def test_the_chart_gives_these_rights_and_no_others():
         if it["kind"] in {"Role", "ClusterRole"}
     }
     assert found == RULES
+
+
+def test_settings_of_the_agent_that_need_more_rights_get_these():
+    asked = ("home.size=1Gi", "gang=native", "count_others=true")
+    found = {
+        (it["kind"], right, verb)
+        for it in objects(*(f"agent.settings.{one}" for one in asked))
+        if it["kind"] in {"Role", "ClusterRole"} and it["metadata"]["name"].endswith("agent")
+        for rule in it["rules"]
+        for right in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    wanted = {(HOMES.plural, HOMES.verb), *((right.plural, right.verb) for right in GROUPS)}
+    assert {("Role", *right) for right in wanted} <= found
+    assert {("ClusterRole", right.plural, right.verb) for right in EVERYWHERE} <= found
 
 
 def test_the_agents_rights_are_those_that_it_checks():

@@ -163,3 +163,29 @@ def test_pods_that_kueue_admits_are_a_group_and_wait_with_its_reason(master, clu
     assert not task.exits
     cluster.delete_pod(pod["metadata"]["name"], grace=0)
     assert ended(master, task).reason == "machine_restarted", "Kueue preempts by deleting"
+
+
+def test_pods_are_a_group_of_the_clusters_own_scheduler_where_it_has_groups(master, cluster, agents):
+    settings = {"gang": "native"}
+    process = agents(settings=settings, wait=False)
+    assert process.process.wait(40) == 1
+    assert "gang: native needs PodGroups of scheduling.k8s.io/v1beta1" in process.log.read_text()
+
+    cluster.serve("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
+    agents(settings=settings)
+    asked = {"runtime": "kubernetes", "node": "real-1", "slots": ["gpu0"], "container": ContainerSpec(image="")}
+    task = master.allocate(["sleep", "60"], **asked)
+    task.launch.info.container_addrs = ["127.0.0.1", "127.0.0.1"]
+    master.send(task.launch)
+    master.wait_for(lambda: task.started, 40)
+    (group,) = cluster.objects("podgroups", group="scheduling.k8s.io")
+    assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    pod = pod_of(cluster, task)
+    assert pod["spec"]["schedulingGroup"] == {"podGroupName": group["metadata"]["name"]}
+    master.send_kill(task, grace=0.0)
+    ended(master, task)
+    until(lambda: not cluster.objects("podgroups", group="scheduling.k8s.io"), "the group stays", 20)
+    alone = master.launch(["true"], **asked)
+    ended(master, alone)
+    assert not cluster.objects("podgroups", group="scheduling.k8s.io")
+    gone(cluster)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import re
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 from detlab_agent.runtimes.kubernetes.endings import exit_of, is_over, kept_pod
+from detlab_agent.runtimes.kubernetes.homes import claim, claim_name, mounted
 from detlab_agent.runtimes.kubernetes.nodes import closed, kept_node, offered, quantity
-from detlab_agent.runtimes.kubernetes.options import Options, read_options
+from detlab_agent.runtimes.kubernetes.options import Home, Options, Rules, read_options
+from detlab_agent.runtimes.kubernetes.others import Others, TakenSlots, kept_other
 from detlab_agent.runtimes.kubernetes.pods import label_value, pod_name
+from detlab_agent.runtimes.kubernetes.scaling import Placed, come_already, count_elsewhere, nodes_to_come
 from detlab_agent.settings import AgentError
 
 
@@ -41,6 +48,8 @@ def test_names_of_pods_are_valid_and_differ_where_records_do() -> None:
     assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name) for name in names)
 
 
+DIGESTED = f"alice-{hashlib.sha256(b'Alice').hexdigest()[:10]}"
+"""Who is called so does not get the home of Alice."""
 TAINT = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
 
 
@@ -88,6 +97,103 @@ def test_a_heartbeat_of_a_node_changes_nothing_of_what_is_kept() -> None:
     assert kept_node(node("1")) == kept_node(node("2"))
 
 
+def _other(name: str, count: int = 1, **meta: object) -> dict[str, object]:
+    container = {"resources": {"limits": {"nvidia.com/gpu": str(count), "cpu": "1"}}}
+    return {"metadata": {"name": name, **meta}, "spec": {"nodeName": "n", "containers": [container]}}
+
+
+def test_slots_whose_devices_others_have_stay_the_same_ones_and_are_never_those_of_tasks() -> None:
+    async def check() -> None:
+        # its reflector is made, and never started
+        api = SimpleNamespace(path=lambda *words, **more: "/pods")
+        others = Others(api, Rules(Options(), "ours"), lambda: None)  # type: ignore[arg-type] # see above
+        slots = TakenSlots(Options())
+
+        def taken(busy: dict[str, set[str]]) -> dict[str, set[str]]:
+            return slots.choose(others.amounts(), nodes, busy)
+
+        nodes = {"n": _node("n")}
+        others.pods.put(_other("theirs"))
+        assert taken({}) == {"n": {"gpu1"}}
+        assert taken({"n": {"gpu1"}}) == {"n": {"gpu0"}}
+        assert taken({}) == {"n": {"gpu0"}}, "the same as before"
+        others.pods.put(_other("theirs", namespace="other"))
+        assert taken({}) == {"n": {"gpu0", "gpu1"}}, "names are those of a namespace"
+        assert taken({"n": {"gpu0", "gpu1"}}) == {}
+
+    asyncio.run(check())
+
+
+def test_pods_of_ours_and_those_for_which_we_hold_slots_are_no_others() -> None:
+    options = Options()
+    assert kept_other(_other("p", 2), options, "me") == {"node": "n", "amounts": {"nvidia.com/gpu": 2}}
+    assert kept_other(_other("p", labels={"detlab.io/agent": "me"}), options, "me") is None
+    assert kept_other(_other("p", labels={"detlab.io/agent": "she"}), options, "me") is not None
+    assert kept_other(_other("p", labels={"detlab.io/held": "true"}), options, "me") is None
+    assert kept_other({**_other("p"), "status": {"phase": "Succeeded"}}, options, "me") is None
+    assert kept_other({"metadata": {"name": "p"}, "spec": {"containers": [{}]}}, options, "me") is None
+    first = _other("p", 1)
+    first["spec"]["initContainers"] = _other("q", 3)["spec"]["containers"]  # type: ignore[index] # objects
+    assert kept_other(first, options, "me") == {"node": "n", "amounts": {"nvidia.com/gpu": 3}}
+
+
+@pytest.mark.parametrize(
+    "names", [("alice", "Alice", "al-ice", "ali.ce", "alice-"), ("a" * 60, "a" * 61, "ü", "ö", ""), ("Alice", DIGESTED)]
+)
+def test_each_user_has_a_home_of_their_own(names: tuple[str, ...]) -> None:
+    home = Home(size="1Gi", sub_path="homes/{user}")
+    found = [claim_name(home, name) for name in names]
+    assert len(set(found)) == len(names)
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", one) for one in found)
+    paths = [mounted(home, name)[1]["subPath"] for name in names]
+    assert len(set(paths)) == len(names)
+    assert all("/" not in path.removeprefix("homes/") and ".." not in path for path in paths)
+
+
+def test_claims_are_made_only_where_the_operator_gives_a_size() -> None:
+    made = claim(Home(size="10Gi", storage_class="fast"), "alice", {})
+    assert made is not None
+    assert made["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "10Gi"}},
+        "storageClassName": "fast",
+    }
+    assert claim(Home(), "alice", {}) is None
+
+
+GROUP = {"name": "a100", "node_labels": {"pool": "a100"}, "slots": 2, "most": 2, "memory": "64Gi", "cpus": 8}
+
+
+def test_a_node_to_come_is_offered_until_as_many_are_there_as_there_may_be() -> None:
+    options = Options.model_validate({"autoscaled": [GROUP]})
+    first, second = "a100-to-come-1", "a100-to-come-2"
+
+    def names(there: dict[str, dict[str, object]], *placed: Placed) -> list[str]:
+        return sorted(nodes_to_come(options, there, placed))
+
+    waits = Placed(first, ("gpu0",))
+    real = {"n1": _node("n1", pool="a100")}
+    assert names({}) == [first, second]
+    assert names({}, waits) == [first, second]
+    assert names(real, waits) == [first], "the new node is there, and its pod is not on it yet"
+    came = Placed(first, ("gpu0",), "n1")
+    assert names(real, came) == [first, second]
+    assert names({**real, "n2": _node("n2", pool="a100")}, came) == [first], "its task is there as long as it runs"
+    assert names({"other": _node("other")}) == [first, second]
+
+
+def test_what_is_left_of_a_node_that_has_come_is_offered_once() -> None:
+    options = Options.model_validate({"autoscaled": [GROUP]})
+    real, came = {"n1": _node("n1", pool="a100")}, [Placed("a100-to-come-1", ("gpu0",), "n1")]
+    to_come = nodes_to_come(options, real, came)
+    assert come_already(came, to_come, options) == {"a100-to-come-1": {"gpu1"}}
+    amounts: dict[str, Counter[str]] = {}
+    count_elsewhere(came, real, options, amounts)
+    assert TakenSlots(options).choose(amounts, real, {}) == {"n1": {"gpu1"}}
+    (told,) = [one for one in offered(to_come, options, {"a100-to-come-1"}) if one.name == "a100-to-come-1"]
+    assert (len(told.slots), told.cpus, told.memory, told.max_zero_slot_tasks) == (2, 8.0, 64 << 30, 0)
+
+
 def _pod(reason: str = "", why: str = "", **terminated: object) -> dict[str, object]:
     states = [{"name": "determined-container", "state": {"terminated": terminated}}] if terminated else []
     status = {"phase": "Failed", "reason": reason, "message": why, "containerStatuses": states}
@@ -117,6 +223,8 @@ def test_what_the_launcher_reports_counts_although_the_pod_was_told_to_end() -> 
     ("text", "said"),
     [
         ("gang: kueue", "needs kueue_queue"),
+        ("home: {claim: homes}", "homes are private"),
+        ("home: {sub_path: '../{user}'}", "home.sub_path"),
         ("allow_secrets: ['*']", "secrets of all tasks"),
         ("imgae: x", "imgae: Extra inputs"),
         ("- a", "must be a mapping"),

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from detlab.backoff import Backoff
+from detlab.schemas.podspec import MAIN_CONTAINER
+from detlab.schemas.shares import device_of
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes import endings, nodes
 from detlab_agent.runtimes.kubernetes.api import MERGE, Api, ApiAway, ApiRefused, Object
-from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, Rules, kueue_group
+from detlab_agent.runtimes.kubernetes.options import NodeGroup, Rules
+from detlab_agent.runtimes.kubernetes.others import Others, TakenSlots
+from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, POD_GROUPS, group_name
 from detlab_agent.runtimes.kubernetes.reflector import Reflector
+from detlab_agent.runtimes.kubernetes.scaling import GROUP, Placed, come_already, count_elsewhere, nodes_to_come
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +26,10 @@ _AGAIN_SECONDS = 20.0
 """Seconds for which a pod is asked for again while the API server is away."""
 _SETTLE = 0.5
 """Seconds that nodes may change before the master is told."""
+_SETTLE_OTHERS = 5.0
+"""The same for what others use of them, which changes often: a pod that comes too early waits in the cluster."""
+MOST_LINES, MOST_OUTPUT = 20_000, 8 << 20
+"""Lines and bytes that are read of a pod's output."""
 KUEUE = "kueue.x-k8s.io/v1beta1"
 _NOT_FOUND, _CONFLICT, _INVALID, _FORBIDDEN = 404, 409, 422, 403
 
@@ -31,16 +40,22 @@ class Cluster:
     Args:
         api: The client.
         rules: What pods may be.
+        sees_all: Whether it may list the pods of all namespaces.
     """
 
-    def __init__(self, api: Api, rules: Rules) -> None:
+    def __init__(self, api: Api, rules: Rules, *, sees_all: bool = False) -> None:
         self.api, self.rules = api, rules
         labels = f"{AGENT_LABEL}={rules.agent}"
-        self.pods = Reflector(api, api.path("pods"), endings.kept_pod, labels=labels, keeps_last=True)
+        self.pods = Reflector(
+            api, api.path("pods"), endings.kept_pod, self._pod_changed, labels=labels, keeps_last=True
+        )
         path = api.path("nodes", namespaced=False)
         self.nodes = Reflector(api, path, nodes.kept_node, self._node_changed)
-        self._used: dict[str, str] = {}
-        """Names of the pods of tasks, and their nodes."""
+        self.others = Others(api, rules, self._others_changed) if sees_all and rules.options.count_others else None
+        self._used: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """Names of the pods of tasks, with their nodes and slots."""
+        self._taken = TakenSlots(rules.options)
+        self._to_come: dict[str, Object] = {}
         self._offered: list[NodeHello] = []
         self._settling: asyncio.TimerHandle | None = None
         self._on_change: Callable[[], None] = lambda: None
@@ -54,9 +69,13 @@ class Cluster:
         """
         self.pods.start()
         self.nodes.start()
+        if self.others is not None:
+            self.others.pods.start()
         async with asyncio.timeout(patience):
             await self.pods.synced()
             await self.nodes.synced()
+            if self.others is not None:
+                await self.others.pods.synced()
         self._offered = self._offer()
         self._on_change = on_change
 
@@ -65,7 +84,8 @@ class Cluster:
         jobs = list(self._deleting.values())
         for job in jobs:
             job.cancel()
-        await asyncio.gather(*jobs, self.pods.close(), self.nodes.close(), return_exceptions=True)
+        followed = [self.pods, self.nodes, *([] if self.others is None else [self.others.pods])]
+        await asyncio.gather(*jobs, *(one.close() for one in followed), return_exceptions=True)
         await self.api.close()
 
     # --- nodes ------------------------------------------------------------------------------------------------
@@ -75,11 +95,46 @@ class Cluster:
         return self._offered
 
     def _offer(self) -> list[NodeHello]:
-        return nodes.offered(self.nodes.items, self.rules.options, frozenset(self._used.values()))
+        options, there = self.rules.options, self.nodes.items
+        placed = [
+            Placed(node, slots, str(self.pods.items.get(pod, {}).get("node", "")))
+            for pod, (node, slots) in self._used.items()
+        ]
+        busy: dict[str, set[str]] = {}
+        for one in placed:
+            busy.setdefault(one.named, set()).update(map(device_of, one.slots))
+        self._to_come = nodes_to_come(options, there, placed)
+        amounts = {} if self.others is None else self.others.amounts()
+        count_elsewhere(placed, there, options, amounts)
+        taken = {**self._taken.choose(amounts, there, busy), **come_already(placed, self._to_come, options)}
+        return nodes.offered({**there, **self._to_come}, options, busy, taken)
+
+    def node(self, name: str) -> Object | None:
+        """Return a node, one that is there or one to come; None: neither."""
+        return self.nodes.items.get(name) or self._to_come.get(name)
+
+    def group_of(self, node: str) -> NodeGroup | None:
+        """Return the group of a node to come; None: it is one that is there, or was."""
+        name = self._to_come.get(node, {}).get(GROUP)
+        return next((group for group in self.rules.options.autoscaled if group.name == name), None)
+
+    def _pod_changed(self, name: str) -> None:
+        if self._used.get(name, ("", ()))[0] in self._to_come:
+            self._settle_in(_SETTLE)
 
     def _node_changed(self, name: str) -> None:
+        self._settle_in(_SETTLE)
+
+    def _others_changed(self) -> None:
+        self._settle_in(_SETTLE_OTHERS)
+
+    def _settle_in(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._settling is not None and self._settling.when() > loop.time() + seconds:
+            self._settling.cancel()
+            self._settling = None
         if self._settling is None:
-            self._settling = asyncio.get_running_loop().call_later(_SETTLE, self._settle)
+            self._settling = loop.call_later(seconds, self._settle)
 
     def _settle(self) -> None:
         self._settling = None
@@ -93,13 +148,14 @@ class Cluster:
 
     # --- pods -------------------------------------------------------------------------------------------------
 
-    def use(self, pod: str, node: str) -> None:
+    def use(self, pod: str, node: str, slots: Sequence[str]) -> None:
         """Note that a node has a pod of ours: it is offered even if it takes no new ones."""
-        self._used[pod] = node
+        self._used[pod] = node, tuple(slots)
 
     def forget(self, pod: str) -> None:
         """Note that a pod is no more."""
-        self._node_changed(self._used.pop(pod, ""))
+        if self._used.pop(pod, None) is not None:
+            self._settle_in(_SETTLE)
 
     async def look(self, name: str) -> Object | None:
         """Return what is known of a pod; None if it certainly is not there."""
@@ -121,8 +177,13 @@ class Cluster:
                 return self.pods.items.get(name)
             await asyncio.sleep(backoff.next_pause())
 
-    async def create(self, secrets: list[Object], pod: Object) -> None:
+    async def create(self, secrets: list[Object], pod: Object, first: Sequence[tuple[str, Object]] = ()) -> None:
         """Make the pod of a task and its secrets; doing it again changes nothing.
+
+        Args:
+            secrets: These.
+            pod: The pod.
+            first: What is made before, if it is not there: plurals and objects.
 
         Raises:
             RefusedTask: Not here, or not now.
@@ -130,6 +191,8 @@ class Cluster:
         """
         name = pod["metadata"]["name"]
         try:
+            for plural, one in first:
+                await self._make(plural, one)
             for secret in secrets:
                 await self._make("secrets", secret)
             made = await self._make("pods", pod)
@@ -147,9 +210,11 @@ class Cluster:
     async def _make(self, plural: str, body: Object) -> Object:
         backoff, loop = Backoff(first=0.2, cap=5.0), asyncio.get_running_loop()
         until = loop.time() + _AGAIN_SECONDS
+        version = str(body.get("apiVersion") or "v1")
+        group = version if "/" in version else ""
         while True:
             try:
-                made: Object = await self.api.ask("POST", self.api.path(plural), body)
+                made: Object = await self.api.ask("POST", self.api.path(plural, group=group), body)
             except ApiAway:
                 if loop.time() > until:
                     raise
@@ -158,6 +223,8 @@ class Cluster:
                 if error.code != _CONFLICT or error.reason != "AlreadyExists":
                     raise
                 # We asked before, and did not hear the answer.
+                if plural not in {"pods", "secrets"}:
+                    return body
                 path = self.api.path(plural, body["metadata"]["name"])
                 if plural == "secrets":
                     return dict(await self.api.ask("PATCH", path, {"data": body["data"]}, content=MERGE))
@@ -210,11 +277,21 @@ class Cluster:
                 done = False
         return done
 
+    async def forget_group(self, allocation_id: str) -> None:
+        """Delete the PodGroup of an allocation, one of whose pods is over: by then all are placed, or none will be."""
+        if self.rules.options.gang != "native":
+            return
+        try:
+            await self.api.ask("DELETE", self.api.path("podgroups", group_name(allocation_id), group=POD_GROUPS))
+        except (ApiAway, ApiRefused) as error:
+            if getattr(error, "code", 0) != _NOT_FOUND:
+                _log.warning("the PodGroup of %s stays: %s", allocation_id, error)
+
     async def queued(self, allocation_id: str) -> str:
         """Return what Kueue says of an allocation that it has not admitted; "" where it says nothing."""
         if self.rules.options.gang != "kueue":
             return ""
-        path = self.api.path("workloads", kueue_group(allocation_id), group=KUEUE)
+        path = self.api.path("workloads", group_name(allocation_id), group=KUEUE)
         try:
             found = await self.api.ask("GET", path)
         except (ApiAway, ApiRefused):
@@ -224,11 +301,33 @@ class Cluster:
                 return str(one.get("message") or one.get("reason") or "")
         return ""
 
+    async def output(self, pod: str) -> str:
+        """Return the end of what the container of a task has written; "" if there is nothing, or it may not be read."""
+        query: dict[str, Any] = {"container": MAIN_CONTAINER, "tailLines": MOST_LINES, "limitBytes": MOST_OUTPUT}
+        for pause in (1.0, 5.0, 0.0):
+            try:
+                return str(await self.api.ask("GET", self.api.path("pods", pod, "log"), **query))
+            except ApiRefused as error:
+                _log.warning("pod %s: its output cannot be read: %s", pod, error)
+                return ""
+            except ApiAway as error:
+                _log.warning("%s", error)
+                await asyncio.sleep(pause)
+        return ""
+
     async def disruption(self, pod: Object) -> str:
         """Return what the cluster says of who ended a pod; "" where it says nothing, or may not be asked."""
-        selector = f"involvedObject.uid={pod['metadata']['uid']}"
+        return endings.disruption_note(await self._events(f"involvedObject.uid={pod['metadata']['uid']}"))
+
+    async def not_scaled(self, pod: str) -> str:
+        """Return why the autoscaler adds no node for a pod; "" where it does not say."""
+        events = await self._events(f"involvedObject.name={pod}")
+        said = [str(one.get("message")) for one in events if one.get("reason") == "NotTriggerScaleUp"]
+        return said[-1] if said else ""
+
+    async def _events(self, selector: str) -> list[Object]:
         try:
             found = await self.api.ask("GET", self.api.path("events"), fieldSelector=selector, limit=50)
         except (ApiAway, ApiRefused):
-            return ""
-        return endings.disruption_note(found.get("items") or [])
+            return []
+        return list(found.get("items") or [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,40 @@ class Pool(_Block):
     node_labels: dict[str, str]
 
 
+class NodeGroup(_Block):
+    """Nodes of one kind that a cluster autoscaler adds when pods wait for them."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?$")]
+    node_labels: Annotated[dict[str, str], Field(min_length=1)]
+    """Labels that all of its nodes have, and no others."""
+    slots: Annotated[int, Field(ge=1, le=1024)]
+    """Of each node."""
+    most: Annotated[int, Field(ge=1, le=500)]
+    """Nodes that there may be, as in the settings of the autoscaler."""
+    resource: str = "nvidia.com/gpu"
+    cpus: Annotated[float, Field(gt=0)] | None = None
+    memory: str = ""
+    """Both of each node, for tasks that ask for some."""
+    limit: Annotated[float, Field(gt=0)] = 900.0
+    """Seconds that a pod may wait for a new node."""
+
+
+class Home(_Block):
+    """Where notebooks and shells keep the files of their user; `{user}` stands for the user's name."""
+
+    claim: Annotated[str, Field(pattern=r"^[a-z0-9{]([-a-z0-9.{}]{0,150}[a-z0-9}])?$")] = "detlab-home-{user}"
+    """Name of the PersistentVolumeClaim."""
+    size: str = ""
+    """Of a claim that the agent makes when a user has none, such as 10Gi; "": somebody else makes them."""
+    storage_class: str | None = None
+    access_modes: list[str] = ["ReadWriteOnce"]
+    """With ReadWriteOnce all servers of a user must be on one node at a time."""
+    sub_path: Annotated[str, Field(pattern=r"^([-A-Za-z0-9_{}]+/)*[-A-Za-z0-9_{}]*$")] = ""
+    """Folder of the volume that is mounted: where one claim is for all users, `{user}`."""
+    path: Annotated[str, Field(pattern=r"^/[^:]+$")] = "/home/detlab"
+    """HOME in the container."""
+
+
 class Options(_Block):
     """What an operator may set in the file of `--kubernetes-settings` (YAML). Each key is optional."""
 
@@ -42,10 +77,15 @@ class Options(_Block):
     """Only nodes with these labels are offered."""
     pools: list[Pool] = []
     """The pool of a node is the first whose labels it has; else the agent's `--pool`."""
+    autoscaled: list[NodeGroup] = []
+    """Groups of nodes that a cluster autoscaler makes."""
+    count_others: bool = True
+    """Whether GPUs that others' pods have are not offered; needs the right to list the pods of all namespaces."""
     tolerations: list[dict[str, Any]] = []
     """Of every pod. Nodes with other taints are not used."""
-    gang: Annotated[str, Field(pattern="^(queue|kueue)$")] = "queue"
-    """Who admits the pods of an allocation, always all together: detlab's own queue alone, or after it Kueue too."""
+    gang: Annotated[str, Field(pattern="^(queue|kueue|native)$")] = "queue"
+    """Who admits the pods of an allocation, always all together: detlab's own queue alone, or after it Kueue, too, or
+    the cluster's own scheduler where that has pod groups."""
     kueue_queue: str = ""
     """The LocalQueue of the namespace, for `gang: kueue`."""
     priority_class: str = ""
@@ -56,6 +96,8 @@ class Options(_Block):
     volumes: list[dict[str, Any]] = []
     """Volumes of every pod, as in a pod's spec."""
     volume_mounts: list[dict[str, Any]] = []
+    home: Home | None = None
+    """Homes of users for their notebooks and shells; without, these have files only as long as they run."""
     allow_claims: list[str] = []
     """PersistentVolumeClaims that users may mount by pod_spec (patterns with `*`)."""
     allow_secrets: list[str] = []
@@ -72,6 +114,27 @@ class Options(_Block):
     def gpu(self, resource: str) -> bool:
         """Whether a unit of a resource is a slot."""
         return allowed(self.gpu_resources, resource)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What pods may be, by the agent's settings.
+
+    Attributes:
+        options: The operator's.
+        agent: Name of the agent, as a label.
+        allow_mounts: Host directories of which pods may mount parts.
+        volumes: Host directories that each pod mounts: `HOST[:CONTAINER][:ro]`.
+        privileges: Whether a config may add capabilities.
+        memory: Bytes for a task that requests none.
+    """
+
+    options: Options
+    agent: str
+    allow_mounts: tuple[Path, ...] = ()
+    volumes: tuple[str, ...] = ()
+    privileges: bool = False
+    memory: int | None = None
 
 
 def allowed(patterns: list[str], name: str) -> bool:
@@ -100,6 +163,10 @@ def read_options(path: Path | None) -> Options:
         raise AgentError(f"--kubernetes-settings {path}: {mistakes}") from error
     if found.gang == "kueue" and not found.kueue_queue:
         raise AgentError(f"--kubernetes-settings {path}: gang: kueue needs kueue_queue, the name of a LocalQueue")
+    if found.home is not None and "{user}" not in found.home.claim + found.home.sub_path:
+        raise AgentError(
+            f"--kubernetes-settings {path}: home: {{user}} must be in claim or in sub_path: homes are private"
+        )
     if any(set(name) <= {"*", "?"} for name in found.allow_secrets):
         raise AgentError(f"--kubernetes-settings {path}: allow_secrets: '*' would give the secrets of all tasks away")
     return found

@@ -7,19 +7,20 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detlab.launch.elsewhere import VARIABLE
 from detlab.launch.ranks.rendezvous import NODE_ADDRESS
-from detlab.schemas.podspec import MAIN_CONTAINER, block, forbidden, items
+from detlab.schemas.podspec import MAIN_CONTAINER, block, items
 from detlab.schemas.wire import ContainerSpec
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes.api import Object
+from detlab_agent.runtimes.kubernetes.homes import claim, mounted
 from detlab_agent.runtimes.kubernetes.nodes import closed, gpu_resource
-from detlab_agent.runtimes.kubernetes.options import Options, allowed
+from detlab_agent.runtimes.kubernetes.options import Home, Options, Rules
+from detlab_agent.runtimes.kubernetes.scaling import GROUP
+from detlab_agent.runtimes.kubernetes.userspecs import check_host_path, checked
 from detlab_agent.runtimes.preparation import Order
 
 AGENT_LABEL, TASK_LABEL = "detlab.io/agent", "detlab.io/task"
@@ -27,6 +28,8 @@ OWNER_LABEL, KIND_LABEL, TRIAL_LABEL = "detlab.io/owner", "detlab.io/kind", "det
 ALLOCATION_NOTE, RUN_NOTE = "detlab.io/allocation", "detlab.io/run"
 NODE_NOTE, SLOTS_NOTE, PORT_NOTE = "detlab.io/node", "detlab.io/slots", "detlab.io/port"
 KUEUE_QUEUE, KUEUE_GROUP = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/pod-group-name"
+POD_GROUPS = "scheduling.k8s.io/v1beta1"
+"""Where the cluster's own scheduler has pod groups; older versions of that name have other objects only."""
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 SERVICE_PORT = 8888
 """Where the service of a task listens in its pod, which has an address of its own."""
@@ -35,32 +38,11 @@ PULL = "-pull"
 _DOCKER_HUB = "https://index.docker.io/v1/"
 EXIT_FILE = "/dev/termination-log"
 SHM, DEFAULT_SHM = "/dev/shm", 4 << 30  # noqa: S108 - in its own pod
+HOLD = {"cpu": "10m", "memory": "128Mi"}
+"""What a pod requests that only keeps slots."""
 GRACE = 30
 """Seconds that a pod gets which somebody else ends, unless its pod_spec says another number."""
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
-_SAFE_VOLUMES = frozenset({"emptyDir", "configMap", "downwardAPI", "ephemeral"})
-_OURS = "det-"
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What pods may be, by the agent's settings.
-
-    Attributes:
-        options: The operator's.
-        agent: Name of the agent, as a label.
-        allow_mounts: Host directories of which pods may mount parts.
-        volumes: Host directories that each pod mounts: `HOST[:CONTAINER][:ro]`.
-        privileges: Whether a config may add capabilities.
-        memory: Bytes for a task that requests none.
-    """
-
-    options: Options
-    agent: str
-    allow_mounts: tuple[Path, ...] = ()
-    volumes: tuple[str, ...] = ()
-    privileges: bool = False
-    memory: int | None = None
 
 
 def label_value(text: str) -> str:
@@ -77,9 +59,20 @@ def pod_name(record: str) -> str:
     return f"det-{plain or 'task'}-{hashlib.sha256(record.encode()).hexdigest()[:10]}"
 
 
-def kueue_group(allocation_id: str) -> str:
-    """Return the name of an allocation's pods for Kueue, which names its Workload so."""
+def group_name(allocation_id: str) -> str:
+    """Return the name of the group of an allocation's pods: of a PodGroup, or of Kueue's Workload."""
     return pod_name(allocation_id)
+
+
+def pod_group(order: Order, rules: Rules) -> Object | None:
+    """Return the PodGroup of an allocation over several pods, to be made before them; None: it needs none."""
+    count = len(order.launch.info.container_addrs)
+    if rules.options.gang != "native" or count < 2:
+        return None
+    labels = {AGENT_LABEL: rules.agent, OWNER_LABEL: label_value(order.launch.owner)}
+    meta = {"name": group_name(order.launch.allocation_id), "labels": labels}
+    policy = {"gang": {"minCount": count}}
+    return {"apiVersion": POD_GROUPS, "kind": "PodGroup", "metadata": meta, "spec": {"schedulingPolicy": policy}}
 
 
 def secrets(order: Order, name: str, rules: Rules) -> list[Object]:
@@ -130,7 +123,7 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
         RefusedTask: The node does not take it.
         SetupFailed: Its config asks for what this agent does not allow.
     """
-    wanted = _checked(order, rules)
+    wanted = checked(order, rules)
     asked = order.launch.container or ContainerSpec(image="")
     image = asked.image or rules.options.image
     if not image:
@@ -146,12 +139,17 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
         raise RefusedTask(why)
     volumes, mounts = _volumes(asked, rules)
     security = _security(order, asked, rules)
+    home = _home(order, rules)
+    if home is not None:
+        volume, mount = mounted(home, order.launch.owner)
+        volumes, mounts = [*volumes, volume], [*mounts, mount]
     main |= {
         "image": image,
         "command": ["python3", "-s", "-P", "-m", "detlab.launch.elsewhere", "--exit-file", EXIT_FILE],
         "env": [
             {"name": VARIABLE, "valueFrom": {"secretKeyRef": {"name": name, "key": VARIABLE}}},
             {"name": NODE_ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            *([] if home is None else [{"name": "HOME", "value": home.path}]),
         ],
         "resources": _resources(order, asked, node, rules, block(main, "resources")),
         "volumeMounts": [*mounts, *items(main, "volumeMounts")],
@@ -173,8 +171,12 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
         "securityContext": {"fsGroup": order.identity.gid},
     }
     inner.setdefault("terminationGracePeriodSeconds", GRACE)
+    if (group := pod_group(order, rules)) is not None:
+        inner["schedulingGroup"] = {"podGroupName": group["metadata"]["name"]}
     _defaults(inner, rules.options, [f"{name}{PULL}"] if asked.registry_auth else [])
-    if node is not None:
+    if node is not None and GROUP in node:
+        inner["nodeSelector"] = {**block(inner, "nodeSelector"), **node["labels"]}
+    elif node is not None:
         inner["affinity"] = _bound(block(inner, "affinity"), node["name"])
     return {
         "apiVersion": "v1",
@@ -208,7 +210,7 @@ def _notes(order: Order, wanted: Mapping[str, Any], rules: Rules) -> Object:
         **({PORT_NOTE: str(SERVICE_PORT)} if launch.service is not None else {}),
     }
     if rules.options.gang == "kueue":
-        labels |= {KUEUE_QUEUE: rules.options.kueue_queue, KUEUE_GROUP: kueue_group(launch.allocation_id)}
+        labels |= {KUEUE_QUEUE: rules.options.kueue_queue, KUEUE_GROUP: group_name(launch.allocation_id)}
         annotations[KUEUE_TOTAL] = str(max(1, len(launch.info.container_addrs)))
     return {"labels": labels, "annotations": annotations}
 
@@ -237,6 +239,18 @@ def _bound(affinity: Mapping[str, Any], node: str) -> Object:
     return found
 
 
+def _home(order: Order, rules: Rules) -> Home | None:
+    """Return which home a task has; None: it is no server of a user, or the operator has set none up."""
+    return rules.options.home if order.launch.user_home and not _holds(order) else None
+
+
+def home_claim(order: Order, rules: Rules) -> Object | None:
+    """Return the claim of the home of a task, to be made if it is not there; None: the agent makes none for it."""
+    home = _home(order, rules)
+    labels = {"app.kubernetes.io/managed-by": "detlab", OWNER_LABEL: label_value(order.launch.owner)}
+    return None if home is None else claim(home, order.launch.owner, labels)
+
+
 def _holds(order: Order) -> bool:
     """Whether it keeps slots for a pod that the Hub makes itself, which requests their devices."""
     return list(order.launch.entrypoint)[-2:] == ["--kind", "hold"]
@@ -246,9 +260,11 @@ def _resources(
     order: Order, asked: ContainerSpec, node: Object | None, rules: Rules, given: Mapping[str, Any]
 ) -> Object:
     """Return requests and limits: devices and memory are both, CPUs may be less than the limit of the pod_spec."""
+    if _holds(order):  # what is asked for is requested by the pod that it is for
+        return {"requests": dict(HOLD)}
     limits: Object = dict(block(given, "limits"))
     requests: Object = dict(block(given, "requests"))
-    devices = [] if _holds(order) else [slot for slot in order.slots if slot.kind != "cpu"]
+    devices = [slot for slot in order.slots if slot.kind != "cpu"]
     if devices and node is not None:
         resource, _ = gpu_resource(node, rules.options)
         limits[resource] = requests[resource] = str(len(devices))
@@ -296,7 +312,7 @@ def _volumes(asked: ContainerSpec, rules: Rules) -> tuple[list[Object], list[Obj
     mounts: list[Object] = [{"name": "det-shm", "mountPath": SHM}, *rules.options.volume_mounts]
     wanted = [(one.host_path, one.container_path, one.read_only) for one in asked.mounts]
     for host, _, _ in wanted:
-        _check_host_path(host, rules, "bind_mounts")
+        check_host_path(host, rules, "bind_mounts")
     for number, (host, inside, read_only) in enumerate([*map(_parsed_volume, rules.volumes), *wanted]):
         volumes.append({"name": f"det-host-{number}", "hostPath": {"path": host}})
         mounts.append({"name": f"det-host-{number}", "mountPath": inside, "readOnly": read_only})
@@ -310,81 +326,3 @@ def _parsed_volume(text: str) -> tuple[str, str, bool]:
     read_only = rest[-1:] == ["ro"]
     inside = rest[0] if rest and rest[0] not in {"ro", "rw"} else host
     return host, inside, read_only
-
-
-def _check_host_path(path: str, rules: Rules, where: str) -> None:
-    asked = PurePosixPath(path)
-    if not asked.is_absolute() or ".." in asked.parts:
-        raise SetupFailed(f"{where}: {path[:200]!r} is not an absolute path")
-    if not any(asked.is_relative_to(root) for root in rules.allow_mounts):
-        raise SetupFailed(
-            f"{where}: the agent does not allow mounts of {path[:200]} (det agent run --allow-mount DIR on the agent)"
-        )
-
-
-# --- what the operator decides of a pod_spec -----------------------------------------------------------------
-
-
-def _checked(order: Order, rules: Rules) -> Mapping[str, Any]:
-    """Return the pod_spec of a task's config.
-
-    Raises:
-        SetupFailed: It has what this agent does not allow.
-    """
-    config = order.launch.info.config
-    wanted = block(block(config, "environment"), "pod_spec")
-    for path, what, _ in forbidden(wanted):
-        raise SetupFailed(f"{path} {what}")
-    for problem in _not_allowed(block(wanted, "spec"), rules):
-        raise SetupFailed(f"environment.pod_spec.spec.{problem}")
-    return wanted
-
-
-def _not_allowed(spec: Mapping[str, Any], rules: Rules) -> Iterator[str]:
-    options = rules.options
-    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
-    if account and not allowed(options.allow_service_accounts, str(account)):
-        yield f"serviceAccountName: {account} is not one of allow_service_accounts in the agent's settings"
-    priority = spec.get("priorityClassName")
-    if priority and not allowed(options.allow_priority_classes, str(priority)):
-        yield f"priorityClassName: {priority} is not one of allow_priority_classes in the agent's settings"
-    for number, volume in enumerate(items(spec, "volumes")):
-        yield from _volume_not_allowed(f"volumes[{number}]", volume, rules)
-    operators = {str(one.get("name")) for one in options.volumes}
-    for kind in ("containers", "initContainers"):
-        for number, container in enumerate(items(spec, kind)):
-            for mount in items(container, "volumeMounts"):
-                name = str(block({"it": mount}, "it").get("name"))
-                if name in operators or name.startswith(_OURS):  # else what is mounted read-only could be written
-                    yield f"{kind}[{number}].volumeMounts: the volume {name} is not the config's own"
-            yield from _environment_not_allowed(f"{kind}[{number}]", container, options)
-
-
-def _volume_not_allowed(where: str, volume: Any, rules: Rules) -> Iterator[str]:
-    for kind in set(block({"it": volume}, "it")) - {"name"} - _SAFE_VOLUMES:
-        source = block(volume, kind)
-        match kind:
-            case "persistentVolumeClaim":
-                claim = str(source.get("claimName"))
-                if not allowed(rules.options.allow_claims, claim):
-                    yield f"{where}: the claim {claim} is not one of allow_claims in the agent's settings"
-            case "secret":
-                if not allowed(rules.options.allow_secrets, str(source.get("secretName"))):
-                    yield f"{where}: the secret {source.get('secretName')} is not one of allow_secrets there"
-            case "hostPath":
-                try:
-                    _check_host_path(str(source.get("path")), rules, where)
-                except SetupFailed as error:
-                    yield str(error)
-            case _:
-                yield f"{where}.{kind}: this agent allows no such volume"
-
-
-def _environment_not_allowed(where: str, container: Any, options: Options) -> Iterator[str]:
-    sources = [("env", block({"it": one}, "it").get("valueFrom")) for one in items(container, "env")]
-    sources += [("envFrom", one) for one in items(container, "envFrom")]
-    for what, source in sources:
-        reference = block(source, "secretKeyRef") or block(source, "secretRef")
-        name = str(reference.get("name"))
-        if reference and not allowed(options.allow_secrets, name):
-            yield f"{where}.{what}: the secret {name} is not one of allow_secrets in the agent's settings"

@@ -11,12 +11,15 @@ from pathlib import Path
 from detlab.launch.host import procfs
 from detlab.launch.taskdir import write_json
 from detlab.schemas.runtimes import KUBERNETES
-from detlab_agent.runtimes.kubernetes.api import Access, Api, ApiAway, ApiRefused, Object, Opened
+from detlab_agent.runtimes.kubernetes.api import Api, ApiAway, ApiRefused, Object
+from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
+from detlab_agent.runtimes.kubernetes.options import Rules
 from detlab_agent.runtimes.kubernetes.pods import (
     AGENT_LABEL,
     ALLOCATION_NOTE,
     NODE_NOTE,
+    POD_GROUPS,
     PORT_NOTE,
     RUN_NOTE,
     SLOTS_NOTE,
@@ -54,22 +57,34 @@ NEEDED = (
     *(Right(verb, "secrets") for verb in ("create", "patch", "delete")),
     *(Right(verb, "leases", "coordination.k8s.io") for verb in ("get", "create", "update")),
 )
-USEFUL = (Right("get", "pods", sub="exec"), Right("create", "pods", sub="exec"), Right("list", "events"))
-"""Without exec a task that is killed cannot deliver its last lines; without events a preemption is not named."""
+USEFUL = (
+    *(Right(verb, "pods", sub="exec") for verb in ("get", "create")),
+    Right("get", "pods", sub="log"),
+    Right("list", "events"),
+)
+"""Without exec a task that is killed cannot deliver its last lines; without the log of its pod those of a launcher that
+did not reach the master are lost; without events a preemption is not named."""
+
+HOMES = Right("create", "persistentvolumeclaims")
+"""Needed where the agent makes the homes of users."""
+GROUPS = tuple(Right(verb, "podgroups", "scheduling.k8s.io") for verb in ("create", "delete"))
+"""Needed for `gang: native`."""
+EVERYWHERE = tuple(Right(verb, "pods", everywhere=True) for verb in ("list", "watch"))
+"""With these, what others use is known."""
 
 
-async def prepare(access: Access, lease: str, agent: str, directory: Path, tasks: Path) -> Opened:
+async def prepare(access: Access, lease: str, rules: Rules, directory: Path, tasks: Path) -> tuple[Opened, bool]:
     """Check the cluster and the rights, take the lease, and write records of pods that have none.
 
     Args:
         access: How the cluster is reached.
         lease: Name of the lease.
-        agent: The agent's label.
+        rules: What pods may be.
         directory: Of the agent.
         tasks: Where records are.
 
     Returns:
-        How the API server is reached.
+        How the API server is reached, and whether the pods of all namespaces may be listed.
 
     Raises:
         AgentError: The agent cannot work here; it says why.
@@ -79,11 +94,13 @@ async def prepare(access: Access, lease: str, agent: str, directory: Path, tasks
     try:
         async with asyncio.timeout(PATIENCE):
             await _answered(api)
-        await _check_rights(api)
-        await Held(api, lease, holder_of(directory, agent)).acquire()
-        pods = await api.ask("GET", api.path("pods"), labelSelector=f"{AGENT_LABEL}={agent}")
+        if rules.options.gang == "native":
+            await _check_groups(api)
+        await _check_rights(api, rules)
+        await Held(api, lease, holder_of(directory, rules.agent)).acquire()
+        pods = await api.ask("GET", api.path("pods"), labelSelector=f"{AGENT_LABEL}={rules.agent}")
         adopt(pods.get("items") or (), tasks)
-        return opened
+        return opened, rules.options.count_others and await _sees_all(api)
     except TimeoutError as error:
         raise AgentError(f"the Kubernetes API server at {api.url} ({api.origin}) does not answer") from error
     except ApiAway as error:
@@ -122,13 +139,35 @@ def _explained(api: Api, error: ApiRefused) -> AgentError:
     return AgentError(f"{where} answers with status {error.code}: {error}")
 
 
-async def _check_rights(api: Api) -> None:
+async def _check_groups(api: Api) -> None:
+    """Check that the cluster's own scheduler has pod groups, in the version that is known here.
+
+    Raises:
+        AgentError: It has not.
+    """
+    try:
+        found = await api.ask("GET", f"/apis/{POD_GROUPS}")
+    except ApiRefused as error:
+        if error.code != _NOT_FOUND:
+            raise
+        found = {}
+    if not any(one.get("name") == "podgroups" for one in found.get("resources") or ()):
+        raise AgentError(
+            f"gang: native needs PodGroups of {POD_GROUPS}, which this cluster does not serve (kubectl api-resources "
+            "--api-group scheduling.k8s.io): leave gang out, which works everywhere, or use kueue"
+        )
+
+
+async def _check_rights(api: Api, rules: Rules) -> None:
     """Ask for each right.
 
     Raises:
         AgentError: Some are missing; all of them are named.
     """
-    missing = [right for right in NEEDED if not await _may(api, right)]
+    home = rules.options.home
+    groups = GROUPS if rules.options.gang == "native" else ()
+    needed = (*NEEDED, *groups, *([HOMES] if home is not None and home.size else []))
+    missing = [right for right in needed if not await _may(api, right)]
     if missing:
         names = ", ".join(map(str, missing))
         raise AgentError(
@@ -141,6 +180,17 @@ async def _check_rights(api: Api) -> None:
             "without the rights %s the last output of killed tasks may be lost, or the reason of an end not told",
             ", ".join(map(str, lacking)),
         )
+
+
+async def _sees_all(api: Api) -> bool:
+    for right in EVERYWHERE:
+        if not await _may(api, right):
+            _log.warning(
+                "without the rights list and watch pods of all namespaces (a ClusterRole) GPUs that others use are "
+                "offered, too: pods may have to wait for them. count_others: false in the settings says so on purpose"
+            )
+            return False
+    return True
 
 
 async def _may(api: Api, right: Right) -> bool:

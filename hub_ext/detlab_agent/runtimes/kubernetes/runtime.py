@@ -12,11 +12,21 @@ from typing import Any, Literal
 from detlab.schemas.runtimes import KUBERNETES
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, Say
-from detlab_agent.runtimes.kubernetes.api import Access, Api, Opened
+from detlab_agent.runtimes.dispatch import NodeRuntime
+from detlab_agent.runtimes.kubernetes.api import Api
 from detlab_agent.runtimes.kubernetes.cluster import Cluster
+from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
-from detlab_agent.runtimes.kubernetes.options import read_options
-from detlab_agent.runtimes.kubernetes.pods import SERVICE_PORT, Rules, label_value, pod, pod_name, secrets
+from detlab_agent.runtimes.kubernetes.options import Rules, read_options
+from detlab_agent.runtimes.kubernetes.pods import (
+    SERVICE_PORT,
+    home_claim,
+    label_value,
+    pod,
+    pod_group,
+    pod_name,
+    secrets,
+)
 from detlab_agent.runtimes.kubernetes.preparation import PATIENCE, prepare
 from detlab_agent.runtimes.kubernetes.task import KubernetesTask
 from detlab_agent.runtimes.preparation import Order
@@ -36,14 +46,15 @@ class KubernetesRuntime:
         opened: How the cluster is reached.
         rules: What pods may be.
         directory: Of the agent.
+        sees_all: Whether the agent may list the pods of all namespaces.
     """
 
     name = KUBERNETES
-    tasks_are: Literal["elsewhere"] = "elsewhere"
+    tasks_are: Literal["here", "elsewhere"] = "elsewhere"
     reached = True
 
-    def __init__(self, opened: Opened, rules: Rules, directory: Path) -> None:
-        self._opened, self._rules, self._directory = opened, rules, directory
+    def __init__(self, opened: Opened, rules: Rules, directory: Path, *, sees_all: bool = False) -> None:
+        self._opened, self._rules, self._directory, self._sees_all = opened, rules, directory, sees_all
         self._cluster: Cluster | None = None
         self._held: Held | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -53,7 +64,7 @@ class KubernetesRuntime:
     def cluster(self) -> Cluster:
         """The cluster; first asked for in the agent's loop."""
         if self._cluster is None:
-            self._cluster = Cluster(Api(self._opened), self._rules)
+            self._cluster = Cluster(Api(self._opened), self._rules, sees_all=self._sees_all)
         return self._cluster
 
     def nodes(self) -> Sequence[NodeHello]:
@@ -108,7 +119,7 @@ class KubernetesRuntime:
         """See `NodeRuntime.make`."""
         launch, name = order.launch, pod_name(order.record.stem)
         cluster = self.cluster
-        node = cluster.nodes.items.get(launch.node)
+        node = cluster.node(launch.node)
         if node is None:
             raise RefusedTask(f"node {launch.node} is not in the cluster any more")
         made = pod(order, name, node, self._rules)
@@ -125,26 +136,29 @@ class KubernetesRuntime:
         )
         task.note()
         assert self._loop is not None
-        future = asyncio.run_coroutine_threadsafe(cluster.create(hidden, made), self._loop)
+        group, claim = pod_group(order, self._rules), home_claim(order, self._rules)
+        first = [*([("podgroups", group)] if group else []), *([("persistentvolumeclaims", claim)] if claim else [])]
+        making = cluster.create(hidden, made, first)
+        future = asyncio.run_coroutine_threadsafe(making, self._loop)
         try:
             future.result(_CREATE_SECONDS)
         except TooLate as error:
             future.cancel()
             raise RefusedTask(f"the API server at {cluster.api.url} takes too long to make the pod") from error
-        cluster.use(name, launch.node)
+        cluster.use(name, launch.node, launch.slots)
         return task
 
     def recover(self, record: Path, noted: dict[str, Any]) -> KubernetesTask | None:
         """See `NodeRuntime.recover`: whether the pod is there shows when the cluster is followed."""
         task = KubernetesTask(**KubernetesTask.noted(record, noted), cluster=self.cluster)
-        task.cluster.use(task.pod, task.node)
+        task.cluster.use(task.pod, task.node, task.slots)
         return task
 
     def sweep(self, kept: set[str]) -> None:
         """See `NodeRuntime.sweep`: every pod has its record by now (`preparation.adopt`)."""
 
 
-def make(setup: RuntimeSetup) -> KubernetesRuntime | None:
+def make(setup: RuntimeSetup) -> NodeRuntime | None:
     """Make the runtime of an agent, in a thread.
 
     Raises:
@@ -163,5 +177,5 @@ def make(setup: RuntimeSetup) -> KubernetesRuntime | None:
         settings.task_memory,
     )
     access = Access(settings.kubeconfig, settings.kube_context, settings.kube_namespace, setup.environ)
-    opened = asyncio.run(prepare(access, LEASE, rules.agent, setup.directory, setup.maker.directory))
-    return KubernetesRuntime(opened, rules, setup.directory)
+    opened, sees_all = asyncio.run(prepare(access, LEASE, rules, setup.directory, setup.maker.directory))
+    return KubernetesRuntime(opened, rules, setup.directory, sees_all=sees_all)

@@ -8,9 +8,15 @@ import math
 import signal
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from detlab.launch.delivery.sender import Source
+from detlab.launch.delivery.shipping import StreamShipper
+from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.taskdir import STREAMS
+from detlab.launch.undelivered import SAID_LINES, find
 from detlab.schemas.podspec import MAIN_CONTAINER
 from detlab.schemas.runtimes import KUBERNETES
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed, TaskExit
@@ -25,6 +31,8 @@ _LOOK = 5.0
 """Seconds after which a pod that does not change is looked at, for its limits."""
 _TRIES = 3
 _BETWEEN = 1.0
+WORDS = 200
+"""Characters of each line of a pod's output in the message of its end."""
 
 
 @dataclass
@@ -78,6 +86,9 @@ class KubernetesTask(TaskElsewhere):
             if waits is not None and waits.trouble == "gate":
                 queued = await self.cluster.queued(self.allocation_id)
                 waits = replace(waits, message=f"queued: {queued}" if queued else waits.message)
+            group = self.cluster.group_of(self.node)
+            if waits is not None and waits.trouble == "place" and group is not None:
+                waits = replace(waits, message=f"scaling up {group.name}: {waits.message}")
             if waits is not None and waits.message != said:
                 said = waits.message
                 say("pulling" if waits.stage == "pulling" else "starting", said)
@@ -100,11 +111,16 @@ class KubernetesTask(TaskElsewhere):
 
     async def _give_up_in_time(self, waits: endings.Waiting, waited: float) -> None:
         options = self.cluster.rules.options
-        limits = {"hopeless": 0.0, "gate": math.inf, "place": options.pending_limit}
+        group = self.cluster.group_of(self.node)
+        place = options.pending_limit if group is None else group.limit
+        limits = {"hopeless": 0.0, "gate": math.inf, "place": place}
         limit = limits.get(waits.trouble, options.image_limit)
         if waited < limit:
             return
+        why = "" if group is None else await self.cluster.not_scaled(self.pod)
         await self.delete(0)
+        if waits.trouble == "place" and group is not None:
+            raise RefusedTask(f"no new node of {group.name} in {limit:g} s: {why or waits.message}")
         if waits.trouble == "place":
             raise RefusedTask(f"no place for pod {self.pod} in {limit:g} s: {waits.message}")
         what = "its image cannot be had" if waits.trouble in {"hopeless", "image"} else "its container cannot start"
@@ -133,25 +149,47 @@ class KubernetesTask(TaskElsewhere):
         if ours and never:
             return TaskExit(exit_code=-signal.SIGTERM, message="ended before it started")
         note = "" if ours else await self.cluster.disruption(last)
-        return endings.exit_of(last, ours=ours, note=note)
+        exit_ = endings.exit_of(last, ours=ours, note=note)
+        return exit_ if exit_.delivered else await self._with_output(exit_)
+
+    async def _with_output(self, exit_: TaskExit) -> TaskExit:
+        """Keep what the launcher could not deliver, from the pod's output; add its last words to the message."""
+        records, words = find(await self.cluster.output(self.pod))
+        for stream, lines in records.items():
+            if lines:
+                await asyncio.to_thread(self._left(stream).write_text, "\n".join([*lines, ""]), encoding="utf-8")
+        last = [line.strip()[:WORDS] for line in words[-SAID_LINES:]]
+        return replace(exit_, message="; ".join(part for part in (exit_.message, *last) if part))
+
+    def _left(self, stream: str) -> Path:
+        return self.record.with_name(f"{self.record.stem}.{stream}.spool")
+
+    def leftovers(self) -> list[Source]:
+        """See `RunningTask.leftovers`: what was found in the pod's output."""
+        return [
+            Source(Reader(partial(open_regular, self._left(stream))), StreamShipper(stream))
+            for stream in STREAMS
+            if self._left(stream).exists()
+        ]
 
     # --- the end ----------------------------------------------------------------------------------------------
 
-    def interrupt(self) -> None:
+    def interrupt(self, grace: float) -> None:
         """See `RunningTask.interrupt`."""
         self.asked = True
-        job = asyncio.create_task(self._interrupt())
+        job = asyncio.create_task(self._interrupt(grace))
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 
-    async def _interrupt(self) -> None:
+    async def _interrupt(self, grace: float) -> None:
         found = await self.cluster.look(self.pod)
         if found is None or endings.is_over(found):
             return
         if not endings.is_running(found):
             await self.delete(0)
         elif not await self._signal(signal.SIGTERM):
-            await self.delete(None)
+            # The node sends the signal, then: it kills the task after its own grace, not after that of the pod.
+            await self.delete(max(1, math.ceil(grace)))
 
     async def kill(self, delivery_grace: float) -> None:
         """See `RunningTask.kill`."""
@@ -190,6 +228,9 @@ class KubernetesTask(TaskElsewhere):
         for job in list(self._jobs):
             job.cancel()
         await self.delete(0)
+        await self.cluster.forget_group(self.allocation_id)
+        for stream in STREAMS:
+            self._left(stream).unlink(missing_ok=True)
         self.forget(clean=True)
         self.cluster.forget(self.pod)
 

@@ -79,6 +79,8 @@ def own_devices(root):
     for name in ("shm", "pts"):
         (root / "dev" / name).mkdir()
     mount("tmpfs", root / "dev/shm", "tmpfs", 0, "mode=1777")
+    mount("devpts", root / "dev/pts", "devpts", 0, "newinstance,ptmxmode=0666,mode=0620")
+    (root / "dev" / "ptmx").symlink_to("pts/ptmx")
     for name, to in (("fd", "/proc/self/fd"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")):
         (root / "dev" / name).symlink_to(to)
 
