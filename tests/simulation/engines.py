@@ -18,7 +18,7 @@ from detlab.client.transport.calls import Retries
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.session import Session
 from detlab.errors import ResourcesError
-from detlab.schemas.wire import Launch, QueueHello
+from detlab.schemas.wire import QueueHello
 from detlab_hub.core.scheduling import DEFAULT_POOL, read_pools
 from detlab_hub.services import Settings
 from detlab_hub.store.queries import tokens
@@ -47,11 +47,6 @@ class EnginePromises(Promises):
     def __init__(self, world: Engines) -> None:
         super().__init__(world)
         self.queues = frozenset({BATCH})
-        self._opened: set[tuple[str, int]] = set()
-
-    def opened(self, launch: Launch) -> None:
-        """A pod begins."""
-        self._opened.add((launch.allocation_id, launch.info.container_rank))
 
     def _check_commit(self, master: Any) -> None:
         super()._check_commit(master)
@@ -59,13 +54,13 @@ class EnginePromises(Promises):
         self._check_handed_over()
 
     def _check_begun(self) -> None:
-        """What is said to run on a node of the cluster has begun there."""
+        """What is said to run on nodes of the cluster does not wait there."""
         if self.written.is_known("begun", "allocations"):
             return
-        for name, nodes in self._all("SELECT id, nodes FROM allocations WHERE state = 'RUNNING' AND agent_id LIKE 'kube/%'"):
-            begun = sum((name, rank) in self._opened for rank in range(nodes))
-            if begun < nodes and not self._all("SELECT 1 FROM allocation_parts WHERE allocation_id = ? AND end IS NOT NULL", name):
-                self._broken("engines", f"{name} runs, it is said, and {nodes - begun} of its pods have not begun")
+        waiting = {pod.allocation_id for node in self.world.kube.nodes.values() for pod in node.waiting()}
+        for (name,) in self._all("SELECT id FROM allocations WHERE state = 'RUNNING' AND agent_id LIKE 'kube/%'"):
+            if name in waiting:
+                self._broken("engines", f"{name} runs, it is said, and a pod of it has not begun")
             self.checks["pods that had begun"] += 1
 
     def _check_handed_over(self) -> None:

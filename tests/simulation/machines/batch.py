@@ -8,6 +8,7 @@ gives out again; operators cancel and requeue jobs.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from detlab.launch.taskdir import read_object
 from detlab.schemas.wire import Hello, Launch, QueueHello
 from detlab_agent.runtimes.base import CanceledTask
 from detlab_agent.runtimes.slurm.client import Job, JobEnd, SlurmAway, SlurmFull, SlurmRefused
-from detlab_agent.runtimes.slurm.script import EXIT, Request, job_name
+from detlab_agent.runtimes.slurm.script import EXIT, REQUEUED, Request, job_name
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
 from detlab_agent.tasks import TaskTable
@@ -78,6 +79,8 @@ class Controller:
     full_until: float = 0.0
     next_number: int = 1
     given: set[int] = field(default_factory=set)
+    begun: set[str] = field(default_factory=set)
+    """Allocations whose file in the shared folder says that they have begun."""
 
     # --- the passes
 
@@ -121,14 +124,23 @@ class Controller:
                 used = {slot for task in node.tasks.values() for slot in task.slots}
                 free = [device for device in node.devices if device not in used]
                 if len(free) >= max(count, 1) and job.launch.allocation_id not in node.tasks:
-                    launch = job.launch.model_copy(update={"slots": free[:count]})
-                    job.task, job.state = node.begin(launch), "RUNNING"
+                    self._begin(job, node, free[:count])
                     break
             else:
                 if not job.waited:
                     job.waited = True
                     self.world.faults.count("job_waited")
                 return  # those behind wait, too
+
+    def _begin(self, job: SimJob, node: ComputeNode, devices: list[str]) -> None:
+        """Start a job's script, whose first act is to ask whether its attempt has begun before."""
+        name = job.launch.allocation_id
+        if job.restarts or name in self.begun:
+            job.said, job.state = json.dumps({"exit_code": None, "reason": REQUEUED}), "COMPLETED"
+            self.world.promises.checks["jobs that had begun before"] += 1
+            return
+        self.begun.add(name)
+        job.task, job.state = node.begin(job.launch.model_copy(update={"slots": devices})), "RUNNING"
 
     # --- what happens to it
 
@@ -163,10 +175,10 @@ class Controller:
         self.world.faults.count("job_lost")
 
     def requeue(self, job: SimJob) -> None:
-        """An operator lets a job begin anew; in the simulation it waits until its agent has ended it."""
+        """An operator lets a job begin anew."""
         if job.state == "RUNNING":
             self._leave(job)
-            job.state, job.restarts, job.said = "REQUEUE_HOLD", job.restarts + 1, ""
+            job.state, job.restarts, job.said = "PENDING", job.restarts + 1, ""
             self.world.faults.count("job_requeued")
 
     # --- what is asked of it
@@ -251,7 +263,7 @@ class Client:
     def cancel(self, job_id: str, name: str, *, at_once: bool = False) -> None:
         """See `SlurmClient`."""
         lost, job = self._asks(), self._controller.of(job_id, name)
-        if job is not None and (job.live or job.state == "REQUEUE_HOLD"):
+        if job is not None and job.live:
             self._controller._leave(job)
             job.state = "CANCELLED"
         if lost:

@@ -38,7 +38,7 @@ class Pod(Task):
     """A task on a node of the cluster; see `RunningTask`."""
 
     machine: ClusterNode
-    waits_until: float = 0.0
+    opened: bool = False
     lost: str = ""
     """Why the cluster says that it is no more, whatever runs there."""
 
@@ -50,19 +50,22 @@ class Pod(Task):
     @property
     def waits(self) -> bool:
         """Whether it has not begun."""
-        return self.machine.world.loop.time() < self.waits_until
+        return not self.opened and not self.lost and self.launcher.process.alive
 
     def open(self) -> None:
         """Its node starts it."""
         if self.launcher.process.alive and not self.lost:
-            self.machine.world.promises.opened(self.launch)
-            self.launcher.start()
+            self.opened = True
+            if self.launcher.trial.process.alive:
+                self.launcher.start()
+            else:
+                self.launcher.process.kill()
 
     async def begun(self, say: Any) -> None:
         """See `RunningTask.begun`."""
         if self.waits:
             say("starting", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu")
-        while self.waits and not self.lost and self.launcher.process.alive:
+        while self.waits:
             await asyncio.sleep(LOOK)
 
     async def finished(self) -> TaskExit:
@@ -134,6 +137,13 @@ class ClusterNode(Node):
         self.tasks.pop(pod.allocation_id, None)
         shutil.rmtree(pod.directory.root, ignore_errors=True)
 
+    def waiting(self) -> Iterator[Pod]:
+        """Pods that have not begun, and may."""
+        for pod in self.tasks.values():
+            assert isinstance(pod, Pod)
+            if not pod.opened and not pod.lost and pod.launcher.process.alive:
+                yield pod
+
     def vanish(self, *, lives: bool) -> None:
         """The cluster does not see it any more; what runs there may go on."""
         self.away = True
@@ -196,7 +206,6 @@ class PodRuntime:
         assert isinstance(pod, Pod)
         speaker.known[pod.allocation_id, pod.node] = pod
         after = speaker.rng.choice(BEGINS_AFTER) if speaker.world.troubled else 0.0
-        pod.waits_until = speaker.world.loop.time() + after
         if after:
             speaker.world.faults.count("pod_begun_late")
         speaker.world.loop.world.call_later(after, pod.open)
@@ -216,6 +225,7 @@ class Speaker(Node):
         super().__init__(world, 0, 0, pool=pool, name=name, zero_slot_tasks=0)
         self.known: dict[tuple[str, str], Pod] = {}
         self.nodes = {f"n{number}": ClusterNode(self, f"n{number}", count) for number, count in enumerate(slots)}
+        self._last = len(self.nodes)
         self.lies = random.Random(f"lies {world.seed}")
 
     def present(self) -> list[ClusterNode]:
@@ -233,7 +243,7 @@ class Speaker(Node):
 
     def add(self, slots: int) -> ClusterNode:
         """The cluster gets one more node."""
-        node = ClusterNode(self, f"n{len(self.nodes)}", slots)
+        node, self._last = ClusterNode(self, f"n{self._last}", slots), self._last + 1
         self.nodes[node.short] = node
         self.changed()
         return node
