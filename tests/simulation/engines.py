@@ -8,33 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from detlab.client.operations.experiments import Submission, submit
-from detlab.client.transport.calls import Retries
-from detlab.client.transport.discovery import ClusterAddress
-from detlab.client.transport.session import Session
 from detlab.errors import ResourcesError
 from detlab.schemas.wire import QueueHello
 from detlab_hub.core.scheduling import DEFAULT_POOL, read_pools
 from detlab_hub.services import Settings
-from detlab_hub.store.queries import tokens
 from detlab_hub.store import InlineExecutor, Store
-from simulation.checks.promises import PLACED, BrokenPromise, Promises
+from detlab_hub.store.queries import tokens
+from simulation.checks.promises import PLACED, Promises
 from simulation.loop import EPOCH, Process, as_thread, block
 from simulation.machines.batch import BatchNode, ComputeNode, Controller
 from simulation.machines.node import Node
 from simulation.machines.pods import ClusterNode, Speaker
-from simulation.machines.trial import HttpBridge
 from simulation.world import AGAIN, TRIALS, World
 
 TROUBLED = 24.0
 """Virtual seconds in which the engines are troubled."""
 PODS, BATCH = "pods", "batch"
 """Pools."""
+LATE, LATE_LENGTH = 60.0, "16"
+"""When a longer trial is submitted, in the calm, and its steps: more than an agent's silence may last."""
 BATCH_SLOTS = 3
 """`max_slots` of the search on the batch system."""
 
@@ -47,11 +43,22 @@ class EnginePromises(Promises):
     def __init__(self, world: Engines) -> None:
         super().__init__(world)
         self.queues = frozenset({BATCH})
+        self._lost: set[tuple[str, int]] = set()
 
     def _check_commit(self, master: Any) -> None:
         super()._check_commit(master)
         self._check_begun()
         self._check_handed_over()
+        self._check_calm()
+
+    def _check_calm(self) -> None:
+        """In the calm no part of a task is lost."""
+        if self.written.is_known("lost parts", "allocation_parts"):
+            return
+        lost = {tuple(row) for row in self._all("SELECT allocation_id, rank FROM allocation_parts WHERE end = 'lost'")}
+        if self.world.loop.time() > 1000.0 + LATE and lost - self._lost:
+            self._broken("engines", f"in the calm is lost: {sorted(lost - self._lost)}")
+        self._lost = lost
 
     def _check_begun(self) -> None:
         """What is said to run on nodes of the cluster does not wait there."""
@@ -122,7 +129,7 @@ class Engines(World):
     # --- what people want
 
     def _config(self, key: str) -> dict[str, Any]:
-        made = super()._config("small" if key in {"wide", "jobs"} else key)
+        made = super()._config("small" if key in {"wide", "jobs", "late"} else key)
         if key == "small":
             return made
         if key == "jobs":
@@ -132,7 +139,9 @@ class Engines(World):
         slots = sum(len(node.devices) for node in self.kube.nodes.values())
         if key == "wide":
             return made | {"name": key, "resources": {"resource_pool": PODS, "slots_per_trial": 4}}
-        if key.startswith(AGAIN):
+        if key == "late":
+            made |= {"name": key, "environment": {"environment_variables": [f"LENGTH={LATE_LENGTH}"]}}
+        elif key.startswith(AGAIN):
             made["searcher"] |= dict.fromkeys(("max_trials", "max_concurrent_trials"), slots)
         else:
             made["searcher"] |= {"max_concurrent_trials": TRIALS}
@@ -152,7 +161,7 @@ class Engines(World):
 
     def _start_clients(self) -> list[asyncio.Task[Any]]:
         clients = super()._start_clients()
-        for key, pause in (("jobs", 1.0), ("wide", 6.0)):
+        for key, pause in (("jobs", 1.0), ("wide", 6.0), ("late", LATE)):
             process = Process(self.loop, f"client {key}", "client")
             clients.append(process.spawn(as_thread(partial(self._submit, key, pause))))
         return clients

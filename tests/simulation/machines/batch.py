@@ -238,7 +238,13 @@ class Client:
         if self._asks():
             self._unheard()
         return [
-            Job(str(job.number), job.state, "Resources" if job.state == "PENDING" else "", name=job.name, comment=COMMENT)
+            Job(
+                str(job.number),
+                job.state,
+                "Resources" if job.state == "PENDING" else "",
+                name=job.name,
+                comment=COMMENT,
+            )
             for job in self._controller.jobs
         ]
 

@@ -74,7 +74,7 @@ ENGINES = (
     "controller_unheard",
     "controller_full",
 )
-"""What an agent says that speaks for many nodes, and what a cluster and a batch system do; only where there are some."""
+"""What an agent of many nodes says wrongly, and what a cluster and a batch system do; only where there are some."""
 KINDS = (*MESSAGE["request"], *MESSAGE["connection"], *MASTER, *NODE)
 LEAST = 20
 """Faults of every seed, at least."""

@@ -154,7 +154,6 @@ class SimRuntime:
         """What earlier lives of the agent started."""
         return list(self._node.tasks.values())
 
-
     def begin(self, agent: Agent) -> None:
         """What runs beside the tasks: nothing."""
 

@@ -1,8 +1,8 @@
 """A cluster of nodes that come and go, and the one agent that speaks for them, which is not always right.
 
 The agent is the real one over a simulated runtime: the nodes of its Hello are those that the cluster lists at that
-moment, its tasks are pods there. A pod may begin long after it was made; a node may vanish with what runs on it, or only
-from the cluster's sight, so that its pods go on for a while and are ended when it returns.
+moment, its tasks are pods there. A pod may begin long after it was made; a node may vanish with what runs on it, or
+only from the cluster's sight, so that its pods go on for a while and are ended when it returns.
 """
 
 from __future__ import annotations
@@ -181,11 +181,11 @@ class PodRuntime:
     async def _sweep(self) -> None:
         speaker = self._speaker
         while True:
-            await asyncio.sleep(SWEEP)
             for node in speaker.present():
                 for pod in list(node.tasks.values()):
                     if (pod.allocation_id, node.short) not in speaker.known:
                         node.end(pod)
+            await asyncio.sleep(SWEEP)
 
     async def start(self, launch: Launch, say: Any, cancelled: asyncio.Event) -> Pod:
         """Make a pod, which takes a moment.
@@ -202,6 +202,9 @@ class PodRuntime:
         node = speaker.nodes.get(launch.node)
         if node is None or node.away:
             raise RefusedTask(f"the cluster has no node {launch.node}")
+        if (launch.allocation_id, launch.node) in speaker.made:
+            raise RefusedTask("there was a pod of that name, which this agent has forgotten")
+        speaker.made.add((launch.allocation_id, launch.node))
         pod = node.make(launch)
         assert isinstance(pod, Pod)
         speaker.known[pod.allocation_id, pod.node] = pod
@@ -224,6 +227,7 @@ class Speaker(Node):
     def __init__(self, world: Engines, name: str, pool: str, slots: tuple[int, ...]) -> None:
         super().__init__(world, 0, 0, pool=pool, name=name, zero_slot_tasks=0)
         self.known: dict[tuple[str, str], Pod] = {}
+        self.made: set[tuple[str, str]] = set()
         self.nodes = {f"n{number}": ClusterNode(self, f"n{number}", count) for number, count in enumerate(slots)}
         self._last = len(self.nodes)
         self.lies = random.Random(f"lies {world.seed}")
@@ -249,10 +253,12 @@ class Speaker(Node):
         return node
 
     def forget_one(self) -> None:
-        """The agent loses its record of a pod."""
-        if self.known:
+        """The agent dies, and its record of a pod is lost with it."""
+        if self.known and self.agent is not None and self.agent.process.alive:
+            self.agent.process.kill()
             del self.known[self.lies.choice(sorted(self.known))]
             self.world.faults.count("task_forgotten")
+            self.world.loop.world.call_later(self.lies.choice((0.1, 1.0, 3.0)), self.start)
 
     # --- what the agent says
 

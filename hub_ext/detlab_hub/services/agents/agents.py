@@ -29,9 +29,9 @@ from detlab_hub.backends.connection import AgentBackend, Send, knows_gangs
 from detlab_hub.core.rights import Kind
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.agents import drains, removed
-from detlab_hub.services.agents.connection import AgentSession, check_key, greet, lose
+from detlab_hub.services.agents.connection import AgentSession, check_key, greet, lose, node_id
 from detlab_hub.services.agents.hello import check_hello
-from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, node_id, send_to
+from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, send_to
 from detlab_hub.services.ingest import records
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import administers, check_administers, knows
