@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from simulation.cluster import Cluster
 from simulation.elastic import Elastic
-from simulation.engines import Engines
 from simulation.machines.collected import Collected
+from simulation.machines.engines import Engines
 from simulation.machines.steered import Steered
 from simulation.world import World
 

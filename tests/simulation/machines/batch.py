@@ -27,7 +27,7 @@ from simulation.loop import block
 from simulation.machines.node import Agent, Node, Task
 
 if TYPE_CHECKING:
-    from simulation.engines import Engines
+    from simulation.machines.engines import Engines
 
 COMMENT = "detlab agent batch"
 INTERVAL = 1.0

@@ -22,7 +22,7 @@ from simulation.machines.trial import Launcher, written_exit
 
 if TYPE_CHECKING:
     from detlab.launch.taskdir import TaskDir
-    from simulation.engines import Engines
+    from simulation.machines.engines import Engines
 
 LOOK = 0.5
 """Seconds between two looks at a pod."""
