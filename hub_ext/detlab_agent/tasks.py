@@ -255,8 +255,8 @@ class TaskTable:
 
     async def _kill_when_wanted(self, entry: Entry, task: RunningTask) -> None:
         await entry.kill_wanted.wait()
-        task.interrupt()
         loop = asyncio.get_running_loop()
+        task.interrupt(0.0 if entry.kill_at is None else max(0.0, entry.kill_at - loop.time()))
         while entry.kill_at is not None and loop.time() < entry.kill_at:
             entry.kill_wanted.clear()
             try:

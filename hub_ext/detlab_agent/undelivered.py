@@ -66,7 +66,7 @@ class LeftoverShipper:
 
         Cancelling it stops the delivery, which starts again after the agent's restart.
         """
-        query = urlencode({"allocation_id": task.allocation_id})
+        query = urlencode({"allocation_id": task.allocation_id, **({"node": task.node} if task.node else {})})
         deliverer = Deliverer(
             lambda: _KeyTransport(self._endpoints, self._token),
             f"agents/records?{query}",

@@ -34,6 +34,7 @@ from detlab.launch.archives import UnsafeBundle, digest_like
 from detlab.launch.environment import base_environment, source_path
 from detlab.launch.layout import Contents, lay_out
 from detlab.launch.taskdir import TaskDir, read_object
+from detlab.launch.undelivered import leave
 from detlab.loopback.connections import Connection
 from detlab.trust import VARIABLE as CERTIFICATE
 from detlab.trust import tls_context
@@ -57,6 +58,8 @@ NOT_SET_UP = 125
 """The exit status of a task whose directory or code could not be made ready."""
 PATIENCE = 600.0
 """Seconds to try for while the master does not answer."""
+DELIVERY = 10.0
+"""Seconds for which the launcher of a killed task may try to deliver; agents give the job a few more."""
 LONGEST_MESSAGE = 600
 """Characters of a message in the exit file, each up to six bytes there: Kubernetes keeps 4,096."""
 _TIMEOUT = 60.0
@@ -150,6 +153,8 @@ class Elsewhere:
             self._child.send_signal(asked)
         status = self._child.wait()
         report = read_object(task.exit)
+        if not (report or {}).get("delivered"):
+            leave(task, sys.stdout.buffer)
         said = report or {"exit_code": None, "reason": "launcher_lost", "message": self._last_words(task)}
         self._say(said)
         return status if status >= 0 else 128 - status
@@ -158,6 +163,15 @@ class Elsewhere:
         self._asked.append(number)
         if self._child is not None and self._child.returncode is None:
             self._child.send_signal(number)
+            if number == signal.SIGUSR1:
+                self._end_in_time(self._child)
+
+    @staticmethod
+    def _end_in_time(child: subprocess.Popen[bytes]) -> None:
+        """End the launcher of a killed task if it cannot deliver: what is left is written down before our own end."""
+        timer = threading.Timer(DELIVERY, child.kill)
+        timer.daemon = True
+        timer.start()
 
     def _leave_soon(self, task: TaskDir) -> None:
         """Have the master ask the task to save and leave, since the batch system will end it: its time is nearly up."""
@@ -238,13 +252,17 @@ class Elsewhere:
         digest = launch.get("bundle")
         if not digest:
             return None
-        backoff, until = Backoff(), time.monotonic() + PATIENCE
+        backoff, until, told = Backoff(), time.monotonic() + PATIENCE, ""
         while not self._asked:
             try:
                 self._download(str(launch["info"]["master_url"]), str(digest), target)
             except (OSError, http.client.HTTPException) as error:
                 if time.monotonic() > until:
                     raise NotSetUp(f"bundle {digest}: the master does not answer: {error}") from error
+                if str(error) != told:
+                    told = str(error)
+                    sys.stderr.write(f"detlab: the master at {launch['info']['master_url']} does not answer: {told}\n")
+                    sys.stderr.flush()
                 again = time.monotonic() + backoff.next_pause()
                 while time.monotonic() < again and not self._asked:
                     time.sleep(_LOOK)

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 MAIN_CONTAINER = "determined-container"
+HELD_LABEL = "detlab.io/held"
+"""Of a pod that somebody else makes, and whose devices are those of an allocation of detlab's (`DetKubeSpawner`)."""
 FORBIDDEN = ("name", "name_space", "namespace")
 MAIN_FORBIDDEN = {
     "image": "set environment.image",

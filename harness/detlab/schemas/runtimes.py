@@ -6,6 +6,8 @@ which judges at submit whether an agent of the pool has the one that is asked fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 PROCESS = "process"
 """A process on the node."""
 DOCKER = "docker"
@@ -18,6 +20,15 @@ KNOWN = (PROCESS, DOCKER, KUBERNETES, SLURM)
 """Those that come with detlab. An agent may have any of them later, so that their names are never mistakes."""
 PATTERN = "^[a-z][a-z0-9_-]{0,62}$"
 """Of a name."""
+
+
+ANY = ""
+"""Of an allocation that may run in any way, since it runs no code of users: one that holds slots."""
+
+
+def chosen(runtime: str, offered: Sequence[str]) -> str:
+    """Return how an allocation is run on an agent: plain processes before all else where it may be any way."""
+    return runtime or next((name for name in (PROCESS, *offered) if name in offered), PROCESS)
 
 
 def takes_image(runtime: str) -> bool:

@@ -103,8 +103,12 @@ class RunningTask(Protocol):
         """Wait until no process of the task is left, and return how it ended."""
         ...
 
-    def interrupt(self) -> None:
-        """Ask the task to end (SIGTERM)."""
+    def interrupt(self, grace: float) -> None:
+        """Ask the task to end (SIGTERM).
+
+        Args:
+            grace: Seconds until it is killed, as far as is known now.
+        """
         ...
 
     async def kill(self, delivery_grace: float) -> None:

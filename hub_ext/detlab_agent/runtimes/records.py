@@ -150,6 +150,7 @@ class TaskElsewhere(NotedTask):
                 rank=rank if isinstance(rank, int) else None,
                 reason="oom" if report.get("oom") is True and code else reason,
                 message=message,
+                delivered=report.get("delivered") is not False,
             )
         elif status is None or status > 128:
             # Who was killed so had no time to say how the entrypoint ended, nor to deliver what it had said.
@@ -157,7 +158,7 @@ class TaskElsewhere(NotedTask):
             exit_ = TaskExit(reason="launcher_lost", message=message if status is None else f"{message}: {status}")
         else:
             exit_ = TaskExit(exit_code=status)
-        return replace(exit_, delivered=exit_.reason != "launcher_lost")
+        return replace(exit_, delivered=exit_.delivered and exit_.reason != "launcher_lost")
 
 
 @dataclass

@@ -44,6 +44,8 @@ class Node:
     """Bytes of its main memory, likewise."""
     gangs: bool = True
     """Whether it may run a part of a trial over several agents."""
+    taken: frozenset[str] = frozenset()
+    """Slots that the agent offers to nobody for now: others, of whom this master knows nothing, use their devices."""
     queue: BatchSystem | None = None
     """The batch system behind it, which places the tasks of its pool; None: this master places them."""
 
@@ -67,7 +69,8 @@ def node_of(
     gpus = [slot for slot in slots if slot.kind != "cpu"]
     return Node(
         id=name,
-        slots=tuple(slot.id for slot in slots if slot.enabled),
+        slots=tuple(slot.id for slot in slots),
+        taken=frozenset(slot.id for slot in slots if not slot.enabled),
         serves_user=serves_user,
         suspect=suspect,
         runtimes=tuple(runtimes),

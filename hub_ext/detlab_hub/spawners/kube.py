@@ -14,6 +14,7 @@ from kubernetes_asyncio.client import ApiException
 from kubespawner import KubeSpawner
 from traitlets import Integer, Unicode
 
+from detlab.schemas.podspec import HELD_LABEL
 from detlab.schemas.taskwire import SpawnView
 from detlab_hub.spawners.allocation import AllocationMixin
 from detlab_hub.spawners.holding import HoldingMixin
@@ -49,6 +50,7 @@ class DetKubeSpawner(HoldingMixin, KubeSpawner):
 
     # the types of KubeSpawner's traits
     extra_resource_limits: dict[str, str]
+    extra_labels: dict[str, str]
     node_selector: dict[str, str]
     node_affinity_required: list[Any] | dict[str, Any]
 
@@ -74,6 +76,7 @@ class DetKubeSpawner(HoldingMixin, KubeSpawner):
             selector[NODE_LABEL] = node
         self.node_selector = selector
         self.node_affinity_required = _bound(self._terms_of_site(), node if agent else "")
+        self.extra_labels = {**self.extra_labels, HELD_LABEL: "true"}
 
     def _terms_of_site(self) -> list[dict[str, Any]]:
         """Return the site's terms, as they were before the first start."""

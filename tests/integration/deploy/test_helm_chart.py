@@ -56,6 +56,7 @@ RULES = {
         "secrets": "create patch delete",
         "leases": "get create update",
         "pods/exec": "get create",
+        "pods/log": "get",
         "events": "list",
     },
     ("lab-rel-detlab-agent", "ClusterRole"): {"nodes": "list watch"},

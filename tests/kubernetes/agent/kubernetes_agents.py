@@ -23,12 +23,13 @@ SETTINGS: Object = {"image": images.PYTHON, "image_pull_policy": "Never", "pendi
 RULES = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
 ]
 """What the agent may do in its namespace: no more than it needs."""
-NODES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}]
+NODES = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}]
 SLOW = 2.0
 """Seconds of each answer while the store of the fake cluster hangs."""
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -158,7 +159,7 @@ class RealKube(Kube):
     def __init__(self, plane: ControlPlane, directory: Path, *, line: bool = False) -> None:
         site = RealSite(plane)
         super().__init__(site, directory)
-        self.plane, self.here = plane, plane.address
+        self.plane, self.here, self._rules = plane, plane.address, [dict(rule) for rule in RULES]
         subject = {"kind": "ServiceAccount", "name": "agent", "namespace": self.namespace}
         self.admin.post(f"{site.at}/serviceaccounts", {"metadata": {"name": "agent"}})
         for kind, at, rules in (
@@ -203,11 +204,10 @@ class RealKube(Kube):
 
     def take_right(self, verb: str, plural: str) -> None:
         at = f"{_RBAC}/namespaces/{self.namespace}/roles/agent-{self.namespace}"
-        rules = [dict(rule) for rule in RULES]
-        for rule in rules:
+        for rule in self._rules:
             if rule["resources"] == [plural]:
                 rule["verbs"] = [one for one in rule["verbs"] if one != verb]
-        self.admin.patch(at, {"rules": rules})
+        self.admin.patch(at, {"rules": self._rules})
 
     def end(self) -> None:
         for kind in ("clusterrolebindings", "clusterroles"):

@@ -11,6 +11,7 @@ from kubernetes_agents import ClusterAgent, allocate, launch
 from tornado.websocket import WebSocketClosedError
 
 from detlab.schemas.wire import ContainerSpec
+from detlab.testing.runtimes import COUNTS_UNTIL_SIGTERM, IGNORES_SIGTERM
 from testbed.kubernetes import images
 from testbed.waiting import until
 
@@ -20,6 +21,15 @@ import sys, time
 for step in range(int(sys.argv[1])):
     print("step", step, flush=True)
     time.sleep(0.1)
+"""
+KILLS_ITS_LAUNCHER = """
+import json, os, pathlib, time
+for step in range(200):
+    print("step", step, flush=True)
+time.sleep(0.1)
+found = json.loads((pathlib.Path.cwd().parent / "launcher.json").read_text())
+os.kill(found["pid"], 9)
+time.sleep(60)
 """
 WAITS = "import time; print('up', flush=True); time.sleep(600)"
 
@@ -89,6 +99,73 @@ class TestWhoEndsPods:
         agent.none_left()
 
 
+class TestWithoutMaster:
+    """The network of pods does not lead to the master; the agent's does."""
+
+    @pytest.fixture
+    def task(self, master, agent, kube, request):
+        made = allocate(master, python(request.param))
+        info = made.launch.info.model_copy(update={"master_url": "http://127.0.0.1:9/services/detlab/"})
+        made.launch = made.launch.model_copy(update={"info": info})
+        master.send(made.launch)
+        master.wait_for(lambda: made.started, 60)
+        return made
+
+    @pytest.mark.parametrize("task", [STEPS.replace("int(sys.argv[1])", "5")], indirect=True)
+    def test_what_the_launcher_could_not_deliver_comes_from_the_log_of_its_pod(self, master, agent, task):
+        time.sleep(4)
+        assert not master.texts(task)
+        master.send_kill(task, grace=0.0)
+        exit_ = ended(master, task)
+        assert exit_.exit_code == -9, exit_
+        assert master.texts(task, "stdout") == [f"step {number}" for number in range(5)]
+        agent.none_left()
+        until(lambda: not agent.left_behind(task), lambda: f"{agent.left_behind(task)}", 20)
+
+    def test_the_last_lines_of_a_launcher_that_dies_arrive_and_its_end_says_so(self, master, agent):
+        task = launch(master, python(KILLS_ITS_LAUNCHER))
+        exit_ = ended(master, task)
+        assert (exit_.exit_code, exit_.reason) == (None, "launcher_lost"), exit_
+        assert "without a report" in exit_.message
+        assert master.texts(task, "stdout") == [f"step {number}" for number in range(200)]
+        agent.none_left()
+
+
+class TestWithoutExec:
+    """A cluster that lets nobody run commands in pods: a signal goes by the pod's deletion."""
+
+    @pytest.fixture
+    def task(self, master, agent, kube, request):
+        for verb in ("get", "create"):
+            kube.take_right(verb, "pods/exec")
+        return started(master, launch(master, python(request.param)))
+
+    @pytest.mark.parametrize("task", [IGNORES_SIGTERM], indirect=True)
+    def test_a_program_that_ignores_the_signal_is_ended_within_its_grace(self, master, agent, task):
+        began = time.monotonic()
+        master.send_kill(task, grace=4.0)
+        exit_ = ended(master, task)
+        assert 3.0 < time.monotonic() - began < 14.0, "the pod's own grace is 30 s"
+        assert exit_.exit_code == -9, exit_
+        agent.none_left()
+
+    @pytest.mark.parametrize(
+        "task", [COUNTS_UNTIL_SIGTERM.replace("sys.exit", "time.sleep(3)\nsys.exit")], indirect=True
+    )
+    def test_a_program_that_may_need_more_than_the_pods_own_grace_gets_it(self, master, agent, kube, task):
+        master.send_kill(task, grace=90.0)
+
+        def grace():
+            return next((pod["metadata"].get("deletionGracePeriodSeconds") for pod in kube.pods()), None)
+
+        until(grace, "the pod is not deleted", 20)
+        assert 80 <= grace() <= 90
+        exit_ = ended(master, task)
+        assert exit_.exit_code == 3, exit_
+        assert master.texts(task, "stdout")[-1].startswith("last")
+        agent.none_left()
+
+
 class TestNotStarted:
     """What cannot start says why, in words."""
 
@@ -124,6 +201,33 @@ class TestNotStarted:
         exit_ = ended(master, launch(master, python(WAITS)))
         assert exit_.reason == "refused"
         assert "exceeded quota: none" in exit_.message
+        agent.none_left()
+
+
+class TestOthers:
+    """Others use the cluster, too."""
+
+    def test_gpus_of_others_are_not_offered_and_those_of_our_tasks_stay(self, master, agent, kube):
+        """The master placed tasks on them; their pods waited for five minutes and were refused."""
+
+        def offered():
+            (node,) = [node for node in master.hellos[-1].nodes if node.name == "real-1"]
+            return [slot.id for slot in node.slots if slot.enabled]
+
+        def agreed(*slots):
+            master.wait_for(lambda: offered() == list(slots), 30, lambda: f"offered: {offered()}")
+
+        agreed("gpu0", "gpu1")
+        task = started(master, launch(master, python(STEPS, 300), slots=["gpu1"]))
+        gpu = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        kube.site.start("theirs", "sleep", "60", container=gpu, terminationGracePeriodSeconds=0)
+        kube.site.phase("theirs", "Running")
+        agreed("gpu1")
+        assert not task.exits, "the task has its device, and others another one"
+        kube.admin.delete(f"{kube.site.pods}/theirs", {"gracePeriodSeconds": 0})
+        agreed("gpu0", "gpu1")
+        master.send_kill(task, grace=0.0)
+        ended(master, task)
         agent.none_left()
 
 

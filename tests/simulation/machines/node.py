@@ -112,7 +112,7 @@ class Task:
             self.launcher.process.at_death.append(lambda: process.call_later(0.001, gone.set))
             await gone.wait()
 
-    def interrupt(self) -> None:
+    def interrupt(self, grace: float) -> None:
         """SIGTERM, passed on to the trial, which has no handler for it."""
         if self.launcher.process.alive:
             self.launcher.process.call_later(0.002, self.launcher.trial.end, -15)

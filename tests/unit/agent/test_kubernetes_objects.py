@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from detlab_agent.runtimes.kubernetes.endings import exit_of, is_over, kept_pod
 from detlab_agent.runtimes.kubernetes.nodes import closed, kept_node, offered, quantity
 from detlab_agent.runtimes.kubernetes.options import Options, read_options
-from detlab_agent.runtimes.kubernetes.pods import label_value, pod_name
+from detlab_agent.runtimes.kubernetes.others import Others, kept_other
+from detlab_agent.runtimes.kubernetes.pods import Rules, label_value, pod_name
 from detlab_agent.settings import AgentError
 
 
@@ -86,6 +89,41 @@ def test_a_heartbeat_of_a_node_changes_nothing_of_what_is_kept() -> None:
         return {"metadata": {"name": "n", "resourceVersion": number}, "status": {"conditions": [condition]}}
 
     assert kept_node(node("1")) == kept_node(node("2"))
+
+
+def _other(name: str, count: int = 1, **meta: object) -> dict[str, object]:
+    container = {"resources": {"limits": {"nvidia.com/gpu": str(count), "cpu": "1"}}}
+    return {"metadata": {"name": name, **meta}, "spec": {"nodeName": "n", "containers": [container]}}
+
+
+def test_slots_whose_devices_others_have_stay_the_same_ones_and_are_never_those_of_tasks() -> None:
+    async def check() -> None:
+        # its reflector is made, and never started
+        api = SimpleNamespace(path=lambda *words, **more: "/pods")
+        others = Others(api, Rules(Options(), "ours"), lambda: None)  # type: ignore[arg-type] # see above
+        nodes = {"n": _node("n")}
+        others.pods.put(_other("theirs"))
+        assert others.taken(nodes, {}) == {"n": {"gpu1"}}
+        assert others.taken(nodes, {"n": {"gpu1"}}) == {"n": {"gpu0"}}
+        assert others.taken(nodes, {}) == {"n": {"gpu0"}}, "the same as before"
+        others.pods.put(_other("theirs", namespace="other"))
+        assert others.taken(nodes, {}) == {"n": {"gpu0", "gpu1"}}, "names are those of a namespace"
+        assert others.taken(nodes, {"n": {"gpu0", "gpu1"}}) == {}
+
+    asyncio.run(check())
+
+
+def test_pods_of_ours_and_those_for_which_we_hold_slots_are_no_others() -> None:
+    options = Options()
+    assert kept_other(_other("p", 2), options, "me") == {"node": "n", "amounts": {"nvidia.com/gpu": 2}}
+    assert kept_other(_other("p", labels={"detlab.io/agent": "me"}), options, "me") is None
+    assert kept_other(_other("p", labels={"detlab.io/agent": "she"}), options, "me") is not None
+    assert kept_other(_other("p", labels={"detlab.io/held": "true"}), options, "me") is None
+    assert kept_other({**_other("p"), "status": {"phase": "Succeeded"}}, options, "me") is None
+    assert kept_other({"metadata": {"name": "p"}, "spec": {"containers": [{}]}}, options, "me") is None
+    first = _other("p", 1)
+    first["spec"]["initContainers"] = _other("q", 3)["spec"]["containers"]  # type: ignore[index] # objects
+    assert kept_other(first, options, "me") == {"node": "n", "amounts": {"nvidia.com/gpu": 3}}
 
 
 def _pod(reason: str = "", why: str = "", **terminated: object) -> dict[str, object]:

@@ -63,6 +63,7 @@ async def test_the_pod_has_the_sites_image_and_the_slots_of_its_allocation_on_th
         assert container["resources"]["requests"]["cpu"] == 0.5
         assert pod["spec"]["nodeSelector"] == {"zone": "b", "kubernetes.io/hostname": "node-7"}
         assert pod["metadata"]["name"].startswith("jupyter-ada")
+        assert pod["metadata"]["labels"]["detlab.io/held"] == "true", "the agent knows whose devices these are"
         env = {item["name"]: item.get("value") for item in container["env"]}
         assert env["DET_URL"] == "https://hub.example/"
         assert env["JUPYTERHUB_API_TOKEN"] == "hub-token"

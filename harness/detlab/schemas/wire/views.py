@@ -27,6 +27,7 @@ class SlotView(Wire):
     uuid: str | None = None
     allocation_id: str | None = None
     enabled: bool = True
+    """Whether tasks may start on it: an administrator may close it; an agent says so of devices that others use."""
     memory: int = 0
     """Bytes of the GPU's own memory, of a share its part; 0: none, or not known."""
     device: str = ""

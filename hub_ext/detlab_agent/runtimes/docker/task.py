@@ -86,7 +86,7 @@ class DockerTask(LocalTask):
         by_signal = exit_.exit_code is None or exit_.exit_code in {-signal.SIGTERM, -signal.SIGKILL}
         return by_signal and 0.0 < self.engine.lost_at <= ended.at + _OUTAGE_SLACK
 
-    def interrupt(self) -> None:
+    def interrupt(self, grace: float) -> None:
         """See `RunningTask.interrupt`."""
         self._asked = True
         job = asyncio.create_task(self._signal(signal.SIGTERM))

@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import aiohttp
-import yaml
-from kubernetes_asyncio.client import ApiClient, Configuration
-from kubernetes_asyncio.config import (
-    ConfigException,
-    list_kube_config_contexts,
-    load_kube_config,
-)
-from kubernetes_asyncio.config.incluster_config import (
-    SERVICE_CERT_FILENAME,
-    SERVICE_TOKEN_FILENAME,
-    InClusterConfigLoader,
-)
+from yarl import URL
 
-from detlab_agent.settings import AgentError
+from detlab_agent.runtimes.kubernetes.credentials import Credential, Credentials, NoCredential
+from detlab_agent.runtimes.kubernetes.kubeconfig import Opened
 
 Object = dict[str, Any]
 MERGE = "application/merge-patch+json"
 TIMEOUT = 30.0
-_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _ERROR_CHANNEL = 3
 _MOST_ERROR = 100_000
 _EXEC_SECONDS = 10.0
 _CONNECTIONS = 64
+_UNAUTHORIZED = 401
 
 
 class ApiAway(Exception):
@@ -56,68 +42,6 @@ class ApiRefused(Exception):
         self.code, self.reason = code, reason
 
 
-@dataclass(frozen=True)
-class Access:
-    """How the API server is reached.
-
-    Attributes:
-        kubeconfig: A file; None: KUBECONFIG or ~/.kube/config, or inside a cluster its service account.
-        context: Of the file; None: its current one.
-        namespace: For the pods; None: of the context, or the agent's own.
-        environ: Of the agent.
-    """
-
-    kubeconfig: Path | None = None
-    context: str | None = None
-    namespace: str | None = None
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-
-    async def open(self) -> Opened:
-        """Read the configuration.
-
-        Raises:
-            AgentError: There is no usable one.
-        """
-        found = Configuration()
-        inside = self.kubeconfig is None and self.context is None and "KUBERNETES_SERVICE_HOST" in self.environ
-        try:
-            if inside and not self.environ.get("KUBECONFIG"):
-                loader = InClusterConfigLoader(
-                    SERVICE_TOKEN_FILENAME, SERVICE_CERT_FILENAME, environ=dict(self.environ)
-                )
-                loader.load_and_set(found)  # it reads its token anew every minute
-                namespace = self.namespace or _NAMESPACE_FILE.read_text(encoding="ascii").strip()
-                return Opened(found, namespace, "the service account of this pod")
-            file = str(self.kubeconfig or self.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser())
-            contexts, current = list_kube_config_contexts(config_file=file)
-            await load_kube_config(
-                config_file=file, context=self.context, client_configuration=found, persist_config=False
-            )
-        except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
-            raise AgentError(
-                f"no access to Kubernetes: {error}. Name a kubeconfig that kubectl works with (--kubeconfig FILE, "
-                "--kube-context NAME), or run the agent in a pod with a service account"
-            ) from error
-        named = next((one for one in contexts if one["name"] == self.context), current) or {}
-        said = (named.get("context") or {}).get("namespace")
-        return Opened(found, self.namespace or said or "default", f"kubeconfig {file}")
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A configuration that was read.
-
-    Attributes:
-        configuration: Of kubernetes_asyncio: address, certificates, credentials.
-        namespace: That of the pods.
-        origin: Where the configuration is from, for messages.
-    """
-
-    configuration: Configuration
-    namespace: str
-    origin: str
-
-
 class Api:
     """A client; made in a running loop.
 
@@ -126,19 +50,15 @@ class Api:
     """
 
     def __init__(self, opened: Opened) -> None:
-        self.namespace, self.origin = opened.namespace, opened.origin
-        self._configuration = opened.configuration
-        self._configuration.connection_pool_maxsize = _CONNECTIONS
-        self._client = ApiClient(self._configuration)
-
-    @property
-    def url(self) -> str:
-        """Address of the API server."""
-        return str(self._configuration.host)
+        self.namespace, self.origin, self.url = opened.namespace, opened.origin, opened.server.url
+        self._server = opened.server
+        self._credentials = Credentials(opened.read, opened.first)
+        self._certificate = opened.first.certificate
+        self._session = _session()
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.close()
+        await self._session.close()
 
     def path(self, plural: str, name: str = "", sub: str = "", *, group: str = "", namespaced: bool = True) -> str:
         """Return the path of objects, or of one; `group` is as in `coordination.k8s.io/v1`."""
@@ -164,12 +84,12 @@ class Api:
         """
         try:
             async with asyncio.timeout(timeout):
-                reply = await self._send(method, path, body, content, query, None)
+                reply = await self._send(method, path, body, content, query)
                 try:
                     data = await reply.read()
                 finally:
                     reply.release()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, NoCredential, OSError, TimeoutError) as error:
             raise self._away(error) from error
         if not 200 <= reply.status < 300:
             raise _refusal(reply.status, data)
@@ -205,7 +125,7 @@ class Api:
                     yield event
             finally:
                 reply.close()
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        except (aiohttp.ClientError, NoCredential, OSError, TimeoutError, ValueError) as error:
             raise self._away(error) from error
 
     async def signal_first(self, pod: str, container: str, number: int) -> None:
@@ -219,52 +139,89 @@ class Api:
         words = ["python3", "-I", "-S", "-c", program, str(int(number))]
         query = [("command", word) for word in words]
         query += [("container", container), ("stderr", "true"), ("stdout", "true")]
-        url = f"{self.url}{self.path('pods', pod, 'exec')}?{urlencode(query)}"
-        headers = {**await self._headers(), "Accept": "*/*"}  # it is answered with 406 to who accepts JSON only
+        url = self._url("ws" + self.url.removeprefix("http"), self.path("pods", pod, "exec"), query)
         try:
-            async with asyncio.timeout(_EXEC_SECONDS), self._connect(url, headers) as socket:
-                async for message in socket:
-                    data = message.data if isinstance(message.data, bytes) else str(message.data).encode()
-                    if data[:1] == bytes([_ERROR_CHANNEL]):
-                        _check_command(signal.Signals(number).name, _parsed(data[1:]))
+            async with asyncio.timeout(_EXEC_SECONDS):
+                await self._execute(url, signal.Signals(number).name)
         except aiohttp.WSServerHandshakeError as error:
             raise ApiRefused(error.status, "", f"pods/exec: {error.message}") from error
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except (aiohttp.ClientError, NoCredential, OSError, TimeoutError) as error:
             raise self._away(error) from error
 
     # --- inside -------------------------------------------------------------------------------------------
 
-    def _connect(self, url: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[Any]:
-        session = self._client.rest_client.pool_manager
-        websocket = "ws" + url.removeprefix("http")
-        return cast(
-            "AbstractAsyncContextManager[Any]",
-            session.ws_connect(websocket, headers=headers, protocols=("v4.channel.k8s.io",)),
-        )
-
-    async def _headers(self) -> dict[str, str]:
-        headers: dict[str, str] = {"Accept": "application/json", "User-Agent": "detlab-agent"}
-        await self._client.update_params_for_auth(headers, [], ["BearerToken"])
-        return headers
+    async def _execute(self, url: URL, what: str) -> None:
+        shown = await self._shown()
+        headers = {"Authorization": shown.authorization, "Accept": "*/*"}  # who accepts JSON only is answered with 406
+        secured: dict[str, Any] = {"server_hostname": self._server.name} if self._server.name else {}
+        async with self._session.ws_connect(
+            url,
+            headers={name: value for name, value in headers.items() if value},
+            protocols=("v4.channel.k8s.io",),
+            ssl=self._server.trust or True,
+            proxy=self._server.proxy,
+            **secured,
+        ) as socket:
+            async for message in socket:
+                data = message.data if isinstance(message.data, bytes) else str(message.data).encode()
+                if data[:1] == bytes([_ERROR_CHANNEL]):
+                    _check_command(what, _parsed(data[1:]))
 
     async def _send(
-        self, method: str, path: str, body: Any, content: str, query: Mapping[str, Any], timeout: Any
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        content: str,
+        query: Mapping[str, Any],
+        timeout: aiohttp.ClientTimeout | None = None,
     ) -> aiohttp.ClientResponse:
-        headers = {**await self._headers(), "Content-Type": content}
-        reply = await self._client.rest_client.request(
-            method,
-            self.url + path,
-            query_params={name: value for name, value in query.items() if value is not None} or None,
-            headers=headers,
-            body=body,
-            _preload_content=False,
-            _request_timeout=timeout,
-        )
-        return cast("aiohttp.ClientResponse", reply)
+        """Send a request; once more with a new credential if there is one and the server did not accept the old one."""
+        shown = await self._shown()
+        while True:
+            reply = await self._session.request(
+                method,
+                self._url(self.url, path, [(name, value) for name, value in query.items() if value is not None]),
+                headers=_headers(shown.authorization, content),
+                data=None if body is None else json.dumps(body).encode(),
+                ssl=self._server.trust or True,
+                server_hostname=self._server.name,
+                proxy=self._server.proxy,
+                allow_redirects=False,
+                timeout=timeout or self._session.timeout,
+            )
+            if reply.status != _UNAUTHORIZED:
+                return reply
+            before, shown = shown, await self._shown(refused=shown)
+            if shown == before:
+                return reply
+            reply.close()
+
+    async def _shown(self, refused: Credential | None = None) -> Credential:
+        """Return what to show; connections that were made with another certificate are closed."""
+        shown = await self._credentials.current(refused)
+        if shown.certificate != self._certificate:
+            self._certificate, before, self._session = shown.certificate, self._session, _session()
+            await before.close()
+        return shown
+
+    @staticmethod
+    def _url(server: str, path: str, query: Sequence[tuple[str, Any]]) -> URL:
+        return URL(f"{server}{path}?{urlencode(query)}" if query else f"{server}{path}", encoded=True)
 
     def _away(self, error: BaseException) -> ApiAway:
         said = str(error) or type(error).__name__
         return ApiAway(f"the Kubernetes API server at {self.url} ({self.origin}): {said}")
+
+
+def _session() -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(sock_connect=TIMEOUT)
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=_CONNECTIONS), timeout=timeout)
+
+
+def _headers(authorization: str, content: str) -> dict[str, str]:
+    headers = {"Accept": "application/json", "User-Agent": "detlab-agent", "Content-Type": content}
+    return {**headers, "Authorization": authorization} if authorization else headers
 
 
 def _parsed(data: bytes) -> Object:

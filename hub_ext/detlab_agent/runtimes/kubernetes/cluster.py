@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from detlab.backoff import Backoff
+from detlab.schemas.podspec import MAIN_CONTAINER
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes import endings, nodes
 from detlab_agent.runtimes.kubernetes.api import MERGE, Api, ApiAway, ApiRefused, Object
+from detlab_agent.runtimes.kubernetes.others import Others
 from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, Rules, kueue_group
 from detlab_agent.runtimes.kubernetes.reflector import Reflector
 
@@ -21,6 +23,10 @@ _AGAIN_SECONDS = 20.0
 """Seconds for which a pod is asked for again while the API server is away."""
 _SETTLE = 0.5
 """Seconds that nodes may change before the master is told."""
+_SETTLE_OTHERS = 5.0
+"""The same for what others use of them, which changes often: a pod that comes too early waits in the cluster."""
+MOST_LINES, MOST_OUTPUT = 20_000, 8 << 20
+"""Lines and bytes that are read of a pod's output."""
 KUEUE = "kueue.x-k8s.io/v1beta1"
 _NOT_FOUND, _CONFLICT, _INVALID, _FORBIDDEN = 404, 409, 422, 403
 
@@ -31,16 +37,18 @@ class Cluster:
     Args:
         api: The client.
         rules: What pods may be.
+        sees_all: Whether it may list the pods of all namespaces.
     """
 
-    def __init__(self, api: Api, rules: Rules) -> None:
+    def __init__(self, api: Api, rules: Rules, *, sees_all: bool = False) -> None:
         self.api, self.rules = api, rules
         labels = f"{AGENT_LABEL}={rules.agent}"
         self.pods = Reflector(api, api.path("pods"), endings.kept_pod, labels=labels, keeps_last=True)
         path = api.path("nodes", namespaced=False)
         self.nodes = Reflector(api, path, nodes.kept_node, self._node_changed)
-        self._used: dict[str, str] = {}
-        """Names of the pods of tasks, and their nodes."""
+        self.others = Others(api, rules, self._others_changed) if sees_all and rules.options.count_others else None
+        self._used: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """Names of the pods of tasks, with their nodes and slots."""
         self._offered: list[NodeHello] = []
         self._settling: asyncio.TimerHandle | None = None
         self._on_change: Callable[[], None] = lambda: None
@@ -54,9 +62,13 @@ class Cluster:
         """
         self.pods.start()
         self.nodes.start()
+        if self.others is not None:
+            self.others.pods.start()
         async with asyncio.timeout(patience):
             await self.pods.synced()
             await self.nodes.synced()
+            if self.others is not None:
+                await self.others.pods.synced()
         self._offered = self._offer()
         self._on_change = on_change
 
@@ -65,7 +77,8 @@ class Cluster:
         jobs = list(self._deleting.values())
         for job in jobs:
             job.cancel()
-        await asyncio.gather(*jobs, self.pods.close(), self.nodes.close(), return_exceptions=True)
+        followed = [self.pods, self.nodes, *([] if self.others is None else [self.others.pods])]
+        await asyncio.gather(*jobs, *(one.close() for one in followed), return_exceptions=True)
         await self.api.close()
 
     # --- nodes ------------------------------------------------------------------------------------------------
@@ -75,11 +88,25 @@ class Cluster:
         return self._offered
 
     def _offer(self) -> list[NodeHello]:
-        return nodes.offered(self.nodes.items, self.rules.options, frozenset(self._used.values()))
+        busy: dict[str, set[str]] = {}
+        for node, slots in self._used.values():
+            busy.setdefault(node, set()).update(slots)
+        taken = {} if self.others is None else self.others.taken(self.nodes.items, busy)
+        return nodes.offered(self.nodes.items, self.rules.options, busy, taken)
 
     def _node_changed(self, name: str) -> None:
+        self._settle_in(_SETTLE)
+
+    def _others_changed(self) -> None:
+        self._settle_in(_SETTLE_OTHERS)
+
+    def _settle_in(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._settling is not None and self._settling.when() > loop.time() + seconds:
+            self._settling.cancel()
+            self._settling = None
         if self._settling is None:
-            self._settling = asyncio.get_running_loop().call_later(_SETTLE, self._settle)
+            self._settling = loop.call_later(seconds, self._settle)
 
     def _settle(self) -> None:
         self._settling = None
@@ -93,13 +120,14 @@ class Cluster:
 
     # --- pods -------------------------------------------------------------------------------------------------
 
-    def use(self, pod: str, node: str) -> None:
+    def use(self, pod: str, node: str, slots: Sequence[str]) -> None:
         """Note that a node has a pod of ours: it is offered even if it takes no new ones."""
-        self._used[pod] = node
+        self._used[pod] = node, tuple(slots)
 
     def forget(self, pod: str) -> None:
         """Note that a pod is no more."""
-        self._node_changed(self._used.pop(pod, ""))
+        if self._used.pop(pod, None) is not None:
+            self._settle_in(_SETTLE)
 
     async def look(self, name: str) -> Object | None:
         """Return what is known of a pod; None if it certainly is not there."""
@@ -222,6 +250,20 @@ class Cluster:
         for one in (found.get("status") or {}).get("conditions") or ():
             if one.get("type") in {"QuotaReserved", "Admitted"} and one.get("status") == "False":
                 return str(one.get("message") or one.get("reason") or "")
+        return ""
+
+    async def output(self, pod: str) -> str:
+        """Return the end of what the container of a task has written; "" if there is nothing, or it may not be read."""
+        query: dict[str, Any] = {"container": MAIN_CONTAINER, "tailLines": MOST_LINES, "limitBytes": MOST_OUTPUT}
+        for pause in (1.0, 5.0, 0.0):
+            try:
+                return str(await self.api.ask("GET", self.api.path("pods", pod, "log"), **query))
+            except ApiRefused as error:
+                _log.warning("pod %s: its output cannot be read: %s", pod, error)
+                return ""
+            except ApiAway as error:
+                _log.warning("%s", error)
+                await asyncio.sleep(pause)
         return ""
 
     async def disruption(self, pod: Object) -> str:

@@ -189,7 +189,8 @@ def _of_container(ended: Object, name: str) -> TaskExit:
     if reason == OOM_KILLED and exit_.exit_code != 0:
         said = "the container reached its memory limit, and the kernel ended it (resources.memory)"
         said = said if exit_.reason == "launcher_lost" else exit_.message or said
-        return replace(exit_, exit_code=exit_.exit_code or -9, reason="oom", message=said, delivered=True)
+        delivered = exit_.delivered or exit_.reason == "launcher_lost"  # who has died so has left nothing behind
+        return replace(exit_, exit_code=exit_.exit_code or -9, reason="oom", message=said, delivered=delivered)
     if not report and code != 0 and exit_.reason != "launcher_lost":
         # Whatever the launcher says comes as a report: this is Python itself, or the image.
         said = f"the image could not run the task, it needs Python 3.11 and the package detlab: {text[-_SAID:]}"

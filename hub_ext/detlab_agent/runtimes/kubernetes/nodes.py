@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from detlab.schemas.wire import NodeHello, SlotView
@@ -57,7 +58,17 @@ def gpu_resource(node: Object, options: Options) -> tuple[str, int]:
     return name, count
 
 
-def offered(nodes: Mapping[str, Object], options: Options, used: frozenset[str]) -> list[NodeHello]:
+def gpu_slots(count: int) -> list[str]:
+    """Return the names of so many slots: which device a pod gets is the choice of its node."""
+    return [f"gpu{number}" for number in range(count)]
+
+
+def offered(
+    nodes: Mapping[str, Object],
+    options: Options,
+    used: Collection[str],
+    taken: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> list[NodeHello]:
     """Return the nodes for a Hello, in the order of their names.
 
     A node that is not ready is left out: the master waits for it for a while, then takes its tasks for lost. One that
@@ -67,6 +78,7 @@ def offered(nodes: Mapping[str, Object], options: Options, used: frozenset[str])
         nodes: By name, as `kept_node` returns them.
         options: The operator's.
         used: Names of nodes with tasks.
+        taken: Slots by node whose devices others use.
     """
     found = []
     for name in sorted(nodes):
@@ -74,11 +86,11 @@ def offered(nodes: Mapping[str, Object], options: Options, used: frozenset[str])
         chosen = all(node["labels"].get(key) == value for key, value in options.node_selector.items())
         if not chosen or not node["ready"] or (name not in used and closed(node, options.tolerations)):
             continue
-        found.append(_hello(node, options))
+        found.append(_hello(node, options, taken.get(name, ())))
     return found
 
 
-def _hello(node: Object, options: Options) -> NodeHello:
+def _hello(node: Object, options: Options, taken: Collection[str]) -> NodeHello:
     resource, count = gpu_resource(node, options)
     labels: Mapping[str, str] = node["labels"]
     kind = "rocm" if resource.startswith("amd.com/") else "cuda"
@@ -87,8 +99,10 @@ def _hello(node: Object, options: Options) -> NodeHello:
         model = f"{model} {resource.rpartition('/')[2]}" if model != resource else resource
     memory = _megabytes(labels.get("nvidia.com/gpu.memory")) if resource.endswith("/gpu") else 0
     slots = [
-        SlotView.model_validate({"id": f"gpu{number}", "kind": kind, "name": model[:LABEL_CHARS], "memory": memory})
-        for number in range(count)
+        SlotView.model_validate(
+            {"id": name, "kind": kind, "name": model[:LABEL_CHARS], "memory": memory, "enabled": name not in taken}
+        )
+        for name in gpu_slots(count)
     ]
     if not slots:
         slots = [SlotView(id=f"cpu{number}", kind="cpu", name="CPU") for number in range(options.cpu_slots)]

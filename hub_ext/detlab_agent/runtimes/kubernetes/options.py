@@ -42,6 +42,8 @@ class Options(_Block):
     """Only nodes with these labels are offered."""
     pools: list[Pool] = []
     """The pool of a node is the first whose labels it has; else the agent's `--pool`."""
+    count_others: bool = True
+    """Whether GPUs that others' pods have are not offered; needs the right to list the pods of all namespaces."""
     tolerations: list[dict[str, Any]] = []
     """Of every pod. Nodes with other taints are not used."""
     gang: Annotated[str, Field(pattern="^(queue|kueue)$")] = "queue"

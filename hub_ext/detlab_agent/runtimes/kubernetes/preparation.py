@@ -11,7 +11,8 @@ from pathlib import Path
 from detlab.launch.host import procfs
 from detlab.launch.taskdir import write_json
 from detlab.schemas.runtimes import KUBERNETES
-from detlab_agent.runtimes.kubernetes.api import Access, Api, ApiAway, ApiRefused, Object, Opened
+from detlab_agent.runtimes.kubernetes.api import Api, ApiAway, ApiRefused, Object
+from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
 from detlab_agent.runtimes.kubernetes.pods import (
     AGENT_LABEL,
@@ -21,6 +22,7 @@ from detlab_agent.runtimes.kubernetes.pods import (
     RUN_NOTE,
     SLOTS_NOTE,
     TASK_LABEL,
+    Rules,
 )
 from detlab_agent.runtimes.preparation import record_name
 from detlab_agent.settings import AgentError
@@ -54,22 +56,30 @@ NEEDED = (
     *(Right(verb, "secrets") for verb in ("create", "patch", "delete")),
     *(Right(verb, "leases", "coordination.k8s.io") for verb in ("get", "create", "update")),
 )
-USEFUL = (Right("get", "pods", sub="exec"), Right("create", "pods", sub="exec"), Right("list", "events"))
-"""Without exec a task that is killed cannot deliver its last lines; without events a preemption is not named."""
+USEFUL = (
+    *(Right(verb, "pods", sub="exec") for verb in ("get", "create")),
+    Right("get", "pods", sub="log"),
+    Right("list", "events"),
+)
+"""Without exec a task that is killed cannot deliver its last lines; without the log of its pod those of a launcher that
+did not reach the master are lost; without events a preemption is not named."""
+
+EVERYWHERE = tuple(Right(verb, "pods", everywhere=True) for verb in ("list", "watch"))
+"""With these, what others use is known."""
 
 
-async def prepare(access: Access, lease: str, agent: str, directory: Path, tasks: Path) -> Opened:
+async def prepare(access: Access, lease: str, rules: Rules, directory: Path, tasks: Path) -> tuple[Opened, bool]:
     """Check the cluster and the rights, take the lease, and write records of pods that have none.
 
     Args:
         access: How the cluster is reached.
         lease: Name of the lease.
-        agent: The agent's label.
+        rules: What pods may be.
         directory: Of the agent.
         tasks: Where records are.
 
     Returns:
-        How the API server is reached.
+        How the API server is reached, and whether the pods of all namespaces may be listed.
 
     Raises:
         AgentError: The agent cannot work here; it says why.
@@ -80,10 +90,10 @@ async def prepare(access: Access, lease: str, agent: str, directory: Path, tasks
         async with asyncio.timeout(PATIENCE):
             await _answered(api)
         await _check_rights(api)
-        await Held(api, lease, holder_of(directory, agent)).acquire()
-        pods = await api.ask("GET", api.path("pods"), labelSelector=f"{AGENT_LABEL}={agent}")
+        await Held(api, lease, holder_of(directory, rules.agent)).acquire()
+        pods = await api.ask("GET", api.path("pods"), labelSelector=f"{AGENT_LABEL}={rules.agent}")
         adopt(pods.get("items") or (), tasks)
-        return opened
+        return opened, rules.options.count_others and await _sees_all(api)
     except TimeoutError as error:
         raise AgentError(f"the Kubernetes API server at {api.url} ({api.origin}) does not answer") from error
     except ApiAway as error:
@@ -141,6 +151,17 @@ async def _check_rights(api: Api) -> None:
             "without the rights %s the last output of killed tasks may be lost, or the reason of an end not told",
             ", ".join(map(str, lacking)),
         )
+
+
+async def _sees_all(api: Api) -> bool:
+    for right in EVERYWHERE:
+        if not await _may(api, right):
+            _log.warning(
+                "without the rights list and watch pods of all namespaces (a ClusterRole) GPUs that others use are "
+                "offered, too: pods may have to wait for them. count_others: false in the settings says so on purpose"
+            )
+            return False
+    return True
 
 
 async def _may(api: Api, right: Right) -> bool:

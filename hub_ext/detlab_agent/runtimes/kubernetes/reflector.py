@@ -32,6 +32,11 @@ LAST_SECONDS = 60.0
 _GONE = 410
 
 
+def name_of(made: Object) -> str:
+    """Return the name of an object, by which those of one namespace are told apart."""
+    return str(made["metadata"]["name"])
+
+
 @dataclass
 class Reflector:
     """Keeps up with one kind of objects.
@@ -45,6 +50,7 @@ class Reflector:
         fields: A selector of fields.
         backoff: Pauses after trouble.
         draw: Source of randomness, uniform in [0, 1).
+        key: Returns what an object is kept by.
         keeps_last: Whether the last state of an object that is gone is kept for a while, with the key `gone`.
     """
 
@@ -54,6 +60,7 @@ class Reflector:
     on_change: Callable[[str], None] = lambda name: None
     labels: str | None = None
     fields: str | None = None
+    key: Callable[[Object], str] = name_of
     keeps_last: bool = False
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.2, cap=15.0))
     draw: Callable[[], float] = random.SystemRandom().random
@@ -85,7 +92,7 @@ class Reflector:
 
     def put(self, made: Object) -> None:
         """Take in an object that was just made or read: the watch may say it later."""
-        name = str(made["metadata"]["name"])
+        name = self.key(made)
         if name not in self.items:
             self._take(made)
 
@@ -137,7 +144,7 @@ class Reflector:
             for made in page.get("items") or ():
                 kept = self.keep(made)
                 if kept is not None:
-                    found[str(made["metadata"]["name"])] = kept
+                    found[self.key(made)] = kept
             meta = page.get("metadata") or {}
             if not meta.get("continue"):
                 break
@@ -170,7 +177,7 @@ class Reflector:
                     self._take_last(made)
 
     def _take(self, made: Object) -> None:
-        name = str(made["metadata"]["name"])
+        name = self.key(made)
         kept = self.keep(made)
         if kept is None:
             self.forget(name)
@@ -180,7 +187,7 @@ class Reflector:
 
     def _take_last(self, made: Object) -> None:
         """Take in the last state of an object, so that those who wait see it, and then that it is gone."""
-        name = str(made["metadata"]["name"])
+        name = self.key(made)
         kept = self.keep(made) if self.keeps_last else None
         if kept is None:
             self.forget(name)

@@ -12,8 +12,10 @@ from typing import Any, Literal
 from detlab.schemas.runtimes import KUBERNETES
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, Say
-from detlab_agent.runtimes.kubernetes.api import Access, Api, Opened
+from detlab_agent.runtimes.dispatch import NodeRuntime
+from detlab_agent.runtimes.kubernetes.api import Api
 from detlab_agent.runtimes.kubernetes.cluster import Cluster
+from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
 from detlab_agent.runtimes.kubernetes.options import read_options
 from detlab_agent.runtimes.kubernetes.pods import SERVICE_PORT, Rules, label_value, pod, pod_name, secrets
@@ -36,14 +38,15 @@ class KubernetesRuntime:
         opened: How the cluster is reached.
         rules: What pods may be.
         directory: Of the agent.
+        sees_all: Whether the agent may list the pods of all namespaces.
     """
 
     name = KUBERNETES
-    tasks_are: Literal["elsewhere"] = "elsewhere"
+    tasks_are: Literal["here", "elsewhere"] = "elsewhere"
     reached = True
 
-    def __init__(self, opened: Opened, rules: Rules, directory: Path) -> None:
-        self._opened, self._rules, self._directory = opened, rules, directory
+    def __init__(self, opened: Opened, rules: Rules, directory: Path, *, sees_all: bool = False) -> None:
+        self._opened, self._rules, self._directory, self._sees_all = opened, rules, directory, sees_all
         self._cluster: Cluster | None = None
         self._held: Held | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -53,12 +56,15 @@ class KubernetesRuntime:
     def cluster(self) -> Cluster:
         """The cluster; first asked for in the agent's loop."""
         if self._cluster is None:
-            self._cluster = Cluster(Api(self._opened), self._rules)
+            self._cluster = Cluster(Api(self._opened), self._rules, sees_all=self._sees_all)
         return self._cluster
 
     def nodes(self) -> Sequence[NodeHello]:
         """See `NodeRuntime.nodes`."""
         return [] if self._cluster is None else self._cluster.offered()
+
+    def queue(self) -> None:
+        """See `NodeRuntime.queue`: the master chooses the node of each pod."""
 
     def available(self) -> bool:
         """See `NodeRuntime.available`."""
@@ -128,20 +134,20 @@ class KubernetesRuntime:
         except TooLate as error:
             future.cancel()
             raise RefusedTask(f"the API server at {cluster.api.url} takes too long to make the pod") from error
-        cluster.use(name, launch.node)
+        cluster.use(name, launch.node, launch.slots)
         return task
 
     def recover(self, record: Path, noted: dict[str, Any]) -> KubernetesTask | None:
         """See `NodeRuntime.recover`: whether the pod is there shows when the cluster is followed."""
         task = KubernetesTask(**KubernetesTask.noted(record, noted), cluster=self.cluster)
-        task.cluster.use(task.pod, task.node)
+        task.cluster.use(task.pod, task.node, task.slots)
         return task
 
     def sweep(self, kept: set[str]) -> None:
         """See `NodeRuntime.sweep`: every pod has its record by now (`preparation.adopt`)."""
 
 
-def make(setup: RuntimeSetup) -> KubernetesRuntime | None:
+def make(setup: RuntimeSetup) -> NodeRuntime | None:
     """Make the runtime of an agent, in a thread.
 
     Raises:
@@ -160,5 +166,5 @@ def make(setup: RuntimeSetup) -> KubernetesRuntime | None:
         settings.task_memory,
     )
     access = Access(settings.kubeconfig, settings.kube_context, settings.kube_namespace, setup.environ)
-    opened = asyncio.run(prepare(access, LEASE, rules.agent, setup.directory, setup.maker.directory))
-    return KubernetesRuntime(opened, rules, setup.directory)
+    opened, sees_all = asyncio.run(prepare(access, LEASE, rules, setup.directory, setup.maker.directory))
+    return KubernetesRuntime(opened, rules, setup.directory, sees_all=sees_all)

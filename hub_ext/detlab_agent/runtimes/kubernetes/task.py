@@ -8,9 +8,15 @@ import math
 import signal
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+from detlab.launch.delivery.sender import Source
+from detlab.launch.delivery.shipping import StreamShipper
+from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.taskdir import STREAMS
+from detlab.launch.undelivered import SAID_LINES, find
 from detlab.schemas.podspec import MAIN_CONTAINER
 from detlab.schemas.runtimes import KUBERNETES
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed, TaskExit
@@ -25,6 +31,8 @@ _LOOK = 5.0
 """Seconds after which a pod that does not change is looked at, for its limits."""
 _TRIES = 3
 _BETWEEN = 1.0
+WORDS = 200
+"""Characters of each line of a pod's output in the message of its end."""
 
 
 @dataclass
@@ -133,25 +141,47 @@ class KubernetesTask(TaskElsewhere):
         if ours and never:
             return TaskExit(exit_code=-signal.SIGTERM, message="ended before it started")
         note = "" if ours else await self.cluster.disruption(last)
-        return endings.exit_of(last, ours=ours, note=note)
+        exit_ = endings.exit_of(last, ours=ours, note=note)
+        return exit_ if exit_.delivered else await self._with_output(exit_)
+
+    async def _with_output(self, exit_: TaskExit) -> TaskExit:
+        """Keep what the launcher could not deliver, from the pod's output; add its last words to the message."""
+        records, words = find(await self.cluster.output(self.pod))
+        for stream, lines in records.items():
+            if lines:
+                await asyncio.to_thread(self._left(stream).write_text, "\n".join([*lines, ""]), encoding="utf-8")
+        last = [line.strip()[:WORDS] for line in words[-SAID_LINES:]]
+        return replace(exit_, message="; ".join(part for part in (exit_.message, *last) if part))
+
+    def _left(self, stream: str) -> Path:
+        return self.record.with_name(f"{self.record.stem}.{stream}.spool")
+
+    def leftovers(self) -> list[Source]:
+        """See `RunningTask.leftovers`: what was found in the pod's output."""
+        return [
+            Source(Reader(partial(open_regular, self._left(stream))), StreamShipper(stream))
+            for stream in STREAMS
+            if self._left(stream).exists()
+        ]
 
     # --- the end ----------------------------------------------------------------------------------------------
 
-    def interrupt(self) -> None:
+    def interrupt(self, grace: float) -> None:
         """See `RunningTask.interrupt`."""
         self.asked = True
-        job = asyncio.create_task(self._interrupt())
+        job = asyncio.create_task(self._interrupt(grace))
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 
-    async def _interrupt(self) -> None:
+    async def _interrupt(self, grace: float) -> None:
         found = await self.cluster.look(self.pod)
         if found is None or endings.is_over(found):
             return
         if not endings.is_running(found):
             await self.delete(0)
         elif not await self._signal(signal.SIGTERM):
-            await self.delete(None)
+            # The node sends the signal, then: it kills the task after its own grace, not after that of the pod.
+            await self.delete(max(1, math.ceil(grace)))
 
     async def kill(self, delivery_grace: float) -> None:
         """See `RunningTask.kill`."""
@@ -190,6 +220,8 @@ class KubernetesTask(TaskElsewhere):
         for job in list(self._jobs):
             job.cancel()
         await self.delete(0)
+        for stream in STREAMS:
+            self._left(stream).unlink(missing_ok=True)
         self.forget(clean=True)
         self.cluster.forget(self.pod)
 

@@ -69,7 +69,7 @@ class ProcessTask(LocalTask):
             return replace(exit_, reason="oom", message=f"{message} (resources.memory, or the agent's --task-memory)")
         return exit_
 
-    def interrupt(self) -> None:
+    def interrupt(self, grace: float) -> None:
         """See `RunningTask.interrupt`: the launcher passes the signal on to the entrypoint's group."""
         self._signal_launcher(signal.SIGTERM)
 

@@ -200,7 +200,7 @@ class SlurmTask(TaskElsewhere):
 
     # --- told to end --------------------------------------------------------------------------------------
 
-    def interrupt(self) -> None:
+    def interrupt(self, grace: float) -> None:
         """See `RunningTask.interrupt`."""
         self._asked = True
         self._killed.set()

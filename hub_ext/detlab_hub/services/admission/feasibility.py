@@ -20,7 +20,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem, ResourcesError
-from detlab.schemas.runtimes import KNOWN, takes_image
+from detlab.schemas.runtimes import ANY, KNOWN, takes_image
 from detlab_hub.backends.base import BatchSystem
 from detlab_hub.backends.instances.configuration import largest_growth, like_of
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
@@ -297,7 +297,7 @@ def _check_runtime(required: Requirements, pool: PoolConfig, agents: Sequence[Ag
         ConfigError: The pool has no such runtime.
     """
     offered = {runtime for agent in agents for runtime in agent.runtimes}
-    if required.runtime in offered or required.runtime in KNOWN:
+    if required.runtime in (ANY, *offered, *KNOWN):
         return
     if agents:
         names = ", ".join(sorted(offered))

@@ -98,8 +98,8 @@ def usable(
 ) -> list[Node]:
     """Return the nodes with the slots that can be assigned or are held.
 
-    Left out are closed slots, and shares of a device of which a task still holds a slot that no longer exists: the pool
-    has begun to divide its devices, or divides them otherwise than before.
+    Left out are closed slots, those whose devices others use, and shares of a device of which a task still holds a slot
+    that no longer exists: the pool has begun to divide its devices, or divides them otherwise than before.
 
     Args:
         nodes: All, with all of their slots.
@@ -112,7 +112,9 @@ def usable(
         if agent in names and not names[agent].issuperset(slots):
             stale.setdefault(agent, set()).update(device_of(slot) for slot in slots if slot not in names[agent])
     return [
-        without(node, {*off.get(node.id, ()), *stale.get(node.id, ())}) if node.id in off or node.id in stale else node
+        without(node, {*node.taken, *off.get(node.id, ()), *stale.get(node.id, ())})
+        if node.taken or node.id in off or node.id in stale
+        else node
         for node in nodes
     ]
 

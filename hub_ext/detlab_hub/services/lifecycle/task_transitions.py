@@ -7,6 +7,7 @@ from typing import assert_never
 
 from sqlalchemy import select
 
+from detlab.schemas.runtimes import ANY
 from detlab.schemas.taskwire import TaskEnd
 from detlab.schemas.wire import AllocationState, LogRecord, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
@@ -61,7 +62,7 @@ def _request_allocation(turn: Turn, row: TaskRow, run: int) -> None:
         run=run,
         state=AllocationState.PENDING.value,
         slots_needed=int(resources.get("slots") or 0),
-        runtime=row.config.get("runtime") or turn.settings.default_runtime,
+        runtime=ANY if row.source.get("hold") else row.config.get("runtime") or turn.settings.default_runtime,
         priority=row.priority,
         requested_at=turn.now,
         **request_fields(row.config),

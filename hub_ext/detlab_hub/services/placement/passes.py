@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
+from detlab.schemas.runtimes import chosen
 from detlab.schemas.wire import ForecastView
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
@@ -160,6 +161,7 @@ def _carry_out(
     """Write a pass's decision as rows, and messages after the commit; delayed preemptions are not sent yet."""
     free = _free_slots(cluster, {agent for placement in decision.allocate.values() for agent in placement})
     tasks = {task.id: task for task in snapshot.tasks}
+    runtimes = {node.id: node.runtimes for node in cluster.nodes if node.id in free}
     for allocation_id, placement in decision.allocate.items():
         row = turn.session.get_one(AllocationRow, allocation_id)
         seats = {}
@@ -167,6 +169,7 @@ def _carry_out(
             seats[agent_id] = picked = _any(count) if handed else pick(free[agent_id], count)
             free[agent_id] = [slot for slot in free[agent_id] if slot not in picked]
         _seat(turn, row, seats)
+        row.runtime = chosen(row.runtime, runtimes.get(row.agent_id or "", ()))
         apply_allocation(turn, row, Assigned())
         cluster.held.append((pool, tasks[allocation_id].job, row.owner, sum(placement.values())))
     for allocation_id in decision.release:

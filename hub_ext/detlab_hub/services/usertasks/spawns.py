@@ -15,7 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
-from detlab.schemas.runtimes import DOCKER, PROCESS
+from detlab.schemas.runtimes import ANY, DOCKER, PROCESS
 from detlab.schemas.taskwire import CreateTask, SpawnOffers, SpawnRequest, SpawnView, TaskEnd
 from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.lifecycle import usertask
@@ -70,7 +70,7 @@ class Spawns:
         _check(request)
         config, _ = checked_config(request.kind, request.config, None, self._shell)
         if request.hold:
-            config["runtime"] = PROCESS
+            config["runtime"] = ANY
         if await self._shell.read(lambda s: known_task(s, request.owner, _key(request))) is None:
             self._shell.limiter.submission(request.owner, request.groups)
             await feasible(self._shell, request.owner, request.kind, config)

@@ -74,7 +74,7 @@ class FarTask(TaskElsewhere):
                 return self.exit_of(job["status"], job["said"])
             await asyncio.sleep(LOOK)
 
-    def interrupt(self) -> None:
+    def interrupt(self, grace: float) -> None:
         """See `RunningTask.interrupt`."""
         job = asyncio.create_task(self._signal(signal.SIGTERM))
         self._signals.add(job)

@@ -7,7 +7,7 @@ from services_scripted import ALICE, DIGEST, ROOT, training
 from sqlalchemy import update
 
 from detlab.errors import Conflict, Forbidden
-from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import (
     ExitAck,
     Heartbeat,
@@ -24,6 +24,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.services import AgentCaller
 from detlab_hub.services.admission import bundles
+from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.store.tables import TaskRow
 
 CLUSTER = AgentCaller("cluster")
@@ -115,6 +116,49 @@ async def test_the_end_of_a_task_on_a_node_that_has_gone_is_heard(cluster, left)
     assert (await cluster.view(task)).state.value == "COMPLETED"
     assert cluster.told[-1] == ExitAck(allocation_id=launch.allocation_id, run=launch.run, node="small")
     await cluster.session.receive(Heartbeat())
+
+
+async def test_a_hold_stayed_pending_where_nodes_run_pods_only(make_world):
+    """The Hub's spawner asks before the first node is there; its hold ran as a process or not at all."""
+    world = await make_world(training(1))
+    cluster = Speaker(world)
+    wanted = SpawnRequest(owner="alice", server_name="", key="k" * 16, hold=True, config={"resources": {"slots": 1}})
+    view = await world.services.spawns.post(HubCaller(), wanted)
+    await world.services.schedule()
+    assert (await world.services.spawns.get(HubCaller(), view.task_id)).reason == "no agent is connected"
+    world.services.shell.scheduler_kick.clear()
+
+    await cluster.connect(runtimes=["kubernetes"])
+    assert world.services.shell.scheduler_kick.is_set(), "a node that connects wakes what waits"
+    await world.services.schedule()
+    (launch,) = cluster.launches().values()
+    assert (launch.runtime, launch.entrypoint[-2:]) == ("kubernetes", ["--kind", "hold"])
+    assert launch.container is not None
+    assert (await world.services.spawns.get(HubCaller(), view.task_id)).agent_id in {"cluster/big", "cluster/small"}
+
+
+async def test_slots_whose_devices_others_use_get_no_task_but_count_for_what_could_ever_run(make_world):
+    cluster = Speaker(await make_world(training(1)))
+
+    def node(*taken):
+        slots = [slot.model_copy(update={"enabled": slot.id not in taken}) for slot in GPUS]
+        return [NodeHello(name="big", slots=slots)]
+
+    await cluster.connect(nodes=node("cuda2", "cuda3"))
+    all_of_it = await cluster.start(4)
+    assert (await cluster.view(all_of_it)).agent_id is None
+    await cluster.connect(nodes=node("cuda3"))
+    await cluster.world.services.end_task(ALICE, all_of_it)
+    three = await cluster.start(3)
+    (launch,) = cluster.launches().values()
+    assert sorted(launch.slots) == ["cuda0", "cuda1", "cuda2"]
+    waits = await cluster.start(1)
+    assert (await cluster.view(waits)).agent_id is None
+    running = RunningTask(allocation_id=launch.allocation_id, run=launch.run, node="big")
+    await cluster.connect(nodes=node(), tasks=[running])
+    await cluster.world.services.schedule()
+    assert [message.slots for message in cluster.launches().values()] == [["cuda3"]]
+    assert (await cluster.view(three)).agent_id == "cluster/big"
 
 
 async def test_tasks_are_kept_by_the_node_that_has_them_and_lost_with_their_agent(cluster):
