@@ -82,10 +82,10 @@ class Pod(Task):
             return TaskExit(reason="machine_restarted", message="its node was started again", delivered=False)
         return TaskExit(reason="launcher_lost", message="the pod ended without a report", delivered=False)
 
-    def interrupt(self) -> None:
+    def interrupt(self, grace: float) -> None:
         """See `RunningTask.interrupt`; nobody reaches a node that has vanished."""
         if not self.machine.away:
-            super().interrupt()
+            super().interrupt(grace)
 
     async def kill(self, delivery_grace: float) -> None:
         """See `RunningTask.kill`: a pod whose node does not answer is deleted by force."""
