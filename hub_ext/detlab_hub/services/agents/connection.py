@@ -65,9 +65,7 @@ class AgentSession:
             Conflict: A newer connection of the same agent has taken over, or the agent was given up: it must
                 connect anew.
         """
-        if not self._connections.is_current(self._connection):
-            raise Conflict(f"agent {self._connection.agent_id} has another connection, or was lost")
-        self._connections.record_heartbeat(self._connection, self._shell.clock())
+        self.heard()
         speaker = node_id(self._connection.agent_id, getattr(message, "node", ""))
         match message:
             case Hello():
@@ -80,6 +78,16 @@ class AgentSession:
                 await self._shell.write(lambda turn: task_stage(turn, speaker, message))
             case TaskExited():
                 await self._exited(message, speaker)
+
+    def heard(self) -> None:
+        """Note that the agent is there.
+
+        Raises:
+            Conflict: It must connect anew, see `receive`.
+        """
+        if not self._connections.is_current(self._connection):
+            raise Conflict(f"agent {self._connection.agent_id} has another connection, or was lost")
+        self._connections.record_heartbeat(self._connection, self._shell.clock())
 
     async def _exited(self, message: TaskExited, agent_id: str) -> None:
         if message.reason == REFUSED:

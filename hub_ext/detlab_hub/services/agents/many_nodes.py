@@ -110,12 +110,12 @@ class ManySessions:
         Raises:
             Conflict: The agent must connect anew.
         """
+        for session in self.sessions.values():
+            session.heard()
         about = getattr(message, "node", "")
         if about in self.sessions and not isinstance(message, Hello | Heartbeat):
             message = message.model_copy(update={"node": ""})
-        for name, session in self.sessions.items():
-            of_it = name == (about if about in self.sessions else "")
-            await session.receive(message if of_it else Heartbeat())
+        await self.sessions.get(about, self.sessions[""]).receive(message)
 
     def on_hang_up(self, close: Callable[[], None]) -> None:
         """See `AgentSession.on_hang_up`."""
