@@ -31,6 +31,8 @@ PODS, BATCH = "pods", "batch"
 """Pools."""
 LATE, LATE_LENGTH = 60.0, "16"
 """When a longer trial is submitted, in the calm, and its steps: more than an agent's silence may last."""
+WIDE = 4
+"""Slots of a trial over two nodes; at least so many of two slots each are there in the calm."""
 BATCH_SLOTS = 3
 """`max_slots` of the search on the batch system."""
 
@@ -138,7 +140,7 @@ class Engines(World):
             return made | {"name": key, "searcher": searcher, "resources": resources}
         slots = sum(len(node.devices) for node in self.kube.nodes.values())
         if key == "wide":
-            return made | {"name": key, "resources": {"resource_pool": PODS, "slots_per_trial": 4}}
+            return made | {"name": key, "resources": {"resource_pool": PODS, "slots_per_trial": WIDE}}
         if key == "late":
             made |= {"name": key, "environment": {"environment_variables": [f"LENGTH={LATE_LENGTH}"]}}
         elif key.startswith(AGAIN):
@@ -192,6 +194,8 @@ class Engines(World):
         for node in self.kube.nodes.values():
             if node.away:
                 node.come_back()
+        while sum(len(node.devices) == 2 for node in self.kube.nodes.values()) < WIDE // 2:
+            self.nodes.append(self.kube.add(2))
 
     def _move(self, kind: str) -> None:
         here, gone = self.kube.present(), [node for node in self.kube.nodes.values() if node.away]
@@ -206,8 +210,8 @@ class Engines(World):
         elif kind == "add" and len(self.kube.nodes) < 7:
             self.nodes.append(self.kube.add(self._drawn.choice((1, 2))))
             self.faults.count("node_added")
-        elif kind == "remove" and len(here) > 4:
-            self._remove(self._drawn.choice(here))
+        elif kind == "remove" and len(here) > 3:
+            self._remove(self._drawn.choice([node for node in here if node.tasks] or here))
         elif kind == "delete" and (pods := [pod for node in here for pod in node.tasks.values()]):
             pod = self._drawn.choice(pods)
             pod.launcher.process.kill()
