@@ -34,7 +34,7 @@ LATE, LATE_LENGTH = 60.0, "16"
 WIDE = 4
 """Slots of a trial over two nodes; at least so many of two slots each are there in the calm."""
 BATCH_SLOTS = 3
-"""`max_slots` of the search on the batch system."""
+"""`max_slots` of the search on the batch system, which has fewer: of what is handed over some waits there."""
 
 
 class EnginePromises(Promises):
@@ -101,7 +101,7 @@ class Engines(World):
 
     slots = (1,)
     promises: EnginePromises
-    queue = QueueHello(name="Slurm", slots_per_node=2, slots=4)
+    queue = QueueHello(name="Slurm", slots_per_node=1, slots=2)
 
     def __init__(self, seed: int, *arguments: Any, **more: Any) -> None:
         self._drawn = random.Random(f"engines {seed}")
@@ -118,7 +118,7 @@ class Engines(World):
 
     def _make_nodes(self) -> list[Node]:
         self.kube = Speaker(self, "kube", PODS, (2, 2, 1, 1))
-        compute = [ComputeNode(self, 0, 2, name=f"compute{number}") for number in range(2)]
+        compute = [ComputeNode(self, 0, 1, name=f"compute{number}") for number in range(2)]
         self.controller = Controller(self, compute, random.Random(f"batch {self.seed}"))
         self.batch = BatchNode(self, BATCH, BATCH, self.controller)
         return [*super()._make_nodes(), self.kube, *self.kube.nodes.values(), self.batch, *compute]
