@@ -208,7 +208,8 @@ class RealKube(Kube):
         for rule in self._rules:
             if rule["resources"] == [plural]:
                 rule["verbs"] = [one for one in rule["verbs"] if one != verb]
-        self.admin.patch(at, {"rules": self._rules})
+        # A rule without a verb is none: the API server does not take it.
+        self.admin.patch(at, {"rules": [rule for rule in self._rules if rule["verbs"]]})
 
     def end(self) -> None:
         for kind in ("clusterrolebindings", "clusterroles"):
