@@ -47,7 +47,7 @@ SIMULATED_LOG := .pytest_cache/simulated.log
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test test-kubernetes test-slurm simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean python prerequisites system-packages
+.PHONY: help demo dev test test-kubernetes test-slurm simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-backends bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean python prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -95,7 +95,7 @@ soak: setup-test  ## services on both databases, the master killed at every comm
 
 bench: bench-peers  ## all benchmarks, one after the other, on a machine that does nothing else: about two hours
 	@failed=0; \
-	for part in $(PLAIN_BENCHES) start trainer faces spawn; do echo "==> bench-$$part"; $(MAKE) --no-print-directory bench-$$part || failed=1; done; \
+	for part in $(PLAIN_BENCHES) start trainer faces spawn backends; do echo "==> bench-$$part"; $(MAKE) --no-print-directory bench-$$part || failed=1; done; \
 	exit $$failed
 
 bench-trainer: $(VENV)-bench/.installed  ## the trainer beside other frameworks: make bench-trainer BENCH_ARGS=--quick
@@ -111,6 +111,10 @@ bench-spawn: setup-test  ## a notebook's start beside the Hub's own spawners: as
 
 bench-start: setup-test  ## from a submission to the first reported metric, cold and from the warm pool
 	$(BIN)/python bench/start.py --check
+
+bench-backends: setup-test  ## what a cluster costs that an agent speaks for: on the Kubernetes of test-kubernetes, as root
+	@sh tests/testbed/kubernetes/build.sh
+	$(BIN)/python bench/backends.py --check $(BENCH_ARGS)
 
 .PHONY: $(PLAIN_BENCHES:%=bench-%) bench-search_quality
 $(PLAIN_BENCHES:%=bench-%) bench-search_quality: setup-test  # bench-client, bench-ingest, …: each script's --help says what it measures

@@ -4,12 +4,17 @@
     python bench/backends.py --quick            a tenth of the pods
     make bench-backends BENCH_ARGS="--json"
 
-Nodes are fake ones of a real control plane, except for the last row: the API server, the scheduler and etcd do their
-work, and no kubelet takes a processor's time. "Bound" is when the last pod has its node, from the first Launch on. The
+Nodes of the rows on pods are fake ones of a real control plane: the API server, the scheduler and etcd do their work,
+and no kubelet takes a processor's time. "Bound" is when the last pod has its node, from the first Launch on. The
 master's CPU is that of its process for whole trials, from submission to end, whose pods end at once.
 
-The last row is on a real node: from the Launch to the report that the task runs, and beside it from the call of
-`kubectl run` until the API says that its pod runs; they take turns.
+The starts are on a real node: from the Launch to the report that the task runs, and beside it from the call of
+`kubectl run` until the API says that its pod runs; they take turns. What kubectl takes until it has asked for the pod
+is in the note: a cluster that is asked by another client starts its pods sooner by that.
+
+The last rows have no cluster: agents of the fleet, by their own code, say that they speak for so many nodes, and a
+master with its database takes that in. The second of them is what one node that comes or goes costs: the agent says all
+anew.
 """
 
 from __future__ import annotations
@@ -30,6 +35,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests/kubernetes/agent"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from kubernetes_agents import SETTINGS, ClusterAgent, RealKube
+from load.fleet import Fleet, LightAgent
+from master import Master
 from measure import Figure, conclude, cpu_of, memory_of, options, spread
 
 from detlab.client import Client
@@ -46,6 +53,10 @@ from testbed.waiting import until
 
 PODS, MOST = 300, 1000
 NODES, GPUS = 40, 32
+SPEAKERS, SPOKEN_FOR, SLOTS = 10, 1000, 8
+"""Agents of the last rows, the nodes of each, and the slots of each node."""
+REST = 10.0
+"""Seconds in which nothing happens."""
 BOUND, MEMORY, CPU, STARTED = 10.0, 120.0, 25.0, 0.5
 """Goals: seconds, MB, milliseconds a pod, seconds longer than kubectl run."""
 EXIT = json.dumps({"exit_code": 0})
@@ -150,7 +161,7 @@ def master_cpu(plane: ControlPlane, place: Path, count: int) -> Figure:
 
 def starts(plane: ControlPlane, place: Path, rounds: int) -> Figure:
     """Measure the start of a task on an idle real node beside `kubectl run`."""
-    ours, theirs = [], []
+    ours, theirs, asked = [], [], []
     kube = RealKube(plane, place)
     kubectl = [program("kubectl"), "--kubeconfig", str(plane.kubeconfig()), "--namespace", kube.namespace]
     with ExitStack() as stack:
@@ -162,6 +173,7 @@ def starts(plane: ControlPlane, place: Path, rounds: int) -> Figure:
             began = time.perf_counter()
             run = ["run", f"plain-{number}", f"--image={images.PYTHON}", "--image-pull-policy=Never", "--restart=Never"]
             subprocess.run([*kubectl, *run, "--command", "--", "sleep", "30"], check=True, capture_output=True)
+            told = time.perf_counter() - began
             kube.site.phase(f"plain-{number}", "Running")
             plain = time.perf_counter() - began
             kube.admin.delete(f"{kube.site.pods}/plain-{number}", {"gracePeriodSeconds": 0})
@@ -172,32 +184,83 @@ def starts(plane: ControlPlane, place: Path, rounds: int) -> Figure:
             if number:  # the first ones fill caches
                 ours.append(took)
                 theirs.append(plain)
+                asked.append(told)
             master.send_kill(task, 0.5)
             master.wait_for(lambda task=task: task.exits, 60)
     beside = statistics.median(theirs)
     more = statistics.median(ours) - beside
     note = f"{statistics.median(ours):.2f} s ({spread(ours)}), kubectl run {beside:.2f} s ({spread(theirs)})"
+    note += f", of it {statistics.median(asked):.2f} s until it had asked"
     return Figure("submit to running on a real node, more than kubectl run", more, "s", at_most=STARTED, note=note)
 
 
-def main() -> int:
-    """Measure everything."""
+def many_nodes(place: Path, agents: int, nodes: int) -> list[Figure]:
+    """Measure what agents that speak for many nodes cost a master."""
+    (place / "hub-of-nodes").mkdir()
+    with running_cluster(place / "hub-of-nodes", slots=1, config=UNLIMITED) as cluster:
+        master = Master(cluster, place / "master")
+        master.start()
+        fleet = Fleet(master, place / "keys", agents, SLOTS, nodes)
+        first = fleet.agents[0]
 
-    def more(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--only", choices=["bound", "master", "starts"], help="one part")
+        def welcomed(some: list[LightAgent]) -> bool:
+            return all(agent.welcomes > nodes for agent in some)
 
-    given = options(__doc__ or "", more)
-    part = 10 if given.quick else 1
+        try:
+            idle, before, began = master.memory, master.cpu, time.perf_counter()
+            fleet.connect()
+            until(lambda: welcomed(fleet.agents), "all nodes are there", 540, 0.02)
+            took, used = time.perf_counter() - began, master.cpu - before
+            fleet.forget_welcomes()
+            before, began = master.cpu, time.perf_counter()
+            fleet.do(first.connector.introduce_again)
+            until(lambda: welcomed([first]), "the first agent is back", 300, 0.02)
+            again, used_again = time.perf_counter() - began, master.cpu - before
+            before = master.cpu
+            time.sleep(REST)
+            rest = 100 * (master.cpu - before) / REST
+            memory = master.memory
+        finally:
+            fleet.close()
+            master.end()
+    whole = f"{agents * nodes:,} nodes of {agents} agents"
+    return [
+        Figure(f"{whole}, until a new master has them", took, "s", note=f"{used:.1f} s of its CPU"),
+        Figure(f"one agent says its {nodes:,} nodes anew", again, "s", note=f"{used_again:.1f} s of the master's CPU"),
+        Figure(f"the master's CPU with {whole}, at rest", rest, "% of a core"),
+        Figure(f"the master's memory with {whole}", memory, "MB", note=f"without: {idle:.0f}"),
+    ]
+
+
+def on_kubernetes(place: Path, given: argparse.Namespace, part: int) -> list[Figure]:
+    """Measure what needs a cluster."""
     figures: list[Figure] = []
-    with tempfile.TemporaryDirectory(prefix="detlab-bench-") as folder, control_plane() as plane:
-        place = Path(folder)
-        place.chmod(0o755)
+    with control_plane() as plane:
         if given.only in {None, "bound"}:
             figures += pods_bound(plane, place, PODS // part, MOST // part)
         if given.only in {None, "master"}:
             figures.append(master_cpu(plane, place, PODS // part))
         if given.only in {None, "starts"}:
             figures.append(starts(plane, place, 2 if given.quick else given.rounds))
+    return figures
+
+
+def main() -> int:
+    """Measure everything."""
+
+    def more(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--only", choices=["bound", "master", "starts", "nodes"], help="one part")
+
+    given = options(__doc__ or "", more)
+    part = 10 if given.quick else 1
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="detlab-bench-") as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        if given.only != "nodes":
+            figures += on_kubernetes(place, given, part)
+        if given.only in {None, "nodes"}:
+            figures += many_nodes(place, SPEAKERS // part, SPOKEN_FOR // part)
     return conclude("A cluster that an agent speaks for", figures, given)
 
 

@@ -1,6 +1,7 @@
 """What a scheduling pass costs: 10,000 slots on 1,250 agents, half of them busy, and 10,000 tasks that wait.
 
     python bench/scheduling.py                  the whole, and a half and a quarter of it: growth
+    python bench/scheduling.py --large          beside it 10,000 nodes and 100,000 tasks, also for a batch system
     python bench/scheduling.py --quick
 
 Tasks want 1, 2, 4 or 8 slots and are of four priorities; preemption is on. Measured is the CPU time of `schedule` on a
@@ -10,7 +11,9 @@ which sorts them and counts their slots by job, and decides nothing.
 
 from __future__ import annotations
 
+import argparse
 import random
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +21,7 @@ from collections.abc import Callable
 from measure import Figure, conclude, median_of, options, spread
 
 from detlab_hub.core.scheduling import Agent, Job, Pool, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling.handover import hand_over
 
 GOAL_MS = 150.0
 GROWTH = 2.6
@@ -27,10 +31,12 @@ SIZES = (1, 2, 4, 8)
 PRIORITIES = (10, 30, 42, 60)
 USERS = 40
 TASKS_PER_JOB = 20
+NODES, TASKS = 10_000, 100_000
+"""Of the largest cluster."""
 
 
-def cluster(slots: int, *, single_node: bool, seed: int = 1) -> Snapshot:
-    """A pool with so many slots, half of them in use, and as many tasks that wait."""
+def cluster(slots: int, *, single_node: bool, seed: int = 1, tasks_in_all: int = 0) -> Snapshot:
+    """A pool with so many slots, half of them in use, and as many tasks that wait, or so many that all are as many."""
     draw = random.Random(seed)
     agents = tuple(Agent(f"agent-{number:04}", SLOTS_PER_AGENT) for number in range(slots // SLOTS_PER_AGENT))
     names = [f"experiment {number}" for number in range(max(4, slots // TASKS_PER_JOB))]
@@ -50,7 +56,8 @@ def cluster(slots: int, *, single_node: bool, seed: int = 1) -> Snapshot:
             free[agent] -= size
             busy += size
             tasks.append(task(f"r{len(tasks):06}", size, len(tasks), {agent: size}))
-    tasks += [task(f"p{number:06}", draw.choice(SIZES), number) for number in range(slots)]
+    waiting = max(0, tasks_in_all - len(tasks)) if tasks_in_all else slots
+    tasks += [task(f"p{number:06}", draw.choice(SIZES), number) for number in range(waiting)]
     return Snapshot(Pool(preemption=True), agents, jobs, tuple(tasks), private=True)
 
 
@@ -86,9 +93,32 @@ def figures(slots: int, rounds: int, *, single_node: bool) -> list[Figure]:
     ]
 
 
+def large(rounds: int) -> list[Figure]:
+    """A pass over ten thousand nodes and a hundred thousand tasks, and what goes to a batch system instead."""
+    snapshot = cluster(NODES * SLOTS_PER_AGENT, single_node=True, tasks_in_all=TASKS)
+    decision = schedule(snapshot)
+    passes = [cpu_ms(lambda: schedule(snapshot)) for _ in range(rounds)]
+    floors = [cpu_ms(lambda: floor(snapshot)) for _ in range(rounds)]
+    waits = Snapshot(snapshot.pool, (), snapshot.jobs, snapshot.tasks, private=True)
+    handed = [cpu_ms(lambda: hand_over(waits, "batch")) for _ in range(rounds)]
+    note = f"{spread(passes)}; starts {len(decision.allocate):,}, takes slots from {len(decision.release):,}"
+    size = f"{NODES:,} nodes, {TASKS:,} tasks"
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return [
+        Figure(f"pass at {size}", median_of(passes), "ms", note=note),
+        Figure("  floor: the same tasks sorted and counted", median_of(floors), "ms", note=spread(floors)),
+        Figure("  the same tasks handed over to a batch system", median_of(handed), "ms", note=spread(handed)),
+        Figure("  memory of the process, at most", memory, "MB"),
+    ]
+
+
 def main() -> int:
     """Measure and print."""
-    given = options(__doc__ or "")
+
+    def more(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--large", action="store_true", help=f"{NODES:,} nodes and {TASKS:,} tasks, too")
+
+    given = options(__doc__ or "", more)
     rounds = given.rounds if given.quick else max(given.rounds, 5)
     found: list[Figure] = []
     for single_node in (True, False):
@@ -99,6 +129,8 @@ def main() -> int:
         if half and whole:
             label = "  growth: 10,000 slots beside 5,000"
             found.append(Figure(label, whole / half, "times", at_most=GROWTH))
+    if given.large:
+        found += large(given.rounds)
     return conclude("Scheduling", found, given)
 
 

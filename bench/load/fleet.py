@@ -40,15 +40,20 @@ class LightTask:
     pid: int | None = None
     address: str | None = None
     port: int | None = None
+    node: str = ""
+    waits: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     code: int = 0
+
+    async def begun(self, say: Say) -> None:
+        """It runs since it was made."""
 
     async def finished(self) -> TaskExit:
         """Wait until it was told to end."""
         await self.ended.wait()
         return TaskExit(exit_code=self.code)
 
-    def interrupt(self) -> None:
+    def interrupt(self, grace: float) -> None:
         """End as by SIGTERM."""
         self.code = -signal.SIGTERM
         if self.running.get(self.allocation_id) is self:
@@ -57,7 +62,7 @@ class LightTask:
 
     async def kill(self, delivery_grace: float) -> None:
         """End."""
-        self.interrupt()
+        self.interrupt(0.0)
 
     def leftovers(self) -> list[Source]:
         """It leaves nothing."""
@@ -81,7 +86,7 @@ class LightRuntime:
 
     async def start(self, launch: wire.Launch, say: Say, cancelled: asyncio.Event) -> RunningTask:
         """Start one."""
-        task = LightTask(self.running, launch.allocation_id, launch.run, tuple(launch.slots))
+        task = LightTask(self.running, launch.allocation_id, launch.run, tuple(launch.slots), node=launch.node)
         self.started.append((launch.allocation_id, launch.run))
         self.running[launch.allocation_id] = task
         return task
@@ -116,9 +121,9 @@ class _Table(TaskTable):
         self.agent.welcomes += 1
         super().welcome(message)
 
-    def kill(self, allocation_id: str, run: int, grace: float) -> None:
+    def kill(self, allocation_id: str, run: int, grace: float, node: str = "") -> None:
         self.agent.killed += 1
-        super().kill(allocation_id, run, grace)
+        super().kill(allocation_id, run, grace, node)
 
 
 class Fleet:
@@ -129,14 +134,16 @@ class Fleet:
         folder: For their keys.
         agents: How many.
         slots: Of each.
+        nodes: Nodes that each speaks for; their slots are as many then, and it has none of its own.
     """
 
-    def __init__(self, master: Master, folder: Path, agents: int, slots: int) -> None:
+    def __init__(self, master: Master, folder: Path, agents: int, slots: int, nodes: int = 0) -> None:
         folder.mkdir(exist_ok=True)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._jobs: list[asyncio.Task[None]] = []
+        self.nodes = [wire.NodeHello(name=f"node-{number:04}", slot_count=slots) for number in range(nodes)]
         token = master.folder / "enrolment_token"
         endpoints = Endpoints(f"{master.address}/services/detlab/")
         self.agents = [self._agent(f"fleet-{n:04}", slots, endpoints, folder, token) for n in range(agents)]
@@ -152,7 +159,8 @@ class Fleet:
         table = _Table(runtime, nothing_left)
 
         def hello() -> wire.Hello:
-            return wire.Hello(uids={}, agent_id=name, process=process, slots=slots, tasks=table.listing())
+            about = {"slots": [] if self.nodes else slots, "nodes": self.nodes}
+            return wire.Hello(uids={}, agent_id=name, process=process, tasks=table.listing(), **about)
 
         keys = KeyRing(folder / f"{name}.json", name, endpoints, token)
         agent = table.agent = LightAgent(name, runtime, table, Connector(endpoints, keys, table, hello))

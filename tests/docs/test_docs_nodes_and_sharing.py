@@ -17,7 +17,7 @@ from test_docs_commands import judge, words
 
 from detlab.errors import Conflict
 from detlab_agent.endpoints import Endpoints
-from detlab_hub.services.agents.agents import check_protocol
+from detlab_hub.services.agents.arrivals import check_protocol
 from testbed import processes
 from testbed.agents import Agent, printed_agent
 from testbed.cluster import Cluster

@@ -32,7 +32,7 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--calm", action="store_true", help="without faults")
-    worlds = ("search", "cluster", "elastic", "steered", "collected")
+    worlds = ("search", "cluster", "elastic", "steered", "collected", "engines")
     parser.add_argument("--world", choices=worlds, help="else it is by the seed")
     parser.add_argument("--stop", action="store_true", help="end at the first failure")
     parser.add_argument("--trace", action="store_true", help="print the whole trace of --seed")

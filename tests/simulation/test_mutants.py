@@ -28,9 +28,20 @@ ROOTS = ("harness/detlab", "hub_ext/detlab_hub", "hub_ext/detlab_agent")
 SEEDS = 400
 """Enough for each of them, several times over."""
 COLLECTED = ("pins_of_searches_forgotten", "pins_of_trials_forgotten", "restored_while_it_is_removed")
+ENGINES = (
+    "end_on_a_vanished_node_unheard",
+    "forgotten_task_waited_for",
+    "handed_over_beyond_max_slots",
+    "launch_without_its_node",
+    "lost_job_waited_for",
+    "nodes_fall_silent",
+    "parts_of_an_agent_are_one",
+    "runs_before_it_has_begun",
+)
 WORLD = {
     **dict.fromkeys(("launch_forgotten_by_the_next_master", "lost_answer_is_no_launch"), "elastic"),
     **dict.fromkeys(COLLECTED, "collected"),
+    **dict.fromkeys(ENGINES, "engines"),
 }
 """In which world a bug shows, where that is not the one of the seed."""
 CAUGHT_BY = {
@@ -38,6 +49,7 @@ CAUGHT_BY = {
     "closed_slots_are_given": 25,
     "demands_of_those_that_run_forgotten": 69,
     "exit_said_once": 3,
+    "forgotten_task_waited_for": 1,
     "gang_begins_before_all_are_there": 1,
     "gang_goes_on_without_a_lost_part": 1,
     "gang_over_with_its_first_part": 1,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from simulation.cluster import Cluster
 from simulation.elastic import Elastic
 from simulation.machines.collected import Collected
+from simulation.machines.engines import Engines
 from simulation.machines.steered import Steered
 from simulation.world import World
 
@@ -15,6 +16,7 @@ WORLDS: dict[str, type[World]] = {
     "elastic": Elastic,
     "steered": Steered,
     "collected": Collected,
+    "engines": Engines,
 }
 ELASTIC_FROM = 100
 """Seeds below are as they were: by them bugs, of which some are planted ones, are known to be found."""

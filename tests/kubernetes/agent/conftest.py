@@ -58,7 +58,7 @@ def kube(request: pytest.FixtureRequest, open_tmp: Path) -> Iterator[Kube]:
             found: Kube = FakeKube(request.getfixturevalue("fake"), open_tmp)
         else:
             request.getfixturevalue("node")
-            found = RealKube(request.getfixturevalue("plane"), open_tmp)
+            found = RealKube(request.getfixturevalue("plane"), open_tmp, line=True)
         stack.callback(found.end)
         yield found
 

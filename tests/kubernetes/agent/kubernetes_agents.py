@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from agent_helpers import AgentProcess
@@ -14,6 +15,7 @@ from testbed.kubernetes import images
 from testbed.kubernetes.api_client import Answer, ApiClient, Object
 from testbed.kubernetes.control_plane import ControlPlane
 from testbed.kubernetes.fake.cluster import AGENT, FakeCluster
+from testbed.kubernetes.line import Line
 from testbed.kubernetes.sites import FakeSite, RealSite
 from testbed.waiting import until
 
@@ -28,6 +30,8 @@ RULES = [
 ]
 """What the agent may do in its namespace: no more than it needs."""
 NODES = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}]
+SLOW = 2.0
+"""Seconds of each answer while the store of the fake cluster hangs."""
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -75,6 +79,16 @@ class Kube:
         """Kill the API server, and start it again."""
         raise NotImplementedError
 
+    def cut_watches(self) -> int:
+        """Break off the connections of the agent; return how many there were, or 1 where that is not known."""
+        raise NotImplementedError
+
+    @contextmanager
+    def stalled(self) -> Iterator[None]:
+        """While it lasts the store of the API server hangs."""
+        raise NotImplementedError
+        yield
+
     def kill_at(self, moment: str, agent: ClusterAgent) -> threading.Event:
         """Kill an agent at a moment of a launch; return what says that it was."""
         raise NotImplementedError
@@ -113,6 +127,18 @@ class FakeKube(Kube):
         setattr(cluster, when, kill)
         return killed
 
+    def cut_watches(self) -> int:
+        self.cluster.cut_watches()
+        return 1
+
+    @contextmanager
+    def stalled(self) -> Iterator[None]:
+        self.cluster.slow = SLOW
+        try:
+            yield
+        finally:
+            self.cluster.slow = 0.0
+
     def take_right(self, verb: str, plural: str) -> None:
         self.cluster.forbid(verb, plural, self.namespace)
 
@@ -123,9 +149,15 @@ class FakeKube(Kube):
 
 
 class RealKube(Kube):
-    """Of the real one; the agent is a service account with a role."""
+    """Of the real one; the agent is a service account with a role.
 
-    def __init__(self, plane: ControlPlane, directory: Path) -> None:
+    Args:
+        plane: Its control plane.
+        directory: For files.
+        line: Whether the agent reaches the API server by a way that can be cut.
+    """
+
+    def __init__(self, plane: ControlPlane, directory: Path, *, line: bool = False) -> None:
         site = RealSite(plane)
         super().__init__(site, directory)
         self.plane, self.here, self._rules = plane, plane.address, [dict(rule) for rule in RULES]
@@ -139,7 +171,21 @@ class RealKube(Kube):
             self.admin.post(f"{at}/{kind.lower()}s", {**name, "rules": rules})
             role = {"kind": kind, "name": f"agent-{self.namespace}", "apiGroup": "rbac.authorization.k8s.io"}
             self.admin.post(f"{at}/{kind.lower()}bindings", {**name, "subjects": [subject], "roleRef": role})
-        self.kubeconfig = plane.kubeconfig(site.token_of("agent"), self.namespace, self.namespace)
+        self.line = Line(plane.address, plane.ports["api"]) if line else None
+        port = self.line.port if self.line is not None else None
+        self.kubeconfig = plane.kubeconfig(site.token_of("agent"), self.namespace, self.namespace, port)
+
+    def cut_watches(self) -> int:
+        assert self.line is not None, "this cluster was made without a line"
+        return self.line.cut()
+
+    @contextmanager
+    def stalled(self) -> Iterator[None]:
+        self.plane.pause("etcd")
+        try:
+            yield
+        finally:
+            self.plane.pause("etcd", on=False)
 
     def kill_at(self, moment: str, agent: ClusterAgent) -> threading.Event:
         killed = threading.Event()
@@ -162,6 +208,7 @@ class RealKube(Kube):
         for rule in self._rules:
             if rule["resources"] == [plural]:
                 rule["verbs"] = [one for one in rule["verbs"] if one != verb]
+        # A rule without a verb is none: the API server does not take it.
         self.admin.patch(at, {"rules": [rule for rule in self._rules if rule["verbs"]]})
 
     def end(self) -> None:
@@ -169,6 +216,8 @@ class RealKube(Kube):
             with suppress(Answer):
                 self.admin.delete(f"{_RBAC}/{kind}/agent-{self.namespace}")
         super().end()
+        if self.line is not None:
+            self.line.close()
 
     def restart_api(self) -> None:
         self.plane.kill("kube-apiserver")

@@ -1,6 +1,7 @@
 """What goes wrong in a cluster: pods are ended, servers are away, agents die. Nothing is lost, doubled or leaked."""
 
 import re
+import signal
 import threading
 import time
 from contextlib import suppress
@@ -330,6 +331,51 @@ class TestApiServer:
         exit_ = ended(master, task)
         assert (exit_.exit_code, exit_.reason) == (0, ""), exit_
         assert master.texts(task, "stdout") == ["step 0", "step 1", "step 2"]
+        agent.none_left()
+
+    def test_its_connections_are_cut_again_and_again(self, master, agent, kube):
+        """What happens between two watches is not missed, and a task that ends in that time has ended once."""
+        task = started(master, launch(master, python(STEPS, 40)))
+        other = launch(master, python(STEPS, 3), slots=["gpu1"])
+        cuts = 0
+        while not task.exits:
+            cuts += kube.cut_watches()
+            time.sleep(0.7)
+        assert cuts >= 3
+        for one, steps in ((task, 40), (other, 3)):
+            exit_ = ended(master, one)
+            assert (exit_.exit_code, exit_.reason) == (0, ""), exit_
+            assert master.texts(one, "stdout") == [f"step {n}" for n in range(steps)]
+        agent.none_left()
+
+
+class TestStore:
+    """The store behind the API server, which is etcd in a real cluster, hangs: nothing is answered meanwhile."""
+
+    def test_it_hangs_again_and_again_under_tasks(self, master, agent, kube):
+        """One runs, and one is launched into the hanging cluster: it is made once."""
+        task = started(master, launch(master, python(STEPS, 150)))
+        with kube.stalled():
+            other = launch(master, python(STEPS, 3), slots=["gpu1"])
+            time.sleep(4)
+        for _ in range(2):
+            time.sleep(0.5)
+            with kube.stalled():
+                time.sleep(4)
+        for one, steps in ((other, 3), (task, 150)):
+            exit_ = ended(master, one)
+            assert (exit_.exit_code, exit_.reason) == (0, ""), exit_
+            assert master.texts(one, "stdout") == [f"step {n}" for n in range(steps)]
+        agent.none_left()
+
+    def test_it_hangs_while_a_task_ends_and_another_is_killed(self, master, agent, kube):
+        task = started(master, launch(master, python(STEPS, 10)))
+        killed = started(master, launch(master, python(WAITS), slots=["gpu1"]))
+        with kube.stalled():
+            master.send_kill(killed, 1.0)
+            time.sleep(5)
+        assert ended(master, task).exit_code == 0
+        assert ended(master, killed).exit_code in {-signal.SIGTERM, -signal.SIGKILL}
         agent.none_left()
 
 

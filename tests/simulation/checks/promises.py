@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PROMISES = (
     *(f"I{number}" for number in range(1, 11)),
-    *("agents", "demands", "elastic", "gangs", "max_time", "pools", "quota", "shares", "slots"),
+    *("agents", "demands", "elastic", "engines", "gangs", "max_time", "pools", "quota", "shares", "slots"),
 )
 """Names of all that may be broken, also in the worlds that promise more."""
 PLACED = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
@@ -100,6 +100,8 @@ class Promises:
     """Name of a command -> user task that was acknowledged"""
     checks: Counter[str] = field(default_factory=Counter)
     written: Written = field(default_factory=Written)
+    queues: frozenset[str] = frozenset()
+    """Agents whose batch system places their tasks."""
     _reader: sqlite3.Connection | None = None
     _runs: dict[int, int] = field(default_factory=dict)
     _old_points: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -210,6 +212,8 @@ class Promises:
         for name, agent, slots in self._all(_PLACES):
             for slot in json.loads(slots):
                 where, _, one = slot.rpartition("/")  # a gang's slots name their agents
+                if (where or agent) in self.queues:
+                    continue  # its batch system chooses the devices
                 other = owners.setdefault((where or agent, one), name)
                 if other != name:
                     self._broken("I2", f"slot {slot} belongs to {other} and {name}")

@@ -49,6 +49,32 @@ CLOUD = (
     "instance_without_agent",
 )
 """What a provider of instances does, and what happens to a master meanwhile; only where there are elastic pools."""
+ENGINES = (
+    "node_vanished",
+    "node_vanished_and_its_pods_lived",
+    "node_returned",
+    "node_added",
+    "node_removed",
+    "pod_begun_late",
+    "pod_deleted",
+    "task_told_twice",
+    "task_told_on_another_node",
+    "task_told_as_not_begun",
+    "task_not_told",
+    "task_forgotten",
+    "report_twice",
+    "report_on_another_node",
+    "job_waited",
+    "job_refused",
+    "job_lost",
+    "job_number_twice",
+    "job_cancelled",
+    "job_requeued",
+    "controller_away",
+    "controller_unheard",
+    "controller_full",
+)
+"""What an agent of many nodes says wrongly, and what a cluster and a batch system do; only where there are some."""
 KINDS = (*MESSAGE["request"], *MESSAGE["connection"], *MASTER, *NODE)
 LEAST = 20
 """Faults of every seed, at least."""
@@ -65,7 +91,7 @@ class Faults:
 
     def count(self, kind: str) -> None:
         """A fault happened."""
-        assert kind in KINDS or kind in CLOUD, kind
+        assert kind in KINDS or kind in CLOUD or kind in ENGINES, kind
         self.counts[kind] += 1
 
     @property

@@ -106,7 +106,7 @@ class Task:
 
     async def _gone(self) -> None:
         if self.launcher.process.alive:
-            gone, agent = asyncio.Event(), self.machine.agent
+            gone, agent = asyncio.Event(), self.machine.keeper.agent
             assert agent is not None
             process = agent.process
             self.launcher.process.at_death.append(lambda: process.call_later(0.001, gone.set))
@@ -154,6 +154,9 @@ class SimRuntime:
         """What earlier lives of the agent started."""
         return list(self._node.tasks.values())
 
+    def begin(self, agent: Agent) -> None:
+        """What runs beside the tasks: nothing."""
+
 
 class Keys:
     """The agent's key, which it has."""
@@ -193,16 +196,19 @@ class Agent:
     def __init__(self, node: Node, number: int) -> None:
         self.node = node
         self.process = Process(node.world.loop, f"{node.name} agent{number}", node.name)
-        self.table = TaskTable(SimRuntime(node), self._deliver)
+        self.runtime = node.runtime()
+        self.table = TaskTable(self.runtime, self._deliver)
+        self.connector: Connector | None = None
 
     def start(self) -> None:
         """Begin."""
         self.process.spawn(self._run())
 
     async def _run(self) -> None:
+        self.runtime.begin(self)
         self.table.recover()
         pace = self.node.world.agent_pace
-        connector = Connector(
+        self.connector = Connector(
             Endpoints("http://master/services/detlab/"),
             self.node.keys(),  # as much of it as is asked for
             self.table,
@@ -213,14 +219,14 @@ class Agent:
             dial=self._dial,  # a wire without a socket
             clock=self.node.clock,
         )
-        await connector.run()
+        await self.connector.run()
 
     async def _dial(self, url: str, token: str) -> Any:
-        return await self.node.world.network.dial(token)
+        return self.node.connection(await self.node.world.network.dial(token))
 
     def _hello(self) -> Hello:
         slots = [SlotView(id=device, allocation_id=self.table.holder(device)) for device in self.node.devices]
-        return Hello(
+        hello = Hello(
             agent_id=self.node.name,
             process=self.node.name,
             slots=slots,
@@ -233,9 +239,12 @@ class Agent:
             shares=True,
             uids={},
         )
+        return self.node.introduced(hello, self.table)
 
     async def _deliver(self, task: Any) -> None:
         """`detlab_agent.undelivered`, on the simulated network."""
+        if not task.leftovers():
+            return  # its spool was on another machine
         deliverer = Deliverer(
             lambda: PostBridge(self.node),
             f"agents/records?{urlencode({'allocation_id': task.allocation_id})}",
@@ -290,6 +299,23 @@ class Node:
         """Where its agent has its key from."""
         return Keys(self.key)
 
+    @property
+    def keeper(self) -> Node:
+        """The machine whose agent watches the tasks that run here."""
+        return self
+
+    def runtime(self) -> Any:
+        """What starts the tasks of its agent."""
+        return SimRuntime(self)
+
+    def introduced(self, hello: Hello, table: TaskTable) -> Hello:
+        """What its agent says first."""
+        return hello
+
+    def connection(self, end: Any) -> Any:
+        """The agent's end of a connection."""
+        return end
+
     def clock(self) -> float:
         """The wall clock of this machine."""
         return self.world.clock(self.name)
@@ -304,16 +330,25 @@ class Node:
 
     def begin(self, launch: Launch) -> Task:
         """Start a task's launcher."""
+        task = self.make(launch)
+        task.launcher.start()
+        self.world.note("runs", self.name, launch.allocation_id, launch.info.latest_checkpoint is not None)
+        return task
+
+    def make(self, launch: Launch) -> Task:
+        """Make a task; its launcher is not started yet."""
         self.world.promises.begins(self, launch)
         directory = TaskDir(self.directory / launch.allocation_id)
         directory.root.mkdir()
         directory.spool.mkdir()
         directory.token.write_text(launch.task_token, encoding="ascii")
-        task = Task(self, launch, directory, Launcher(self, launch, directory), self.life)
+        task = self.task_of(launch, directory)
         self.tasks[launch.allocation_id] = task
-        task.launcher.start()
-        self.world.note("runs", self.name, launch.allocation_id, launch.info.latest_checkpoint is not None)
         return task
+
+    def task_of(self, launch: Launch, directory: TaskDir) -> Task:
+        """Return the task of a launch."""
+        return Task(self, launch, directory, Launcher(self, launch, directory), self.life)
 
     def processes(self) -> list[Process]:
         """All living processes of this machine."""

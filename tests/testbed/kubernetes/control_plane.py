@@ -179,12 +179,15 @@ class ControlPlane:
         """A client with all rights."""
         return self.client()
 
-    def kubeconfig(self, token: str = ADMIN_TOKEN, namespace: str = "default", name: str = "admin") -> Path:
-        """Write a kubeconfig for a token, and return its path."""
+    def kubeconfig(
+        self, token: str = ADMIN_TOKEN, namespace: str = "default", name: str = "admin", port: int | None = None
+    ) -> Path:
+        """Write a kubeconfig for a token, and return its path; `port`: of the way there, if it is not the server's."""
+        url = self.url if port is None else f"https://{self.address}:{port}"
         value = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": self.url, "certificate-authority": str(self.authority)}}],
+            "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": str(self.authority)}}],
             "users": [{"name": "u", "user": {"token": token}}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
             "current-context": "c",

@@ -22,8 +22,12 @@ from detlab_agent.runtimes.kubernetes.scaling import GROUP, Placed, come_already
 
 _log = logging.getLogger(__name__)
 
-_AGAIN_SECONDS = 20.0
+_AGAIN_SECONDS = 40.0
 """Seconds for which a pod is asked for again while the API server is away."""
+_ANSWER_SECONDS = 10.0
+"""Seconds after which it is asked for once more: a store that hung may have lost the question."""
+_LATE_SECONDS = 70.0
+"""Seconds after which nothing is made any more of what was asked for: API servers give requests up after 60."""
 _SETTLE = 0.5
 """Seconds that nodes may change before the master is told."""
 _SETTLE_OTHERS = 5.0
@@ -197,6 +201,7 @@ class Cluster:
                 await self._make("secrets", secret)
             made = await self._make("pods", pod)
         except ApiAway as error:
+            self._give_up(name)
             raise RefusedTask(str(error)) from error
         except ApiRefused as error:
             for secret in secrets:  # they have no owner yet
@@ -210,27 +215,30 @@ class Cluster:
     async def _make(self, plural: str, body: Object) -> Object:
         backoff, loop = Backoff(first=0.2, cap=5.0), asyncio.get_running_loop()
         until = loop.time() + _AGAIN_SECONDS
-        version = str(body.get("apiVersion") or "v1")
-        group = version if "/" in version else ""
         while True:
             try:
-                made: Object = await self.api.ask("POST", self.api.path(plural, group=group), body)
+                return await self._made(plural, body)
             except ApiAway:
                 if loop.time() > until:
                     raise
                 await asyncio.sleep(backoff.next_pause())
-            except ApiRefused as error:
-                if error.code != _CONFLICT or error.reason != "AlreadyExists":
-                    raise
-                # We asked before, and did not hear the answer.
-                if plural not in {"pods", "secrets"}:
-                    return body
-                path = self.api.path(plural, body["metadata"]["name"])
-                if plural == "secrets":
-                    return dict(await self.api.ask("PATCH", path, {"data": body["data"]}, content=MERGE))
-                return dict(await self.api.ask("GET", path))
-            else:
-                return made
+
+    async def _made(self, plural: str, body: Object) -> Object:
+        """Ask for an object once; return it as it is there."""
+        version = str(body.get("apiVersion") or "v1")
+        try:
+            path = self.api.path(plural, group=version if "/" in version else "")
+            return dict(await self.api.ask("POST", path, body, timeout=_ANSWER_SECONDS))
+        except ApiRefused as error:
+            if error.code != _CONFLICT or error.reason != "AlreadyExists":
+                raise
+        # We asked before, and did not hear the answer.
+        if plural not in {"pods", "secrets"}:
+            return body
+        path = self.api.path(plural, body["metadata"]["name"])
+        if plural == "secrets":
+            return dict(await self.api.ask("PATCH", path, {"data": body["data"]}, content=MERGE))
+        return dict(await self.api.ask("GET", path))
 
     async def _own(self, name: str, owner: Object) -> None:
         """Let the pod own a secret, so that it goes with the pod whoever deletes that."""
@@ -254,6 +262,19 @@ class Cluster:
         """Delete a task's pod and secrets. What fails is tried again until it works, in the background."""
         if not await self._delete(name, grace) and name not in self._deleting:
             job = asyncio.create_task(self._delete_at_last(name, grace))
+            self._deleting[name] = job
+            job.add_done_callback(lambda _: self._deleting.pop(name, None))
+
+    def _give_up(self, name: str) -> None:
+        """Delete what was asked for and may be made when the API server answers again: another attempt will run."""
+
+        async def twice() -> None:
+            await self._delete_at_last(name, 0)
+            await asyncio.sleep(_LATE_SECONDS)
+            await self._delete_at_last(name, 0)
+
+        if name not in self._deleting:
+            job = asyncio.create_task(twice())
             self._deleting[name] = job
             job.add_done_callback(lambda _: self._deleting.pop(name, None))
 

@@ -186,7 +186,9 @@ class KubernetesTask(TaskElsewhere):
         if found is None or endings.is_over(found):
             return
         if not endings.is_running(found):
-            await self.delete(0)
+            # Its node tells a second late that it runs: what has begun gets its time to end.
+            if not found["node"] or not await self._signal(signal.SIGTERM, tries=1):
+                await self.delete(0)
         elif not await self._signal(signal.SIGTERM):
             # The node sends the signal, then: it kills the task after its own grace, not after that of the pod.
             await self.delete(max(1, math.ceil(grace)))
@@ -203,9 +205,9 @@ class KubernetesTask(TaskElsewhere):
                 return
         await self.delete(1)
 
-    async def _signal(self, number: int) -> bool:
+    async def _signal(self, number: int, tries: int = _TRIES) -> bool:
         """Signal the launcher; return whether that was possible."""
-        for _ in range(_TRIES):
+        for _ in range(tries):
             try:
                 await self.cluster.api.signal_first(self.pod, MAIN_CONTAINER, number)
             except ApiRefused as error:

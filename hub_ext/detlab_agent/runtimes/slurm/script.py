@@ -21,7 +21,7 @@ LEAVE_SECONDS = 120
 """Seconds before the time limit at which a trial is asked to leave, if its config does not say."""
 REQUEUED = "requeued"
 """The reason in the exit file of a job that Slurm started a second time."""
-EXIT, OUTPUT, SERVICE = ".exit", ".out", ".service"
+EXIT, OUTPUT, SERVICE, BEGUN = ".exit", ".out", ".service", ".begun"
 """Ends of the names of a job's files."""
 _PASSED = ("HOME", "LOGNAME", "USER", "PATH", "LANG")
 _KEYS = {
@@ -60,7 +60,7 @@ def job_name(allocation_id: str) -> str:
 
 def files_of(directory: PurePath, allocation_id: str) -> list[PurePath]:
     """Return the files of a job in the shared folder."""
-    return [directory / f"{allocation_id}{end}" for end in (EXIT, OUTPUT, SERVICE)]
+    return [directory / f"{allocation_id}{end}" for end in (EXIT, OUTPUT, SERVICE, BEGUN)]
 
 
 def shape_of(slots: int, per_node: int | None, largest: int) -> Shape:
@@ -150,14 +150,11 @@ def _devices(shape: Shape, kind: str | None, resources: Mapping[str, Any], *, gp
 def _script(order: Order, options: SlurmOptions, asked: Mapping[str, Any], directory: PurePath, container: str) -> str:
     exit_file = f"{directory / order.launch.allocation_id}{EXIT}"
     command = _command(order, options, container, ["--exit-file", exit_file])
-    requeued = f'{{"exit_code": null, "reason": "{REQUEUED}", "message": ""}}'
     lines = [
         "#!/bin/bash",
         "umask 077",
         f"trap 'export {LEAVE}=1' USR2",  # the time limit is near before the task has begun
-        f"exit_file={shlex.quote(exit_file)}",
-        # The same attempt must never run a second time: the master starts the next one.
-        f"if [ \"${{SLURM_RESTART_COUNT:-0}}\" -gt 0 ]; then printf '%s' '{requeued}' > \"$exit_file\"; exit 0; fi",
+        *once(directory, order.launch.allocation_id),
         "export SLURM_EXPORT_ENV=ALL TMPDIR=${TMPDIR:-/tmp}",
         'home=$(getent passwd "$(id -u)" | cut -d: -f6); [ -d "$home" ] && export HOME=$home',
         *_modules(asked.get("modules") or ()),
@@ -170,6 +167,23 @@ def _script(order: Order, options: SlurmOptions, asked: Mapping[str, Any], direc
         command,
     ]
     return "\n".join(lines) + "\n"
+
+
+def once(directory: PurePath, allocation_id: str) -> list[str]:
+    """Return the lines that end a job whose attempt has begun before: the master starts the next attempt.
+
+    Slurm counts how often it has started a job. But a controller that dies may have forgotten one that had begun: asked
+    for it by name it knows none, and the same attempt is submitted once more.
+    """
+    requeued = f'{{"exit_code": null, "reason": "{REQUEUED}", "message": ""}}'
+    file = str(directory / allocation_id)
+    return [
+        f"exit_file={shlex.quote(file + EXIT)} begun_file={shlex.quote(file + BEGUN)}",
+        'first() { (set -C; : > "$begun_file") 2>/dev/null || [ ! -e "$begun_file" ]; }',
+        'if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || ! first; then',
+        f"    printf '%s' '{requeued}' > \"$exit_file\"; exit 0",
+        "fi",
+    ]
 
 
 def _modules(names: Sequence[str]) -> list[str]:

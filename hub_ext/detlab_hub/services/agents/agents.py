@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from sqlalchemy import select
@@ -12,42 +11,38 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden
 from detlab.schemas.wire import (
-    PROTOCOL,
     AgentView,
     EnrolReply,
     EnrolRequest,
     Heartbeat,
     Hello,
-    MasterMessage,
     RecordAck,
     RecordBatch,
     SlotView,
     TokenReply,
 )
 from detlab_hub.backends.base import Node
-from detlab_hub.backends.connection import AgentBackend, Send, knows_gangs
+from detlab_hub.backends.connection import AgentBackend, Send
 from detlab_hub.core.rights import Kind
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.agents import drains, removed
-from detlab_hub.services.agents.connection import AgentSession, check_key, greet, lose
-from detlab_hub.services.agents.hello import check_hello
-from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, node_id, send_to
+from detlab_hub.services.agents.arrivals import Arrivals, check_protocol
+from detlab_hub.services.agents.connection import AgentSession, lose, node_id
+from detlab_hub.services.agents.many_nodes import ManySessions
 from detlab_hub.services.ingest import records
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import administers, check_administers, knows
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of, current_holder
-from detlab_hub.services.kernel.offers import is_off, known_node, with_shares
+from detlab_hub.services.kernel.offers import is_off, known_node
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import parts, tokens
 from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
 
 _log = logging.getLogger(__name__)
-OLDEST_PROTOCOL = 1
 ID_CHARS = 128
 NO_IDS = frozenset({".", "..", "enrol", "enrolments", "connect", "records"})
 """Path steps and routes below `agents/`: an agent with such a name could not be disabled or removed."""
@@ -62,6 +57,7 @@ class Agents:
         self._shell = shell
         self._policies = policies
         self._connections = connections
+        self._arrivals = Arrivals(shell, connections)
 
     # --- people
 
@@ -192,25 +188,12 @@ class Agents:
                 is alive, or it was removed or has connected anew meanwhile.
         """
         try:
-            check_nodes(hello)
-            session = await (self._connect_each if hello.nodes else self._connect)(agent, hello, send)
+            session = await self._arrivals.connect(agent, hello, send)
         except Conflict as error:
             await self._note_refusal(agent.agent_id, str(error))
             raise
         self._connections.refused.pop(agent.agent_id, None)
         return session
-
-    async def _connect_each(self, agent: AgentCaller, hello: Hello, send: Send) -> ManySessions:
-        """Connect each node of an agent that speaks for many: all of them or none."""
-        sessions: dict[str, AgentSession] = {}
-        try:
-            for node, said in each_node(hello):
-                speaker = replace(agent, agent_id=node_id(agent.agent_id, node))
-                sessions[node] = await self._connect(speaker, said, send_to(send, node))
-        except BaseException:
-            ManySessions(sessions).closed()
-            raise
-        return ManySessions(sessions)
 
     async def _note_refusal(self, agent_id: str, why: str) -> None:
         """Keep for administrators why an agent is refused; it retries for ever, and is noted once."""
@@ -223,73 +206,6 @@ class Agents:
             turn.changed_cluster()
 
         await self._shell.write(note)
-
-    async def _connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession:
-        if hello.agent_id != agent.agent_id:
-            raise Forbidden(f"agent {agent.agent_id} must not say it is {hello.agent_id[:80]}")
-        check_protocol(hello.protocol)
-        check_hello(hello, self._shell.settings)
-
-        def vet(s: Session) -> None:
-            check_key(s, agent)
-            uids.check_agent(s, self._shell.settings.uids, hello)
-
-        await self._shell.read(vet)  # before it takes over from another connection, and is missed when that ends
-        hello = with_shares(hello, self._shell.settings.pools)
-        rival = self._connections.rival_of(hello, self._shell.clock())
-        if rival is not None:
-            raise Conflict(
-                f"another process, at {rival.hello.address[:40]}, is connected as this agent: one needs another --name"
-            )
-        self._check_queue(hello)
-        early: list[MasterMessage] = []
-        connection = self._connections.connect(hello, early.append, self._shell.clock())
-        _log.info("agent %s connected: %d slots, %d tasks", agent.agent_id, len(hello.slots), len(hello.tasks))
-        if not knows_gangs(hello):
-            _log.warning(
-                "agent %s is of an older version: it gets no part of a trial over several agents", hello.agent_id
-            )
-        try:
-            welcome = await self._shell.write(lambda turn: greet(turn, hello, agent))
-        except Forbidden:
-            if self._connections.is_current(connection):
-                self._connections.give_up(agent.agent_id)
-            raise
-        except BaseException:
-            self._connections.disconnect(connection)
-            raise
-        if not self._connections.is_current(connection):
-            raise Conflict(f"agent {agent.agent_id} was removed or reconnected during its Hello")
-        # Welcome goes first; what was sent to the agent in the meantime comes after it.
-        send(welcome)
-        for message in early:
-            send(message)
-        connection.send = send
-        self._shell.scheduler_kick.set()
-        return AgentSession(self._shell, self._connections, connection)
-
-    def _check_queue(self, hello: Hello) -> None:
-        """Check that a pool is placed either by one batch system or by this master.
-
-        Raises:
-            Conflict: Another agent of the pool has its tasks placed otherwise.
-        """
-        queue = self._connections.queues.get(hello.pool)
-        if queue not in {None, hello.agent_id}:
-            raise Conflict(
-                f"the batch system of agent {queue} places the tasks of pool {hello.pool}",
-                hint="det agent run --pool NAME: give this agent another pool of c.DetHub.pools",
-            )
-        others = [
-            node.id
-            for node in self._connections.nodes(self._shell.clock())
-            if node.pool == hello.pool and node.id != hello.agent_id and node.queue is None
-        ]
-        if hello.queue is not None and others:
-            raise Conflict(
-                f"pool {hello.pool} has other agents ({', '.join(others[:3])}), whose tasks this master places",
-                hint="det agent run --pool NAME: a batch system needs a pool of its own of c.DetHub.pools",
-            )
 
     async def records(self, agent: AgentCaller, allocation_id: str, batch: RecordBatch, on_node: str = "") -> RecordAck:
         """Take records that a dead launcher left behind on a node of an agent.
@@ -384,17 +300,4 @@ def check_id(agent_id: str) -> None:
     if agent_id in NO_IDS or set(agent_id) & set("/\\"):
         raise Conflict(
             f"an agent cannot be called {agent_id!r}: that is not valid in an address", hint="det agent run --name NAME"
-        )
-
-
-def check_protocol(protocol: int) -> None:
-    """Refuse agents that are too old or too new.
-
-    Raises:
-        Conflict: The protocol is not supported; the message says what to do.
-    """
-    if not OLDEST_PROTOCOL <= protocol <= PROTOCOL:
-        raise Conflict(
-            f"the agent speaks protocol {protocol}, this master {OLDEST_PROTOCOL} to {PROTOCOL}",
-            hint="install the same version of detlab on both",
         )

@@ -43,6 +43,11 @@ STAGE_CHARS = 200
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 
 
+def node_id(agent_id: str, node: str) -> str:
+    """Return the name of an agent's node; "" is the agent's own."""
+    return f"{agent_id}/{node}" if node else agent_id
+
+
 @dataclass
 class AgentSession:
     """One connection of an agent, as the web layer drives it."""
@@ -54,33 +59,43 @@ class AgentSession:
     async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
         """Handle a message of the agent. Repeated and late ones change nothing.
 
+        A node that has gone may have had tasks: what the agent says of them, and last of their ends, is heard here.
+
         Raises:
             Conflict: A newer connection of the same agent has taken over, or the agent was given up: it must
                 connect anew.
         """
-        if not self._connections.is_current(self._connection):
-            raise Conflict(f"agent {self._connection.agent_id} has another connection, or was lost")
-        self._connections.record_heartbeat(self._connection, self._shell.clock())
+        self.heard()
+        speaker = node_id(self._connection.agent_id, getattr(message, "node", ""))
         match message:
             case Hello():
                 raise Conflict("an agent sends Hello once per connection")
             case Heartbeat():
                 return
             case TaskStarted():
-                await self._shell.write(lambda turn: task_started(turn, self._connection.agent_id, message))
+                await self._shell.write(lambda turn: task_started(turn, speaker, message))
             case TaskStage():
-                await self._shell.write(lambda turn: task_stage(turn, self._connection.agent_id, message))
+                await self._shell.write(lambda turn: task_stage(turn, speaker, message))
             case TaskExited():
-                await self._exited(message)
+                await self._exited(message, speaker)
 
-    async def _exited(self, message: TaskExited) -> None:
-        agent_id = self._connection.agent_id
+    def heard(self) -> None:
+        """Note that the agent is there.
+
+        Raises:
+            Conflict: It must connect anew, see `receive`.
+        """
+        if not self._connections.is_current(self._connection):
+            raise Conflict(f"agent {self._connection.agent_id} has another connection, or was lost")
+        self._connections.record_heartbeat(self._connection, self._shell.clock())
+
+    async def _exited(self, message: TaskExited, agent_id: str) -> None:
         if message.reason == REFUSED:
-            holder = await self._shell.read(lambda s: _holder_of(s, message.allocation_id))
+            holder = await self._shell.read(lambda s: _holder_of(s, message.allocation_id, agent_id))
             if holder is not None:
                 self._shell.refusals[holder, agent_id] = self._shell.clock() + REFUSAL_TTL
         await self._shell.write(lambda turn: task_exited(turn, agent_id, message))
-        self._connection.send(ExitAck(allocation_id=message.allocation_id, run=message.run))
+        self._connection.send(ExitAck(allocation_id=message.allocation_id, run=message.run, node=message.node))
 
     def on_hang_up(self, close: Callable[[], None]) -> None:
         """Set how the master ends this connection when an administrator removes the agent."""
@@ -253,9 +268,9 @@ def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
         gangs.lost(turn, row, agent_id)
 
 
-def _holder_of(s: Session, allocation_id: str) -> int | str | None:
+def _holder_of(s: Session, allocation_id: str, agent_id: str) -> int | str | None:
     row = s.get(AllocationRow, allocation_id)
-    return None if row is None else holder_of(row)
+    return None if row is None or parts.on(s, row, agent_id) is None else holder_of(row)
 
 
 def _end_without(turn: Turn, row: AllocationRow, agent_id: str, gone: Collection[str]) -> None:

@@ -24,15 +24,10 @@ from detlab.schemas.wire import (
     Welcome,
 )
 from detlab_hub.backends.connection import Send
-from detlab_hub.services.agents.connection import AgentSession
+from detlab_hub.services.agents.connection import AgentSession, node_id
 
 MOST_NODES = 1000
 _NAME_CHARS = 100
-
-
-def node_id(agent_id: str, node: str) -> str:
-    """Return the name of an agent's node; "" is the agent's own."""
-    return f"{agent_id}/{node}" if node else agent_id
 
 
 def is_spoken_for(name: str) -> bool:
@@ -94,7 +89,7 @@ def send_to(send: Send, node: str) -> Send:
 
     def named(message: MasterMessage) -> None:
         if isinstance(message, Launch | Kill | ExitAck | Welcome):
-            message = message.model_copy(update={"node": node})
+            message = message.model_copy(update={"node": node or message.node})
         if not (node and isinstance(message, Heartbeat)):
             send(message)
 
@@ -110,14 +105,17 @@ class ManySessions:
     async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
         """Handle a message of the agent; see `AgentSession.receive`. Any message shows that all nodes are reached.
 
+        What the agent says of a node that has gone since, or was not in its Hello, is the agent's own session's.
+
         Raises:
-            Conflict: The agent must connect anew, or has no such node.
+            Conflict: The agent must connect anew.
         """
+        for session in self.sessions.values():
+            session.heard()
         about = getattr(message, "node", "")
-        if about not in self.sessions:
-            raise Conflict(f"the agent said nothing of a node {about[:80]!r} in its Hello")
-        for name, session in self.sessions.items():
-            await session.receive(message if name == about else Heartbeat())
+        if about in self.sessions and not isinstance(message, Hello | Heartbeat):
+            message = message.model_copy(update={"node": ""})
+        await self.sessions.get(about, self.sessions[""]).receive(message)
 
     def on_hang_up(self, close: Callable[[], None]) -> None:
         """See `AgentSession.on_hang_up`."""

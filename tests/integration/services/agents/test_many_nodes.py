@@ -97,8 +97,25 @@ async def test_each_node_is_placed_on_and_named_in_its_launch(cluster):
     assert [m.allocation_id for m in cluster.told if isinstance(m, ExitAck)] == [launch.allocation_id]
     await cluster.world.services.end_task(ALICE, large)
     assert [m.allocation_id for m in cluster.told if isinstance(m, Kill)] == [launches["big"].allocation_id]
-    with pytest.raises(Conflict, match="nothing of a node 'new'"):
-        await cluster.session.receive(TaskStarted(**{**named, "node": "new"}))
+    await cluster.session.receive(TaskExited(**{**named, "node": "new"}, exit_code=1))
+    assert (await cluster.view(labelled)).state.value == "COMPLETED", "of a node that nobody knows nothing is changed"
+    assert cluster.told[-1] == ExitAck(allocation_id=launch.allocation_id, run=launch.run, node="new")
+
+
+@pytest.mark.parametrize("left", [NODES[1:], []], ids=["others are left", "none is left"])
+async def test_the_end_of_a_task_on_a_node_that_has_gone_is_heard(cluster, left):
+    """Its agent says it on each connection until it is acknowledged: one that was closed for it would never be kept."""
+    task = await cluster.start(2)
+    (launch,) = cluster.launches().values()
+    named = {"allocation_id": launch.allocation_id, "run": launch.run, "node": "small"}
+    await cluster.session.receive(TaskStarted(**named))
+    cluster.session.closed()
+    await cluster.connect(nodes=left, tasks=[RunningTask(**named, exited=True)])
+    assert (await cluster.view(task)).display_state == "RUNNING"
+    await cluster.session.receive(TaskExited(**named, exit_code=0))
+    assert (await cluster.view(task)).state.value == "COMPLETED"
+    assert cluster.told[-1] == ExitAck(allocation_id=launch.allocation_id, run=launch.run, node="small")
+    await cluster.session.receive(Heartbeat())
 
 
 async def test_a_hold_stayed_pending_where_nodes_run_pods_only(make_world):

@@ -15,7 +15,7 @@ from detlab_agent.runtimes.bundles import BundleCache
 from detlab_agent.runtimes.preparation import Order, TaskMaker
 from detlab_agent.runtimes.slurm.client import Commands, JobEnd, SlurmAway, SlurmFull, SlurmRefused, _job, _status
 from detlab_agent.runtimes.slurm.ends import exit_of
-from detlab_agent.runtimes.slurm.script import Shape, request_of, shape_of
+from detlab_agent.runtimes.slurm.script import Shape, once, request_of, shape_of
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import SlotView
 from detlab_agent.slurm_options import SlurmOptions
@@ -179,3 +179,22 @@ def test_a_container_without_an_image_is_refused(tmp_path: Path) -> None:
     order = order_of(tmp_path, {"container": "apptainer"})
     with pytest.raises(SetupFailed, match=r"environment\.image names no image"):
         request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", largest=4, gpus=False)
+
+
+def test_an_attempt_that_had_begun_does_not_begin_a_second_time(tmp_path: Path) -> None:
+    """A controller that dies forgets jobs of its last seconds, also running ones: their attempt is submitted again."""
+    script = "\n".join([*once(PurePosixPath(tmp_path), "4.ab.1"), "echo begins"])
+
+    def run(**environment: str) -> str:
+        command = ["bash", "-c", script]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert run(SLURM_RESTART_COUNT="1") == "", "Slurm has started this job before"
+    (tmp_path / "4.ab.1.exit").unlink()
+    assert run() == "begins\n"
+    assert not (tmp_path / "4.ab.1.exit").exists()
+    assert run() == ""
+    assert json.loads((tmp_path / "4.ab.1.exit").read_text())["reason"] == "requeued"
+    nowhere = "\n".join([*once(PurePosixPath(tmp_path / "none"), "4.ab.1"), "echo begins"])
+    done = subprocess.run(["bash", "-c", nowhere], capture_output=True, text=True, check=True)
+    assert done.stdout == "begins\n", "without the folder its own words say what lacks"

@@ -1,4 +1,4 @@
-"""The digits search, and one trial over two nodes, on a real Kubernetes with two real nodes: a whole cluster."""
+"""A search, a trial over two nodes, a notebook and a shell on a real Kubernetes with two nodes: a whole cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import websocket
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "e2e"))
@@ -29,6 +31,7 @@ from testbed.cluster import Cluster, running_cluster
 from testbed.kubernetes import images
 from testbed.kubernetes.control_plane import CannotRun, ControlPlane, program
 from testbed.kubernetes.real_node import RealNode, real_node
+from testbed.servers import Kernel, Person, open_terminal, person
 from testbed.waiting import until
 
 pytestmark = [
@@ -40,6 +43,19 @@ pytestmark = [
 
 EXAMPLE = Path(__file__).parents[3] / "examples/digits_trial"
 POOL = "pods"
+CONFIG = """
+import json
+from pathlib import Path
+
+c.DetHub.pools = {{{pool!r}: {{}}}}
+c.EmbeddedCluster.extra_users = ["ada"]
+c.DetSpawner.runtimes = ["process", "kubernetes"]
+c.EmbeddedCluster.hub_ip = "0.0.0.0"
+plan = Path({state!r}) / "plan.json"
+if plan.exists():  # det up reads this file before there is a plan
+    c.JupyterHub.hub_connect_url = f"http://{here}:{{json.loads(plan.read_text())['hub_port']}}"
+"""
+WHERE = {"pool": POOL, "runtime": "kubernetes"}
 MINUTE = 60
 
 
@@ -75,9 +91,9 @@ def kube(plane: ControlPlane, node: RealNode, place: Path) -> Iterator[RealKube]
 
 
 @pytest.fixture(scope="module")
-def cluster(place: Path) -> Iterator[Cluster]:
+def cluster(place: Path, kube: RealKube) -> Iterator[Cluster]:
     (place / "hub").mkdir(mode=0o755)
-    config = f"c.DetHub.pools = {{'{POOL}': {{}}}}\n"
+    config = CONFIG.format(pool=POOL, state=str(place / "hub/.detlab"), here=kube.here)
     with running_cluster(place / "hub", slots=1, config=config) as running:
         yield running
 
@@ -134,4 +150,42 @@ def test_a_pytorch_trial_runs_over_two_nodes(lab: Lab, kube: RealKube) -> None:
     (trial,) = lab.completed(made, 7 * MINUTE).list_trials()
     assert (trial.view.run, trial.view.restarts) == (1, 0)
     assert (trial.view.best_validation or 0) > 0.5, lab.tell(made)
+    until(lambda: not kube.of("pods") and not kube.of("secrets"), kube.told, 60)
+
+
+@pytest.fixture(scope="module")
+def ada(cluster: Cluster, agent: Agent) -> Iterator[Person]:
+    one = person(cluster, "ada")
+    yield one
+    one.close()
+
+
+def test_a_notebook_is_a_pod_and_its_kernel_answers_through_the_hubs_proxy(ada: Person, kube: RealKube) -> None:
+    reply = ada.start("nb", kind="notebook", **WHERE)
+    assert reply.status_code in {201, 202}, reply.text
+    server = ada.ready("nb", 3 * MINUTE)
+    assert str(ada.until_task(name="nb", display_state="RUNNING")["agent_id"]).startswith("kube/real-")
+    (pod,) = kube.pods()
+    kernel = Kernel(server, ada.token)
+    assert "41 in" in kernel.run("import socket; answer = 41; print(answer, 'in', socket.gethostname())")
+    assert pod["metadata"]["name"] in kernel.run("print(socket.gethostname())")
+    assert "42" in Kernel(server, ada.token, kernel.id).run("print(answer + 1)")
+    ada.stop("nb")
+    until(lambda: not kube.of("pods") and not kube.of("secrets"), kube.told, 60)
+
+
+def test_a_shell_is_a_pod_whose_owner_works_in_it(ada: Person, kube: RealKube) -> None:
+    ada.start("sh", kind="shell", **WHERE)
+    server = ada.ready("sh", 3 * MINUTE)
+    url = open_terminal(server, ada.token)
+    connection = websocket.create_connection(url, header=[f"Authorization: token {ada.token}"], timeout=30)
+    connection.send('["stdin", "echo $((6*7)); echo $((6*8))\\r"]')
+    seen = ""
+    while "48\\r" not in seen:
+        seen += connection.recv()
+    assert "42" in seen
+    connection.close()
+    refused = httpx.get(f"{server}api/status", trust_env=False, timeout=30)
+    assert refused.status_code in {302, 403}, "nobody else gets in"
+    ada.stop("sh")
     until(lambda: not kube.of("pods") and not kube.of("secrets"), kube.told, 60)

@@ -1,0 +1,177 @@
+"""How agents arrive: what their Hellos must hold to, whom they take over from, and the Welcome of each node."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Conflict, Forbidden
+from detlab.schemas.wire import PROTOCOL, Hello, MasterMessage, Welcome
+from detlab_hub.backends.connection import AgentBackend, Connection, Send, knows_gangs
+from detlab_hub.services.agents.connection import AgentSession, check_key, greet, node_id
+from detlab_hub.services.agents.hello import check_hello
+from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, send_to
+from detlab_hub.services.kernel.callers import AgentCaller
+from detlab_hub.services.kernel.offers import with_shares
+from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.lifecycle import uids
+
+_log = logging.getLogger(__name__)
+OLDEST_PROTOCOL = 1
+NODES_AT_ONCE = 50
+"""Nodes of one agent that are connected by one transaction: others wait for no more than that."""
+
+
+def check_protocol(protocol: int) -> None:
+    """Refuse agents that are too old or too new.
+
+    Raises:
+        Conflict: The protocol is not supported; the message says what to do.
+    """
+    if not OLDEST_PROTOCOL <= protocol <= PROTOCOL:
+        raise Conflict(
+            f"the agent speaks protocol {protocol}, this master {OLDEST_PROTOCOL} to {PROTOCOL}",
+            hint="install the same version of detlab on both",
+        )
+
+
+@dataclass
+class _Greeting:
+    """A node that connects: who authenticated, what it said, and how it is answered."""
+
+    agent: AgentCaller
+    hello: Hello
+    send: Send
+    connection: Connection | None = None
+    early: list[MasterMessage] = field(default_factory=list)
+    """What is sent to it before it is welcomed."""
+
+    def answer(self, welcome: Welcome) -> None:
+        """Send the Welcome first, then what was sent in the meantime; from now on messages go their way."""
+        for message in (welcome, *self.early):
+            self.send(message)
+        if self.connection is not None:
+            self.connection.send = self.send
+
+
+def _connections_of(greetings: Sequence[_Greeting]) -> list[Connection]:
+    return [one.connection for one in greetings if one.connection is not None]
+
+
+class Arrivals:
+    """Connections from their Hello to their Welcome."""
+
+    def __init__(self, shell: Shell, connections: AgentBackend) -> None:
+        self._shell, self._connections = shell, connections
+
+    async def connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession | ManySessions:
+        """See `Agents.connect`."""
+        check_nodes(hello)
+        return await (self._connect_each if hello.nodes else self._connect)(agent, hello, send)
+
+    async def _connect_each(self, agent: AgentCaller, hello: Hello, send: Send) -> ManySessions:
+        """Connect each node of an agent that speaks for many: all of them or none."""
+        sessions: dict[str, AgentSession] = {}
+        nodes = each_node(hello)
+        try:
+            while some := list(itertools.islice(nodes, NODES_AT_ONCE)):
+                greetings = [
+                    _Greeting(replace(agent, agent_id=node_id(agent.agent_id, node)), said, send_to(send, node))
+                    for node, said in some
+                ]
+                made = await self._connect_together(greetings)
+                sessions |= zip((node for node, _ in some), made, strict=True)
+        except BaseException:
+            ManySessions(sessions).closed()
+            raise
+        return ManySessions(sessions)
+
+    async def _connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession:
+        (session,) = await self._connect_together([_Greeting(agent, hello, send)])
+        return session
+
+    async def _connect_together(self, greetings: Sequence[_Greeting]) -> list[AgentSession]:
+        """Connect some nodes of one agent, by one transaction."""
+        for one in greetings:
+            if one.hello.agent_id != one.agent.agent_id:
+                raise Forbidden(f"agent {one.agent.agent_id} must not say it is {one.hello.agent_id[:80]}")
+            check_protocol(one.hello.protocol)
+            check_hello(one.hello, self._shell.settings)
+
+        def vet(s: Session) -> None:
+            check_key(s, greetings[0].agent)  # its key and its uids are the same for all
+            uids.check_agent(s, self._shell.settings.uids, greetings[0].hello)
+
+        await self._shell.read(vet)  # before it takes over from another connection, and is missed when that ends
+        try:
+            for one in greetings:
+                self._take(one)
+            said = await self._shell.write(lambda turn: [greet(turn, one.hello, one.agent) for one in greetings])
+        except Forbidden:
+            for connection in filter(self._connections.is_current, _connections_of(greetings)):
+                self._connections.give_up(connection.agent_id)
+            raise
+        except BaseException:
+            self._let_go(greetings)
+            raise
+        for one in greetings:
+            if one.connection is None or not self._connections.is_current(one.connection):
+                self._let_go(greetings)
+                raise Conflict(f"agent {one.agent.agent_id} was removed or reconnected during its Hello")
+        for one, welcome in zip(greetings, said, strict=True):
+            one.answer(welcome)
+        self._shell.scheduler_kick.set()
+        return [AgentSession(self._shell, self._connections, connection) for connection in _connections_of(greetings)]
+
+    def _take(self, one: _Greeting) -> None:
+        """Take a connection, whose messages wait until it is welcomed.
+
+        Raises:
+            Conflict: Another process of its name is alive, or its pool is placed by others.
+        """
+        one.hello = hello = with_shares(one.hello, self._shell.settings.pools)
+        rival = self._connections.rival_of(hello, self._shell.clock())
+        if rival is not None:
+            raise Conflict(
+                f"another process, at {rival.hello.address[:40]}, is connected as this agent: one needs another --name"
+            )
+        self._check_queue(hello)
+        one.connection = self._connections.connect(hello, one.early.append, self._shell.clock())
+        _log.info("agent %s connected: %d slots, %d tasks", hello.agent_id, len(hello.slots), len(hello.tasks))
+        if not knows_gangs(hello):
+            _log.warning(
+                "agent %s is of an older version: it gets no part of a trial over several agents", hello.agent_id
+            )
+
+    def _let_go(self, greetings: Sequence[_Greeting]) -> None:
+        for connection in _connections_of(greetings):
+            self._connections.disconnect(connection)
+
+    def _check_queue(self, hello: Hello) -> None:
+        """Check that a pool is placed either by one batch system or by this master.
+
+        Raises:
+            Conflict: Another agent of the pool has its tasks placed otherwise.
+        """
+        queue = self._connections.queues.get(hello.pool)
+        if queue not in {None, hello.agent_id}:
+            raise Conflict(
+                f"the batch system of agent {queue} places the tasks of pool {hello.pool}",
+                hint="det agent run --pool NAME: give this agent another pool of c.DetHub.pools",
+            )
+        if hello.queue is None:
+            return
+        others = [
+            node.id
+            for node in self._connections.nodes(self._shell.clock())
+            if node.pool == hello.pool and node.id != hello.agent_id and node.queue is None
+        ]
+        if others:
+            raise Conflict(
+                f"pool {hello.pool} has other agents ({', '.join(others[:3])}), whose tasks this master places",
+                hint="det agent run --pool NAME: a batch system needs a pool of its own of c.DetHub.pools",
+            )
