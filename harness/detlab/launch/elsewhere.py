@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -40,6 +40,8 @@ from detlab.trust import tls_context
 
 VARIABLE = "DET_PARCEL"
 """Holds the parcel; the task itself does not see it."""
+NODE_RANK, NODE_NAME = "DET_NODE_RANK", "DET_NODE_NAME"
+"""Where one launch starts a trial on several nodes: the place of this one in their order, and what it is called."""
 LEAVE = "DET_LEAVE_SOON"
 """Set where the batch system has already said that it will end the job soon."""
 LONGEST = 120_000
@@ -106,6 +108,30 @@ class Parcel:
             )
         return text
 
+    def of_node(self, rank: int, name: str = "") -> Parcel:
+        """Return the part of one of the nodes of a trial that is launched on all by one message.
+
+        Args:
+            rank: Its place in their order.
+            name: What the batch system calls it.
+
+        Raises:
+            NotSetUp: There is no such place.
+        """
+        launch = self.contents.launch
+        counts = [int(count) for count in launch["info"].get("container_slot_counts") or ()]
+        if not 0 <= rank < len(counts):
+            raise NotSetUp(f"{NODE_RANK} is {rank}, and the trial has {len(counts)} nodes")
+        before = sum(counts[:rank])
+        info = {
+            **launch["info"],
+            "agent_id": f"{launch['info']['agent_id']}/{name or rank}",
+            "container_rank": rank,
+            "slot_ids": list(range(counts[rank])),
+        }
+        told = {**launch, "info": info, "slots": launch["slots"][before : before + counts[rank]]}
+        return replace(self, contents=replace(self.contents, launch=told))
+
     @classmethod
     def decode(cls, text: str) -> Parcel:
         """Read what `encode` wrote."""
@@ -135,6 +161,8 @@ class Elsewhere:
         task = TaskDir(parent / "task")
         signal.signal(signal.SIGUSR2, lambda number, frame: self._leave_soon(task))
         try:
+            if (rank := os.environ.pop(NODE_RANK, "")).isdigit():
+                self._parcel = self._parcel.of_node(int(rank), os.environ.pop(NODE_NAME, ""))
             archive = self._fetch(parent / "code.tar.gz")
             lay_out(task, self._parcel.contents, archive)
             if self._asked:  # to end
@@ -220,7 +248,7 @@ class Elsewhere:
         if self._exit_file is None:
             return
         message = str(report.get("message") or "")[:LONGEST_MESSAGE]
-        text = json.dumps({**report, "message": message})
+        text = json.dumps({**report, "message": message, "ended_at": time.time()})
         try:
             self._exit_file.write_text(text, encoding="ascii")
         except OSError as error:

@@ -18,6 +18,8 @@ class BatchSystem:
     """Slots of its largest node; 0: not known."""
     slots: int
     """Slots of all of its nodes."""
+    gangs: bool = False
+    """Whether it takes trials over several nodes, as one launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def node_of(
         millicpus=millicpus,
         host_memory=host_memory,
         gangs=gangs,
-        queue=None if queue is None else BatchSystem(queue.name, queue.slots_per_node, queue.slots),
+        queue=None if queue is None else BatchSystem(queue.name, queue.slots_per_node, queue.slots, queue.gangs),
     )
 
 

@@ -47,6 +47,19 @@ def test_a_launch_that_is_too_long_for_a_variable_is_refused_with_what_to_shorte
     assert len(parcel(environment={"X": "a" * LONGEST}).encode()) < LONGEST, "it is packed"
 
 
+def test_one_launch_for_several_nodes_becomes_the_part_of_each() -> None:
+    info = {"agent_id": "batch", "container_slot_counts": [2, 2], "container_rank": 0, "slot_ids": [0, 1]}
+    whole = parcel(info=info, slots=["any0", "any1", "any2", "any3"])
+    second = whole.of_node(1, "n7")
+    assert second.contents.launch["slots"] == ["any2", "any3"]
+    told = second.contents.launch["info"]
+    assert (told["container_rank"], told["slot_ids"], told["agent_id"]) == (1, [0, 1], "batch/n7")
+    assert whole.of_node(0).contents.launch["info"]["agent_id"] == "batch/0"
+    assert (second.contents.token, second.environment) == (whole.contents.token, whole.environment)
+    with pytest.raises(NotSetUp, match="DET_NODE_RANK is 2, and the trial has 2 nodes"):
+        whole.of_node(2)
+
+
 def test_without_a_parcel_it_says_who_would_set_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([])

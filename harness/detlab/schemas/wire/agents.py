@@ -78,6 +78,9 @@ class QueueHello(Wire):
     """Slots of its largest node; 0: not known."""
     slots: Annotated[int, Field(ge=0, le=2**31)] = 0
     """Slots of all of its nodes; 0: not known."""
+    gangs: bool = False
+    """Whether it takes trials over several nodes: one Launch for all, whose `info.container_slot_counts` has the slots
+    of each node. The batch system starts a launcher on each, and tells it its place (`detlab.launch.elsewhere`)."""
 
 
 class Hello(Wire):

@@ -42,7 +42,7 @@ _SAID = re.compile(r"^(?:sbatch|scontrol|squeue|scancel|sinfo|sacct): (?:error: 
 _GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))??[:=](?P<count>\d+)")
 _TAIL = 20_000
 _ACCOUNTED = "--format=State,ExitCode,NodeList,Timelimit"
-FIELDS = "%A|%T|%r|%S|%L|%N|%j|%k"
+FIELDS = "%A|%T|%r|%S|%L|%N|%D|%j|%k"
 
 
 class SlurmAway(Exception):
@@ -68,6 +68,7 @@ class Job:
         start: When it started, or is expected to; "" if that is not known.
         left: What is left of its time limit.
         nodes: Its nodes, as Slurm writes lists of them.
+        node_count: On how many nodes it runs, or is to run.
         name: Its name.
         comment: Its comment.
     """
@@ -78,6 +79,7 @@ class Job:
     start: str = ""
     left: str = ""
     nodes: str = ""
+    node_count: int = 1
     name: str = ""
     comment: str = ""
 
@@ -313,12 +315,12 @@ class Commands:
 
 def _job(line: str) -> Job | None:
     """Read a line of squeue in the format `FIELDS`; the comment comes last, since it may have any character."""
-    fields = line.split("|", 7)
-    if len(fields) != 8:
+    fields = line.split("|", 8)
+    if len(fields) != 9:
         return None
-    number, state, reason, start, left, nodes, name, comment = fields
+    number, state, reason, start, left, nodes, count, name, comment = fields
     known = "" if start in {"N/A", "Unknown", ""} else start
-    return Job(number, state, reason, known, left, nodes, name, comment)
+    return Job(number, state, reason, known, left, nodes, int(count) if count.isdigit() else 1, name, comment)
 
 
 def _status(code: str) -> int | None:

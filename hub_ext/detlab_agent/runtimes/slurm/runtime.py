@@ -15,7 +15,7 @@ from detlab_agent.runtimes.base import Say
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.registry import RuntimeSetup
 from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmClient, SlurmRefused
-from detlab_agent.runtimes.slurm.script import request_of
+from detlab_agent.runtimes.slurm.script import request_of, shape_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
 from detlab_agent.settings import AgentError
@@ -52,7 +52,7 @@ class SlurmRuntime:
         gpus: bool,
     ) -> None:
         self._client, self._options, self._directory, self._comment = client, options, directory, comment
-        self._queue, self._gpus = queue, gpus
+        self._queue, self._gpus = queue.model_copy(update={"gangs": True}), gpus
         self.watch = JobWatch(client, directory, comment, options.interval)
         self._watching: asyncio.Task[None] | None = None
 
@@ -84,12 +84,12 @@ class SlurmRuntime:
     def make(self, order: Order) -> SlurmTask:
         """See `NodeRuntime.make`. The job is submitted by `SlurmTask.begun`, which can wait for Slurm."""
         launch = order.launch
+        order.slots = order.slots[: shape_of(launch).slots]  # what each node is told of
         request = request_of(
             order,
             self._options,
             self._directory,
             self._comment,
-            largest=self._queue.slots_per_node,
             gpus=self._gpus,
         )
         task = SlurmTask(
@@ -102,6 +102,7 @@ class SlurmRuntime:
             directory=self._directory,
             request=request,
             steps=request.steps,
+            nodes=request.nodes,
             serves=launch.service is not None,
         )
         task.note()

@@ -7,6 +7,7 @@ import logging
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, TypeVar
 
@@ -14,8 +15,8 @@ from detlab.backoff import Backoff
 from detlab_agent.runtimes.base import Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
 from detlab_agent.runtimes.slurm.client import Job, SlurmAway, SlurmClient, SlurmFull, SlurmRefused
-from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of
-from detlab_agent.runtimes.slurm.script import EXIT, OUTPUT, SERVICE, Request, files_of, job_name
+from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of, of_ranks
+from detlab_agent.runtimes.slurm.script import EXIT, OUTPUT, SERVICE, Request, exit_of_rank, files_of, job_name
 from detlab_agent.runtimes.slurm.watch import JobWatch
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class SlurmTask(TaskElsewhere):
         job_id: Slurm's number; None before it is known.
         steps: Whether the task runs in a step of the job.
         serves: Whether it serves on a port.
+        nodes: On how many nodes it runs.
     """
 
     runtime: ClassVar[str] = "slurm"
@@ -49,6 +51,7 @@ class SlurmTask(TaskElsewhere):
     job_id: str | None = field(default=None, kw_only=True)
     steps: bool = field(default=False, kw_only=True)
     serves: bool = field(default=False, kw_only=True)
+    nodes: int = field(default=1, kw_only=True)
     _asked: bool = field(default=False, init=False)
     _killed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _ended: TaskExit | None = field(default=None, init=False)
@@ -56,7 +59,8 @@ class SlurmTask(TaskElsewhere):
 
     def values(self) -> dict[str, Any]:
         """Return what the record says."""
-        return {**super().values(), "job_id": self.job_id, "steps": self.steps, "serves": self.serves}
+        own = {"job_id": self.job_id, "steps": self.steps, "serves": self.serves, "nodes": self.nodes}
+        return {**super().values(), **own}
 
     @classmethod
     def noted(cls, record: Path, value: dict[str, Any]) -> dict[str, Any]:
@@ -67,6 +71,7 @@ class SlurmTask(TaskElsewhere):
             "job_id": None if job_id is None else str(job_id),
             "steps": bool(value.get("steps")),
             "serves": bool(value.get("serves")),
+            "nodes": int(value.get("nodes") or 1),
         }
 
     # --- submitted ----------------------------------------------------------------------------------------
@@ -165,6 +170,9 @@ class SlurmTask(TaskElsewhere):
     def _file(self, end: str) -> PurePath:
         return self.directory / f"{self.allocation_id}{end}"
 
+    def _ranks(self) -> list[PurePath]:
+        return [self._file(exit_of_rank(rank)) for rank in range(self.nodes)]
+
     # --- ended --------------------------------------------------------------------------------------------
 
     async def finished(self) -> TaskExit:
@@ -195,6 +203,10 @@ class SlurmTask(TaskElsewhere):
         job_id = self.job_id or ""
         end = await self._until_answered(lambda: self.client.end_of(job_id, self._name))
         said = await self._until_answered(lambda: self.client.read(self._file(EXIT)))
+        if not said and self.nodes > 1:
+            said = of_ranks(
+                [await self._until_answered(partial(self.client.read, file)) for file in self._ranks()], end
+            )
         output = "" if said else await self._until_answered(lambda: self.client.read(self._file(OUTPUT)))
         return exit_of(job_id, end, said, output, killed=self._asked)
 
@@ -246,7 +258,7 @@ class SlurmTask(TaskElsewhere):
         try:
             if self.job_id is not None:
                 await asyncio.to_thread(self.client.cancel, self.job_id, self._name, at_once=True)
-            await asyncio.to_thread(self.client.remove, files_of(self.directory, self.allocation_id))
+            await asyncio.to_thread(self.client.remove, files_of(self.directory, self.allocation_id, self.nodes))
         except (SlurmAway, SlurmRefused) as error:
             _log.warning("job %s of task %s: %s", self.job_id, self.allocation_id, error)
         self.forget(clean=clean)
