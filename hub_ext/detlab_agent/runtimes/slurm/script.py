@@ -221,8 +221,8 @@ def _gang(order: Order, options: SlurmOptions, container: str, directory: PurePa
         "}",
         f"{command} bash -c {shlex.quote(chr(10).join(node))} 2> >(watch) &",
         "step=$!",
-        'while wait "$step"; status=$?; [ "$status" -gt 128 ] && kill -0 "$step" 2>/dev/null; do :; done',
-        'exit "$status"',
+        'while wait "$step"; kill -0 "$step" 2>/dev/null; do :; done',  # a signal ends a wait
+        'wait "$step"; exit',
     ]
 
 
