@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from detlab.schemas.wire import MasterMessage, QueueHello, SlotView
+from detlab.schemas.wire import MasterMessage, Partition, QueueHello, SlotView
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class BatchSystem:
     """Slots of all of its nodes."""
     gangs: bool = False
     """Whether it takes trials over several nodes, as one launch."""
+    partitions: tuple[Partition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,11 @@ class Node:
     """Whether it may run a part of a trial over several agents."""
     queue: BatchSystem | None = None
     """The batch system behind it, which places the tasks of its pool; None: this master places them."""
+
+    @property
+    def slot_count(self) -> int:
+        """How many slots it has: its own, or those of its batch system."""
+        return len(self.slots) if self.queue is None else self.queue.slots
 
 
 def node_of(
@@ -82,8 +88,13 @@ def node_of(
         millicpus=millicpus,
         host_memory=host_memory,
         gangs=gangs,
-        queue=None if queue is None else BatchSystem(queue.name, queue.slots_per_node, queue.slots, queue.gangs),
+        queue=None if queue is None else batch_system_of(queue),
     )
+
+
+def batch_system_of(queue: QueueHello) -> BatchSystem:
+    """Return the batch system that an agent reports."""
+    return BatchSystem(queue.name, queue.slots_per_node, queue.slots, queue.gangs, tuple(queue.partitions))
 
 
 class Backend(Protocol):

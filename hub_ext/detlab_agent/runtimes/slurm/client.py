@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Protocol
 
-from detlab.schemas.wire import QueueHello
+from detlab.schemas.wire import Partition, QueueHello
 
 PENDING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
@@ -42,6 +42,7 @@ _SAID = re.compile(r"^(?:sbatch|scontrol|squeue|scancel|sinfo|sacct): (?:error: 
 _GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))??[:=](?P<count>\d+)")
 _TAIL = 20_000
 _ACCOUNTED = "--format=State,ExitCode,NodeList,Timelimit"
+MOST_PARTITIONS = 100
 FIELDS = "%A|%T|%r|%S|%L|%N|%D|%j|%k"
 
 
@@ -141,7 +142,7 @@ class SlurmClient(Protocol):
         ...
 
     def size(self, partition: str) -> tuple[QueueHello, bool]:
-        """Return how large the cluster is, and whether its slots are GPUs.
+        """Return how large the cluster is and what its nodes do, and whether its slots are GPUs.
 
         Raises:
             SlurmRefused: There is no such partition.
@@ -284,7 +285,10 @@ class Commands:
         gpus = [sum(int(found["count"]) for found in _GPUS.finditer(fields[2])) for fields in nodes.values()]
         cores = [int(fields[1]) for fields in nodes.values() if fields[1].isdigit()]
         each = gpus if any(gpus) else cores
-        return QueueHello(name="Slurm", slots_per_node=max(each, default=0), slots=sum(each)), any(gpus)
+        found = QueueHello(name="Slurm", slots_per_node=max(each, default=0), slots=sum(each))
+        lines = self._ask("sinfo", "--noheader", *where, "--format=%P|%a|%l|%F").splitlines()
+        partitions = [one for line in lines if (one := _partition(line)) is not None]
+        return found.model_copy(update={"partitions": partitions[:MOST_PARTITIONS]}), any(gpus)
 
     def read(self, path: PurePath) -> str:
         """See `SlurmClient.read`."""
@@ -321,6 +325,24 @@ def _job(line: str) -> Job | None:
     number, state, reason, start, left, nodes, count, name, comment = fields
     known = "" if start in {"N/A", "Unknown", ""} else start
     return Job(number, state, reason, known, left, nodes, int(count) if count.isdigit() else 1, name, comment)
+
+
+def _partition(line: str) -> Partition | None:
+    """Read a line of sinfo: name, availability, time limit, and allocated, idle, other and all nodes."""
+    fields = line.split("|")
+    counts = fields[-1].split("/")
+    if len(fields) != 4 or len(counts) != 4 or not all(map(str.isdigit, counts)):
+        return None
+    name, available, limit = (field.strip() for field in fields[:3])
+    return Partition(
+        name=name.removesuffix("*"),
+        default=name.endswith("*"),
+        up=available == "up",
+        time_limit="" if limit in {"infinite", "n/a"} else limit,
+        allocated=int(counts[0]),
+        idle=int(counts[1]),
+        other=int(counts[2]),
+    )
 
 
 def _status(code: str) -> int | None:

@@ -65,7 +65,8 @@ class AgentSession:
             case Hello():
                 raise Conflict("an agent sends Hello once per connection")
             case Heartbeat():
-                return
+                if message.queue is not None and self._connection.queue_changed(message.queue):
+                    await self._shell.write(lambda turn: turn.changed_cluster())
             case TaskStarted():
                 await self._shell.write(lambda turn: task_started(turn, self._connection.agent_id, message))
             case TaskStage():
@@ -209,6 +210,8 @@ def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
     if message.stage == "queued":
         turn.changed_cluster()
         turn.holder(row).allocation_changed(turn, row)
+        if row.experiment_id is not None:
+            turn.changed_experiment(row.experiment_id)  # it may be the reason that the whole one waits for
     else:
         apply_allocation(turn, row, allocations.StageReached(AllocationState(message.stage.upper())))
     turn.holder(row).stage_reported(turn, row)

@@ -5,7 +5,7 @@ import { useState, type ReactElement } from 'react';
 import { useApp, useStore } from '../../state/context';
 import type { AgentView, PoolView } from '../../state/wire';
 import { ActionButton, EmptyState, Loading, plural } from '../common';
-import { CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools, type NodeVerb } from '../jobs';
+import { BatchNotes, CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools, type NodeVerb } from '../jobs';
 import { nameText } from '../common/text';
 import { Enrol } from './Enrol';
 import { heldOn, slotlessOn, taskWord, type Held } from './holders';
@@ -51,7 +51,7 @@ export function Nodes({ title, manage = false }: { title: string; manage?: boole
 function Pools(): ReactElement | null {
   const pools = usePools();
   const clouds = useInstances(pools.some(pool => pool.elastic));
-  if (pools.length < 2 && !pools.some(pool => pool.elastic)) return null;
+  if (pools.length < 2 && !pools.some(pool => pool.elastic || pool.batch)) return null;
   const head = (
     <>
       <th>Pool</th>
@@ -73,6 +73,7 @@ function Pools(): ReactElement | null {
           <td className="det-right det-num" title={`${plural(pool.slots_waiting, 'slot')} requested`}>{pool.tasks_waiting}</td>
           <td className="det-adm-wide">
             {nameText(pool.description, 200)}
+            {pool.batch && <BatchNotes batch={pool.batch} />}
             {pool.elastic && <CloudNotes pool={pool} cloud={clouds.find(one => one.name === pool.name)} />}
           </td>
         </tr>

@@ -7,7 +7,7 @@ import type { AgentView, ElasticPoolView, ExperimentView, JobList, JobView, Pool
 import { Held, heldOn, holderOf } from '../admin/holders';
 import { useReloadOn } from '../common/load';
 import { EmptyState, formatAgo, Menu, plural, useLoaded, useNow, type Action } from '../common';
-import { CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools } from '../jobs';
+import { BatchNotes, CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools } from '../jobs';
 import { nameText } from '../common/text';
 import { attempt } from './workactions';
 
@@ -35,7 +35,7 @@ export function Cluster({ filter }: { filter: string }): ReactElement {
       {pools.map(({ name, agents: own }) => {
         const pool = known.find(one => one.name === name);
         return [
-          (pools.length > 1 || pool?.elastic) && (
+          (pools.length > 1 || pool?.elastic || pool?.batch) && (
             <PoolHead
               key={`pool ${name}`} name={name} pool={pool} agents={own} cloud={clouds.find(one => one.name === name)}
             />
@@ -80,7 +80,9 @@ function PoolHead({ name, pool, agents, cloud }: {
         <strong className="det-ellipsis" title={nameText(pool?.description || name)}>{nameText(name)}</strong>
         {pool && <span className="det-ellipsis">{schedulerWord(pool)}{pool.elastic ? ', elastic' : ''}</span>}
         {slots.length > 0 && <span className="det-age det-num">{used}/{slots.length} in use</span>}
+        {pool?.batch && <span className="det-age det-num">{pool.slots_used}/{pool.slots_total} in use or queued</span>}
       </div>
+      {pool?.batch && <BatchNotes batch={pool.batch} />}
       {pool?.elastic ? <CloudNotes pool={pool} cloud={cloud} /> : !agents.length && <div className="det-reason">No agents.</div>}
     </li>
   );

@@ -13,14 +13,17 @@ from services_scripted import ALICE, ROOT, config
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, ResourcesError
+from detlab.schemas.poolwire import BatchSystemView
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import (
     Arrival,
     CreateExperiment,
+    Heartbeat,
     Hello,
     Kill,
     Launch,
     MasterMessage,
+    Partition,
     QueueHello,
     RunningTask,
     SlotView,
@@ -86,6 +89,36 @@ async def test_what_waits_in_the_batch_systems_queue_is_queued_for_its_reason(se
     view = await services.usertasks.get(ALICE, task)
     assert (view.display_state, view.pending_reason) == ("QUEUED", "Slurm job 7: Resources")
     assert not [message for message in told if isinstance(message, Kill)], "a job that waits is not lost"
+
+
+async def test_an_experiment_says_what_its_trials_wait_for_in_the_batch_systems_queue(services: Services) -> None:
+    launch, _, session = await gang(services)
+    number = launch.info.experiment_id or 0
+    assert (await services.experiments.get(ALICE, number)).pending_reason is None
+    said = "Slurm job 7: Resources, expected to start 2026-11-27 16:00:00"
+    told = TaskStage(allocation_id=launch.allocation_id, run=launch.run, stage="queued", message=said)
+    await session.receive(told)
+    assert (await services.experiments.get(ALICE, number)).pending_reason == said
+    await session.receive(TaskStarted(allocation_id=launch.allocation_id, run=launch.run))
+    assert (await services.experiments.get(ALICE, number)).pending_reason is None
+
+
+async def test_a_pool_tells_what_the_nodes_of_its_batch_system_do_as_they_change(services: Services) -> None:
+    main = Partition(name="main", default=True, idle=2, time_limit="1:00:00")
+    queue = QUEUE.model_copy(update={"partitions": [main]})
+    session = await services.agents.connect(
+        AgentCaller(agent_id="batch", key_hash=""), hello("batch", queue=queue), lambda message: None
+    )
+    (pool,) = (await services.pools.list()).items
+    assert pool.batch == BatchSystemView(name="Slurm", slots=4, slots_per_node=2, partitions=[main])
+    assert (pool.slots_total, pool.agents) == (4, 1)
+    busy = main.model_copy(update={"idle": 1, "allocated": 1})
+    await session.receive(Heartbeat(queue=queue.model_copy(update={"partitions": [busy], "slots": 6})))
+    await session.receive(Heartbeat())
+    (pool,) = (await services.pools.list()).items
+    assert pool.batch is not None
+    assert (pool.batch.partitions, pool.slots_total) == ([busy], 6)
+    assert (await services.cluster.view(ROOT)).slots_total == 6
 
 
 async def test_more_than_a_node_or_the_cluster_has_is_refused(services: Services) -> None:

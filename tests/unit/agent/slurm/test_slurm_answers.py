@@ -9,12 +9,21 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from detlab.schemas.wire import ContainerSpec
+from detlab.schemas.wire import ContainerSpec, Partition
 from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.bundles import BundleCache
 from detlab_agent.runtimes.preparation import Order, TaskMaker
-from detlab_agent.runtimes.slurm.client import Commands, JobEnd, SlurmAway, SlurmFull, SlurmRefused, _job, _status
+from detlab_agent.runtimes.slurm.client import (
+    Commands,
+    JobEnd,
+    SlurmAway,
+    SlurmFull,
+    SlurmRefused,
+    _job,
+    _partition,
+    _status,
+)
 from detlab_agent.runtimes.slurm.ends import exit_of, of_ranks
 from detlab_agent.runtimes.slurm.script import files_of, request_of
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
@@ -77,6 +86,14 @@ def test_lines_of_squeue_with_anything_in_the_comment() -> None:
     )  # fmt: skip
     assert _job("slurm_load_jobs error") is None
     assert [_status(code) for code in ("0:0", "3:0", "0:15", "")] == [0, 3, 143, None]
+
+
+def test_lines_of_sinfo_about_partitions() -> None:
+    gpu = Partition(name="gpu", default=True, time_limit="2-00:00:00", allocated=3, idle=1, other=2)
+    assert _partition("gpu*|up|2-00:00:00|3/1/2/6") == gpu
+    assert _partition("debug|drain|infinite|0/0/1/1") == Partition(name="debug", up=False, other=1)
+    assert _partition("sinfo: error: something") is None
+    assert _partition("gpu|up|infinite|1K/1/1/1") is None
 
 
 @pytest.mark.parametrize(
