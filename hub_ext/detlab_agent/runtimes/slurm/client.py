@@ -137,8 +137,8 @@ class SlurmClient(Protocol):
         """End a job, with SIGKILL if `at_once`."""
         ...
 
-    def address_of(self, node: str) -> str:
-        """Return where a node is reached; its name if Slurm does not say."""
+    def addresses_of(self, node: str) -> list[str]:
+        """Return where a node is reached: IPv4 addresses, or only its name where none is known."""
         ...
 
     def size(self, partition: str) -> tuple[QueueHello, bool]:
@@ -266,14 +266,18 @@ class Commands:
             if not _OVER.search(str(error)):
                 raise
 
-    def address_of(self, node: str) -> str:
-        """See `SlurmClient.address_of`."""
+    def addresses_of(self, node: str) -> list[str]:
+        """See `SlurmClient.addresses_of`."""
         try:
-            said = self._ask("scontrol", "--oneliner", "show", "node", node)
+            found = re.search(r" NodeAddr=(\S+)", self._ask("scontrol", "--oneliner", "show", "node", node))
         except SlurmRefused:
-            return node
-        found = re.search(r" NodeAddr=(\S+)", said)
-        return found[1] if found else node
+            found = None
+        name = found[1] if found else node
+        try:
+            lines = self._ask("getent", "ahostsv4", name).splitlines()
+        except SlurmRefused:
+            lines = []  # no such name here
+        return list(dict.fromkeys(line.split()[0] for line in lines if line.strip())) or [name]
 
     def size(self, partition: str) -> tuple[QueueHello, bool]:
         """See `SlurmClient.size`."""

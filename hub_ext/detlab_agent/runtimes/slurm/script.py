@@ -239,6 +239,8 @@ def _address() -> list[str]:
         'DET_NODE_ADDRESS=$(scontrol --oneliner show node "$SLURMD_NODENAME" 2>/dev/null'
         " | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')",
         'found=$(getent ahostsv4 "${DET_NODE_ADDRESS:-$(hostname)}" 2>/dev/null | sed -n "1s/ .*//p")',
+        # Many systems have a machine's own name as a loopback address.
+        'case "$DET_NODE_ADDRESS/$found" in 127.*) ;; */127.*) found=$(hostname -I | cut -d" " -f1) ;; esac',
         "export DET_NODE_ADDRESS=${found:-${DET_NODE_ADDRESS:-$(hostname)}}",
     ]
 

@@ -140,7 +140,7 @@ class SlurmTask(TaskElsewhere):
         while self._ended is None:
             job = self._job()
             if job is None or not job.pending:
-                if job is not None and not job.ended and self.serves and not await self._reached():
+                if job is not None and not job.ended and self.serves and not await self._reached(job.nodes):
                     await self._pause(0.2)
                     await self.watch.next_look()
                     continue
@@ -150,13 +150,19 @@ class SlurmTask(TaskElsewhere):
                 said = now
             await self.watch.next_look()
 
-    async def _reached(self) -> bool:
-        """Read where the task serves; return whether that is known."""
+    async def _reached(self, node: str) -> bool:
+        """Read where the task serves; return whether that is known.
+
+        Its user can write anything there, and the Hub's proxy goes to where it says: only to the job's own node.
+        """
         text = await self._until_answered(lambda: self.client.read(self._file(SERVICE)))
         address, _, port = text.partition(" ")
         if not port.strip().isdigit():
             return False
-        self.address, self.port = address, int(port)
+        known = await self._until_answered(lambda: self.client.addresses_of(node))
+        if address not in known:
+            _log.warning("task %s says that it serves at %s; its node is %s", self.allocation_id, address, known[0])
+        self.address, self.port = address if address in known else known[0], int(port)
         self.note()
         return True
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
+from typing import cast
 
 import pytest
 
@@ -26,6 +27,8 @@ from detlab_agent.runtimes.slurm.client import (
 )
 from detlab_agent.runtimes.slurm.ends import exit_of, of_ranks
 from detlab_agent.runtimes.slurm.script import files_of, request_of
+from detlab_agent.runtimes.slurm.task import SlurmTask
+from detlab_agent.runtimes.slurm.watch import JobWatch
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import SlotView
 from detlab_agent.slurm_options import SlurmOptions
@@ -233,3 +236,71 @@ def test_nodes_with_different_numbers_of_slots_are_refused(tmp_path: Path) -> No
     order = order_of(tmp_path, {}, slots=3, nodes=(2, 1))
     with pytest.raises(SetupFailed, match="nodes of 2, 1 slots"):
         request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True)
+
+
+NODE = "NodeName=n7 Arch=x86_64 CoresPerSocket=4 NodeAddr={address} NodeHostName=n7"
+
+
+@pytest.mark.parametrize(
+    ("address", "names", "expected"),
+    [
+        ("10.1.0.7", "10.1.0.7 STREAM 10.1.0.7", ["10.1.0.7"]),
+        ("n7-ib", "10.1.0.7 STREAM n7-ib\n10.1.0.7 DGRAM\n10.2.0.7 STREAM", ["10.1.0.7", "10.2.0.7"]),
+        ("n7", "", ["n7"]),
+    ],
+)
+def test_a_node_is_reached_where_slurm_says(tmp_path: Path, address: str, names: str, expected: list[str]) -> None:
+    for program, text in (("scontrol", NODE.format(address=address)), ("getent", names)):
+        path = tmp_path / program
+        path.write_text(f"#!/bin/sh\nprintf '%s\\n' '{text}'\n[ -n '{text}' ]\n")
+        path.chmod(0o755)
+    assert Commands(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}).addresses_of("n7") == expected
+
+
+@pytest.mark.parametrize(
+    ("node", "own", "expected"),
+    [
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),  # all on one machine
+        ("n7", "127.0.1.1", "10.9.0.7"),
+        ("n7", "10.1.0.7", "10.1.0.7"),
+        ("", "127.0.1.1", "10.9.0.7"),
+    ],
+)
+def test_a_job_knows_an_address_at_which_others_reach_its_node(
+    tmp_path: Path, node: str, own: str, expected: str
+) -> None:
+    order = order_of(tmp_path, {})
+    script = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True).script
+    lines = [line for line in script.splitlines() if "DET_NODE_ADDRESS" in line or "hostname" in line]
+    for program, text in (
+        ("scontrol", NODE.format(address=node) if node else ""),
+        ("getent", f"{own} STREAM"),
+        ("hostname", "10.9.0.7 172.17.0.1"),
+    ):
+        path = tmp_path / program
+        path.write_text(f"#!/bin/sh\necho '{text}'\n")
+        path.chmod(0o755)
+    found = subprocess.run(
+        ["bash", "-c", "\n".join([*lines, "echo $DET_NODE_ADDRESS"])],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == expected, (lines, found.stderr)
+
+
+async def test_the_hubs_proxy_is_sent_to_the_jobs_own_node_whatever_the_job_says(tmp_path: Path) -> None:
+    class Cluster(Commands):
+        def read(self, path: PurePath) -> str:
+            return "169.254.169.254 80"
+
+        def addresses_of(self, node: str) -> list[str]:
+            return {"n7": ["10.1.0.7"]}[node]
+
+    task = SlurmTask(
+        "1.a.1", 1, (), tmp_path / "record.json", client=Cluster(), watch=cast(JobWatch, None),
+        directory=PurePosixPath("/shared"), serves=True,
+    )  # fmt: skip
+    assert await task._reached("n7")
+    assert (task.address, task.port) == ("10.1.0.7", 80)
