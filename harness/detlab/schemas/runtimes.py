@@ -20,6 +20,10 @@ PATTERN = "^[a-z][a-z0-9_-]{0,62}$"
 """Of a name."""
 
 
+ADDRESS_LATER = frozenset({SLURM})
+"""Those that learn only from the running task where it is reached, so that its certificate is made then."""
+
+
 def takes_image(runtime: str) -> bool:
     """Whether tasks of this runtime may run in a container: all do but plain processes."""
     return runtime != PROCESS

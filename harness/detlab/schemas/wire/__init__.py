@@ -51,6 +51,8 @@ from detlab.schemas.wire.grants import GrantKind, GrantList, GrantRequest, Grant
 from detlab.schemas.wire.records import (
     Arrival,
     BestValidationReply,
+    CertificateReply,
+    CertificateRequest,
     CheckpointGoneRecord,
     ClusterInfoWire,
     CommitCheckpoint,
@@ -141,6 +143,8 @@ __all__ = [
     "BestValidationReply",
     "BestView",
     "BudgetView",
+    "CertificateReply",
+    "CertificateRequest",
     "CheckpointFile",
     "CheckpointGoneRecord",
     "CheckpointView",

@@ -159,6 +159,8 @@ class TaskStarted(Wire):
     address: str | None = None
     """Where its service is reached, for a launch with one."""
     port: int | None = None
+    secure: bool = False
+    """Whether it gets its certificate later, and so speaks TLS there."""
     node: str = ""
     """As in the Launch."""
 
@@ -266,6 +268,9 @@ class ServiceSpec(Wire):
     """PEM, for the agent's address: the Hub's proxy reaches the port over a network, by TLS. None: no TLS."""
     key: str | None = None
     """The certificate's."""
+    certificate_later: bool = False
+    """Whether the task is to get its certificate from the master when its address is known (POST task/certificate), if
+    that is not a loopback address; `TaskStarted.secure` says then that it has one."""
 
 
 class Launch(Wire):

@@ -116,6 +116,7 @@ class SlurmRuntime:
             steps=request.steps,
             nodes=request.nodes,
             serves=launch.service is not None,
+            certificate_later=launch.service is not None and launch.service.certificate_later,
         )
         task.note()
         self.watch.know(task.allocation_id, None)

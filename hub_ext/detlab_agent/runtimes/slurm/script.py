@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from detlab.launch.elsewhere import LEAVE, NODE_NAME, NODE_RANK, VARIABLE
+from detlab.launch.elsewhere import ASK_CERTIFICATE, LEAVE, NODE_NAME, NODE_RANK, VARIABLE
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.preparation import Order
@@ -249,7 +249,9 @@ def _service(order: Order, options: SlurmOptions, directory: PurePath) -> list[s
     """Return the lines that choose a free port of the node, and tell the agent of it."""
     program = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
     target = f"{directory / order.launch.allocation_id}{SERVICE}"
+    service = order.launch.service
     return [
+        *([f"export {ASK_CERTIFICATE}=1"] if service is not None and service.certificate_later else []),
         f"port=$({shlex.quote(_python(options))} -c {shlex.quote(program)}) || exit",
         "export DET_SERVICE_ADDRESS=$DET_NODE_ADDRESS DET_SERVICE_PORT=$port",
         f"service_file={shlex.quote(target)}",

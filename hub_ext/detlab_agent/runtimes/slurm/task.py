@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar, TypeVar
 
 from detlab.backoff import Backoff
+from detlab.launch.elsewhere import is_loopback
 from detlab_agent.runtimes.base import Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
 from detlab_agent.runtimes.slurm.client import Job, SlurmAway, SlurmClient, SlurmFull, SlurmRefused
@@ -39,6 +40,7 @@ class SlurmTask(TaskElsewhere):
         job_id: Slurm's number; None before it is known.
         steps: Whether the task runs in a step of the job.
         serves: Whether it serves on a port.
+        certificate_later: Whether its job asks the master for a certificate for its address.
         nodes: On how many nodes it runs.
     """
 
@@ -51,6 +53,7 @@ class SlurmTask(TaskElsewhere):
     job_id: str | None = field(default=None, kw_only=True)
     steps: bool = field(default=False, kw_only=True)
     serves: bool = field(default=False, kw_only=True)
+    certificate_later: bool = field(default=False, kw_only=True)
     nodes: int = field(default=1, kw_only=True)
     _asked: bool = field(default=False, init=False)
     _killed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -60,7 +63,7 @@ class SlurmTask(TaskElsewhere):
     def values(self) -> dict[str, Any]:
         """Return what the record says."""
         own = {"job_id": self.job_id, "steps": self.steps, "serves": self.serves, "nodes": self.nodes}
-        return {**super().values(), **own}
+        return {**super().values(), **own, "certificate_later": self.certificate_later}
 
     @classmethod
     def noted(cls, record: Path, value: dict[str, Any]) -> dict[str, Any]:
@@ -71,6 +74,7 @@ class SlurmTask(TaskElsewhere):
             "job_id": None if job_id is None else str(job_id),
             "steps": bool(value.get("steps")),
             "serves": bool(value.get("serves")),
+            "certificate_later": value.get("certificate_later") is True,
             "nodes": int(value.get("nodes") or 1),
         }
 
@@ -163,6 +167,7 @@ class SlurmTask(TaskElsewhere):
         if address not in known:
             _log.warning("task %s says that it serves at %s; its node is %s", self.allocation_id, address, known[0])
         self.address, self.port = address if address in known else known[0], int(port)
+        self.secure = self.certificate_later and not is_loopback(self.address)
         self.note()
         return True
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.schemas import expconf
-from detlab.schemas.runtimes import takes_image
+from detlab.schemas.runtimes import ADDRESS_LATER, takes_image
 from detlab.schemas.shares import devices_of, fractions
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
@@ -160,6 +160,9 @@ def _service(turn: Turn, row: AllocationRow, task: TaskRow, agent: AgentRow | No
         NoCertificate: None can be made.
     """
     authority = turn.settings.server_authority
+    if row.runtime in ADDRESS_LATER:
+        _note_certificate(task, None)
+        return ServiceSpec(certificate_later=authority is not None)
     if authority is None or agent is None or task.source.get("hold") or not authority.covers(agent.address):
         _note_certificate(task, None)
         return ServiceSpec()
@@ -173,6 +176,12 @@ def _note_certificate(task: TaskRow, run: int | None) -> None:
     if task.source.get(CERTIFIED_RUN) != run:
         rest = {name: value for name, value in task.source.items() if name != CERTIFIED_RUN}
         task.source = rest if run is None else {**rest, CERTIFIED_RUN: run}
+
+
+def certified(turn: Turn, row: AllocationRow) -> None:
+    """Note that a server gets its certificate now that its address is known, and so speaks TLS."""
+    if row.task_id is not None and turn.settings.server_authority is not None:
+        _note_certificate(turn.task(row.task_id), row.run)
 
 
 def has_certificate(task: TaskRow, row: AllocationRow) -> bool:

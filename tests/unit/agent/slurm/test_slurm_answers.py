@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from detlab.schemas.wire import ContainerSpec, Partition
+from detlab.schemas.wire import ContainerSpec, Partition, ServiceSpec
 from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.bundles import BundleCache
@@ -300,7 +300,17 @@ async def test_the_hubs_proxy_is_sent_to_the_jobs_own_node_whatever_the_job_says
 
     task = SlurmTask(
         "1.a.1", 1, (), tmp_path / "record.json", client=Cluster(), watch=cast(JobWatch, None),
-        directory=PurePosixPath("/shared"), serves=True,
+        directory=PurePosixPath("/shared"), serves=True, certificate_later=True,
     )  # fmt: skip
     assert await task._reached("n7")
-    assert (task.address, task.port) == ("10.1.0.7", 80)
+    assert (task.address, task.port, task.secure) == ("10.1.0.7", 80, True)
+    noted = json.loads((tmp_path / "record.json").read_text())
+    assert SlurmTask.noted(tmp_path / "record.json", noted)["secure"] is True
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_service_whose_address_is_known_later_is_told_to_ask_for_its_certificate(tmp_path: Path, later: bool) -> None:
+    order = order_of(tmp_path, {})
+    order.launch.service = ServiceSpec(certificate_later=later)
+    script = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True).script
+    assert ("export DET_ASK_CERTIFICATE=1" in script) is later
