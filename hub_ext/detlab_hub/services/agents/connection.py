@@ -27,7 +27,7 @@ from detlab_hub.core.lifecycle.allocation import KillRequested
 from detlab_hub.services.kernel.callers import AgentCaller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle import gangs, launching
+from detlab_hub.services.lifecycle import gangs
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill, send_launch
 from detlab_hub.services.placement.active_rows import PLACED, holder_of
 from detlab_hub.store.queries import parts
@@ -199,7 +199,7 @@ def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
     if row.agent_id == agent_id:
         row.address, row.port = message.address or row.address, message.port or row.port
         if message.secure:
-            launching.certified(turn, row)
+            turn.holder(row).secured(turn, row)
     gangs.started(turn, row, agent_id)
 
 

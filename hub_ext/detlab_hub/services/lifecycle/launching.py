@@ -161,27 +161,21 @@ def _service(turn: Turn, row: AllocationRow, task: TaskRow, agent: AgentRow | No
     """
     authority = turn.settings.server_authority
     if row.runtime in ADDRESS_LATER:
-        _note_certificate(task, None)
+        note_certificate(task, None)
         return ServiceSpec(certificate_later=authority is not None)
     if authority is None or agent is None or task.source.get("hold") or not authority.covers(agent.address):
-        _note_certificate(task, None)
+        note_certificate(task, None)
         return ServiceSpec()
     certificate, key = authority.issue(agent.address)
-    _note_certificate(task, row.run)
+    note_certificate(task, row.run)
     return ServiceSpec(certificate=certificate, key=key)
 
 
-def _note_certificate(task: TaskRow, run: int | None) -> None:
+def note_certificate(task: TaskRow, run: int | None) -> None:
     """Record which attempt had a certificate: how it is reached is settled by its launch, not by later settings."""
     if task.source.get(CERTIFIED_RUN) != run:
         rest = {name: value for name, value in task.source.items() if name != CERTIFIED_RUN}
         task.source = rest if run is None else {**rest, CERTIFIED_RUN: run}
-
-
-def certified(turn: Turn, row: AllocationRow) -> None:
-    """Note that a server gets its certificate now that its address is known, and so speaks TLS."""
-    if row.task_id is not None and turn.settings.server_authority is not None:
-        _note_certificate(turn.task(row.task_id), row.run)
 
 
 def has_certificate(task: TaskRow, row: AllocationRow) -> bool:
