@@ -13,6 +13,7 @@ from services_scripted import ALICE, ROOT, config
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, ResourcesError
+from detlab.schemas.jobwire import QuotaRequest
 from detlab.schemas.poolwire import BatchSystemView
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import (
@@ -99,8 +100,24 @@ async def test_an_experiment_says_what_its_trials_wait_for_in_the_batch_systems_
     told = TaskStage(allocation_id=launch.allocation_id, run=launch.run, stage="queued", message=said)
     await session.receive(told)
     assert (await services.experiments.get(ALICE, number)).pending_reason == said
+    why = await services.jobs.why(ALICE, str(number))
+    assert [(item.reason, item.detail, item.place, item.slots) for item in why.items] == [("batch_system", said, 0, 4)]
+    assert why.waiting == 1
     await session.receive(TaskStarted(allocation_id=launch.allocation_id, run=launch.run))
     assert (await services.experiments.get(ALICE, number)).pending_reason is None
+
+
+async def test_what_waits_for_a_quota_is_told_so_and_not_that_the_batch_system_is_no_node(services: Services) -> None:
+    await services.quotas.put(ROOT, QuotaRequest(kind="user", name="alice", slots=2))
+    told = await connect(services, hello("batch"))
+    for _ in range(2):
+        task = (await services.usertasks.create(ALICE, ask(2))).task.id
+    await services.schedule()
+    assert len([message for message in told if isinstance(message, Launch)]) == 1
+    (item,) = (await services.jobs.why(ALICE, task)).items
+    assert (item.reason, item.place) == ("at_quota", 1)
+    assert "holds 2 of a quota of 2 slots" in item.detail
+    assert (item.hints, item.estimated_start) == ([], None)
 
 
 async def test_a_pool_tells_what_the_nodes_of_its_batch_system_do_as_they_change(services: Services) -> None:
