@@ -146,16 +146,19 @@ test('of a pool that a batch system places, the panel and the hub page tell what
   ];
   const batch = { name: 'Slurm', slots: 24, slots_per_node: 4, partitions };
   const pools = { items: [pool('slurm', { batch, slots_total: 24, slots_used: 6 })] };
-  const first = panel({}, { pools });
+  const speaker = agent('login-1', { pool: 'slurm', slots: [] });
+  const first = panel({ agents: [speaker] }, { pools });
   const nodes = await screen.findByRole('list', { name: 'Nodes' });
   await within(nodes).findByText(/Slurm places these tasks in its own queue/);
   expect(nodes.textContent).toContain('Partition gpu (default): 1 node idle, 3 in use, 2 unavailable, time limit 2-00:00:00');
   expect(nodes.textContent).toContain('it takes no jobs');
   expect(nodes.textContent).toContain('6/24 in use or queued');
+  expect(nodes.textContent).not.toContain('0/0 slots free');
   expect(nodes.querySelector('img')).toBeNull();
   first.unmount();
-  show(<Nodes title="Nodes" />, { overview: overview(), pools });
-  await screen.findByText(/Slurm places these tasks/);
+  show(<Nodes title="Nodes" />, { overview: overview({ agents: [speaker] }), pools });
+  expect(await screen.findAllByText(/Slurm places these tasks/)).toHaveLength(2);
+  expect(screen.queryByText(/only tasks that need none run here/)).toBeNull();
 });
 
 test('a quota and its use are in the panel and above the hub page’s queue', async () => {

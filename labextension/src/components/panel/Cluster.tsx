@@ -41,7 +41,9 @@ export function Cluster({ filter }: { filter: string }): ReactElement {
             />
           ),
           ...own.map(agent => (
-            <Node key={agent.id} agent={agent} experiments={experiments} tasks={tasks} jobs={jobs} me={me} />
+            <Node
+              key={agent.id} agent={agent} batch={Boolean(pool?.batch)} experiments={experiments} tasks={tasks} jobs={jobs} me={me}
+            />
           ))
         ];
       })}
@@ -99,8 +101,8 @@ function NodeMenu({ agent }: { agent: AgentView }): ReactElement {
   return <Menu label={`Actions of node ${nameText(agent.id)}`} actions={actions} />;
 }
 
-function Node({ agent, experiments, tasks, jobs, me }: {
-  agent: AgentView; experiments: readonly ExperimentView[]; tasks: readonly TaskView[]; jobs: readonly JobView[]; me: string;
+function Node({ agent, batch, experiments, tasks, jobs, me }: {
+  agent: AgentView; batch: boolean; experiments: readonly ExperimentView[]; tasks: readonly TaskView[]; jobs: readonly JobView[]; me: string;
 }): ReactElement {
   const now = useNow();
   const admin = useStore(s => s.me?.admin ?? false);
@@ -117,7 +119,7 @@ function Node({ agent, experiments, tasks, jobs, me }: {
         {!agent.enabled && (
           <span className="det-warn" title="nothing new starts">{agent.mode === 'enabled' ? 'disabled' : agent.mode}</span>
         )}
-        <span className="det-age det-num">{agent.enabled && `${free}/${plural(agent.slots.length, 'slot')} free`}</span>
+        <span className="det-age det-num">{agent.enabled && !batch && `${free}/${plural(agent.slots.length, 'slot')} free`}</span>
         {admin && <NodeMenu agent={agent} />}
       </div>
       <ul className="det-slots" aria-label={`Slots of ${nameText(agent.id)}`}>
