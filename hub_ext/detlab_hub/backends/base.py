@@ -6,7 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from detlab.schemas.wire import MasterMessage, Partition, QueueHello, SlotView
+from detlab.schemas.wire import MasterMessage, QueueHello, SlotView
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPartition:
+    """A partition of a batch system; see `schemas.wire.Partition`."""
+
+    name: str
+    default: bool
+    up: bool
+    time_limit: str
+    idle: int
+    allocated: int
+    other: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +33,7 @@ class BatchSystem:
     """Slots of all of its nodes."""
     gangs: bool = False
     """Whether it takes trials over several nodes, as one launch."""
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[BatchPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +107,11 @@ def node_of(
 
 def batch_system_of(queue: QueueHello) -> BatchSystem:
     """Return the batch system that an agent reports."""
-    return BatchSystem(queue.name, queue.slots_per_node, queue.slots, queue.gangs, tuple(queue.partitions))
+    partitions = tuple(
+        BatchPartition(one.name, one.default, one.up, one.time_limit, one.idle, one.allocated, one.other)
+        for one in queue.partitions
+    )
+    return BatchSystem(queue.name, queue.slots_per_node, queue.slots, queue.gangs, partitions)
 
 
 class Backend(Protocol):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import asdict
 
 from sqlalchemy.orm import Session
 
 from detlab.schemas.poolwire import BatchSystemView, PoolList, PoolView
+from detlab.schemas.wire import Partition
 from detlab_hub.backends.base import BatchSystem, Node
 from detlab_hub.core.scheduling import PoolConfig, Pools, Scheduler
 from detlab_hub.services.kernel.shell import Shell
@@ -84,5 +86,5 @@ def _batch(queue: BatchSystem) -> BatchSystemView:
         name=queue.name,
         slots=queue.slots,
         slots_per_node=queue.slots_per_node,
-        partitions=list(queue.partitions),
+        partitions=[Partition.model_validate(asdict(one)) for one in queue.partitions],
     )

@@ -102,7 +102,8 @@ def test_a_gang_that_does_not_listen_is_killed(master, agent, place):
     task = start(master, agent, place, [1, 1], "deaf")
     master.send_kill(task, grace=1.0)
     master.wait_for(lambda: task.exits, timeout=60)
-    assert task.exits[0].exit_code in {-9, 137}
+    # The request to kill reaches the launchers; where Slurm has no cgroups, all processes below them as well.
+    assert task.exits[0].exit_code in {-signal.SIGKILL, -signal.SIGUSR1}
     nothing_is_left(agent, task)
 
 

@@ -136,6 +136,7 @@ async def test_a_pool_tells_what_the_nodes_of_its_batch_system_do_as_they_change
     assert pool.batch is not None
     assert (pool.batch.partitions, pool.slots_total) == ([busy], 6)
     assert (await services.cluster.view(ROOT)).slots_total == 6
+    assert await services.usertasks.create(ALICE, ask(2)), "nodes are told apart by what they have"
 
 
 async def test_more_than_a_node_or_the_cluster_has_is_refused(services: Services) -> None:
