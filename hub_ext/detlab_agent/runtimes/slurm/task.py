@@ -232,10 +232,11 @@ class SlurmTask(TaskElsewhere):
         work.add_done_callback(self._work.discard)
 
     async def _interrupt(self) -> None:
-        job = self._job()
         if self.job_id is None:
             return
-        job_id = self.job_id
+        if self._job() is None:  # this agent has only just started: a job that runs is asked, and not cancelled
+            await self.watch.next_look(fresh=True)
+        job, job_id = self._job(), self.job_id
         if job is None or job.pending:
             await self._until_answered(lambda: self.client.cancel(job_id, self._name))
         else:
