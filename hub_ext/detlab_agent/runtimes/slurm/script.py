@@ -204,13 +204,17 @@ def _gang(order: Order, options: SlurmOptions, container: str, directory: PurePa
     return [
         f"export exit_file chief_file={shlex.quote(f'{directory / order.launch.allocation_id}{CHIEF}')}",
         'rm -f "$chief_file"',
-        "ending=",
+        "ending= step=$$",
+        # Nothing of this may outlive the step: not every Slurm ends what a job leaves behind.
+        "runs_on() {",  # for so many seconds
+        'for ((n = 0; n < $1; n++)); do kill -0 "$step" 2>/dev/null || return; sleep 1; done',
+        "}",
         # A rank that has failed leaves the others waiting for it.
         "end_all() {",
         '[ -z "$ending" ] || return; ending=1',
-        f"({signal}=TERM; sleep {END_GRACE}; {signal}=USR1; sleep {KILL_GRACE}; {signal}=KILL) >/dev/null 2>&1 &",
+        f"({signal}=TERM; runs_on {END_GRACE} && {signal}=USR1 && runs_on {KILL_GRACE} && {signal}=KILL) &>/dev/null &",
         "}",
-        'leave() { (until kill -USR2 $(cat "$chief_file"); do sleep 1; done) >/dev/null 2>&1 & }',
+        'leave() { (until kill -USR2 $(cat "$chief_file"); do runs_on 1 || exit; done) &>/dev/null & }',
         f"trap end_all HUP; trap leave USR2; trap '{signal}=TERM' TERM; trap '{signal}=USR1' USR1",
         f'[ -z "${LEAVE}" ] || leave; unset {LEAVE}',
         "watch() {",
