@@ -103,6 +103,7 @@ class Connector:
         silence: Seconds of silence that end a connection.
         dial: Opens the connection; a simulation gives its own network.
         clock: Seconds since the epoch.
+        queue: What the batch system behind this agent is like now; None: there is none.
     """
 
     endpoints: Endpoints
@@ -114,6 +115,7 @@ class Connector:
     silence: float = SILENCE
     dial: Callable[..., Awaitable[WebSocketClientConnection]] = dial
     clock: Callable[[], float] = time.time
+    queue: Callable[[], wire.QueueHello | None] = lambda: None
     _connection: WebSocketClientConnection | None = None
     _again: bool = False
 
@@ -242,9 +244,13 @@ class Connector:
                 return  # the reader sees the end too; all of it is said again to the next connection
 
     async def _beat(self, outbox: asyncio.Queue[str]) -> None:
+        told: wire.QueueHello | None = None
         while True:
             await asyncio.sleep(self.heartbeat)
-            outbox.put_nowait(wire.Heartbeat(time=self.clock()).model_dump_json())
+            queue = self.queue()
+            beat = wire.Heartbeat(time=self.clock(), queue=None if queue == told else queue)
+            told = queue
+            outbox.put_nowait(beat.model_dump_json())
             self.table.repeat_exits()
 
 

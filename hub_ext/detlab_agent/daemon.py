@@ -155,7 +155,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         )
 
     _log.info("agent %s offers %d slots: %s", settings.agent_id, len(slots), ", ".join(s.id for s in slots))
-    connector = Connector(settings.endpoints, keys, table, hello)
+    connector = Connector(settings.endpoints, keys, table, hello, queue=runtimes.queue)
     await runtimes.begin(connector.introduce_again)
     try:
         await run_until(connector, stop)

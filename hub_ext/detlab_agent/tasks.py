@@ -304,6 +304,7 @@ class TaskTable:
                     pid=task.pid,
                     address=task.address,
                     port=task.port,
+                    secure=task.secure,
                     node=entry.node,
                 )
             )

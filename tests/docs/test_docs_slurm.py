@@ -31,7 +31,7 @@ def test_the_page_leads_from_nothing_to_the_digits_search() -> None:
         pytest.skip(f"no Slurm here: {why}")
     (setting,) = blocks(PAGE, "python")
     lines = [line for block in blocks(PAGE, "sh") for line in block.text.splitlines()]
-    up, enrol, run, create, shown = lines
+    up, enrol, run, create, shown, pool = lines
     assert (up, enrol) == ("det up", "det agent enrol > token")
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="detlab-slurm-page-"))
@@ -63,11 +63,15 @@ def test_the_page_leads_from_nothing_to_the_digits_search() -> None:
         assert done.returncode == 0, done.stdout + done.stderr + log.read_text()
         assert "COMPLETED" in cluster.det(*shlex.split(shown)[1:], check=True).stdout.upper()
         until(lambda: not slurm.jobs(), "no job is left", 40)
+        told = cluster.det(*shlex.split(pool)[1:], check=True).stdout
+        assert "Slurm, in its own queue" in told
+        assert "main (default)" in told
 
 
 def test_every_key_of_the_page_is_one() -> None:
-    (block,) = blocks(PAGE, "yaml")
-    raw, problems = expconf.load_yaml(
-        f"name: a\nentrypoint: python3 a.py\nsearcher: {{name: single, metric: loss}}\n{block.text}"
-    )
-    assert not [problem for problem in [*problems, *expconf.check(raw)] if problem.level == "error"]
+    for block in blocks(PAGE, "yaml"):
+        entrypoint = "" if "entrypoint" in block.text else "entrypoint: python3 a.py\n"
+        raw, problems = expconf.load_yaml(
+            f"name: a\n{entrypoint}searcher: {{name: single, metric: loss}}\n{block.text}"
+        )
+        assert not [problem for problem in [*problems, *expconf.check(raw)] if problem.level == "error"], block.text

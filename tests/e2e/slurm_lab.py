@@ -36,6 +36,8 @@ class SlurmAgent:
     more: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = None
     environ: dict[str, str] = field(default_factory=dict)
+    url: str = ""
+    """Of the master, if not the cluster's own."""
 
     @property
     def log(self) -> str:
@@ -49,7 +51,8 @@ class SlurmAgent:
         if not token.exists():
             token.touch(mode=0o600)
             token.write_text(self.cluster.det("agent", "enrol", check=True).stdout, encoding="ascii")
-        words = [sys.executable, "-P", "-m", "detlab_agent", "--master", self.cluster.url, "--name", "batch"]
+        words = [sys.executable, "-P", "-m", "detlab_agent", "--master", self.url or self.cluster.url]
+        words += ["--name", "batch"]
         words += ["--pool", "slurm", "--slurm", "--slurm-interval", "0.5"]
         words += ["--slurm-dir", str(self.folder / "jobs")]
         words += ["--dir", str(self.folder / "agent"), "--enrolment-token-file", str(token), *self.more]

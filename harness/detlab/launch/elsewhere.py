@@ -12,6 +12,7 @@ import argparse
 import base64
 import gzip
 import http.client
+import ipaddress
 import json
 import os
 import pwd
@@ -23,7 +24,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -41,8 +42,12 @@ from detlab.trust import tls_context
 
 VARIABLE = "DET_PARCEL"
 """Holds the parcel; the task itself does not see it."""
+NODE_RANK, NODE_NAME = "DET_NODE_RANK", "DET_NODE_NAME"
+"""Where one launch starts a trial on several nodes: the place of this one in their order, and what it is called."""
 LEAVE = "DET_LEAVE_SOON"
 """Set where the batch system has already said that it will end the job soon."""
+ASK_CERTIFICATE = "DET_ASK_CERTIFICATE"
+"""Set where the service is to have a certificate for DET_SERVICE_ADDRESS, which was not known at the launch."""
 LONGEST = 120_000
 """Bytes of a parcel: Linux takes 131,072 for one variable."""
 PASSED_ON = (
@@ -109,6 +114,30 @@ class Parcel:
             )
         return text
 
+    def of_node(self, rank: int, name: str = "") -> Parcel:
+        """Return the part of one of the nodes of a trial that is launched on all by one message.
+
+        Args:
+            rank: Its place in their order.
+            name: What the batch system calls it.
+
+        Raises:
+            NotSetUp: There is no such place.
+        """
+        launch = self.contents.launch
+        counts = [int(count) for count in launch["info"].get("container_slot_counts") or ()]
+        if not 0 <= rank < len(counts):
+            raise NotSetUp(f"{NODE_RANK} is {rank}, and the trial has {len(counts)} nodes")
+        before = sum(counts[:rank])
+        info = {
+            **launch["info"],
+            "agent_id": f"{launch['info']['agent_id']}/{name or rank}",
+            "container_rank": rank,
+            "slot_ids": list(range(counts[rank])),
+        }
+        told = {**launch, "info": info, "slots": launch["slots"][before : before + counts[rank]]}
+        return replace(self, contents=replace(self.contents, launch=told))
+
     @classmethod
     def decode(cls, text: str) -> Parcel:
         """Read what `encode` wrote."""
@@ -138,7 +167,12 @@ class Elsewhere:
         task = TaskDir(parent / "task")
         signal.signal(signal.SIGUSR2, lambda number, frame: self._leave_soon(task))
         try:
+            if (rank := os.environ.pop(NODE_RANK, "")).isdigit():
+                self._parcel = self._parcel.of_node(int(rank), os.environ.pop(NODE_NAME, ""))
             archive = self._fetch(parent / "code.tar.gz")
+            address = os.environ.get("DET_SERVICE_ADDRESS", "")
+            if os.environ.pop(ASK_CERTIFICATE, "") and not is_loopback(address):
+                self._certify(address)
             lay_out(task, self._parcel.contents, archive)
             if self._asked:  # to end
                 self._say({"exit_code": -signal.SIGTERM, "message": "ended before it started"})
@@ -186,21 +220,50 @@ class Elsewhere:
             try:
                 # The launcher renews the token there.
                 token = task.token.read_text(encoding="ascii").strip() or self._parcel.contents.token
-                status = self._post("task/preempt", token)
+                status, _ = self._post("task/preempt", token)
             except (OSError, http.client.HTTPException):
                 status = 0
             if 200 <= status < 300 or status in {403, 404, 409}:  # or there is nothing to leave any more
                 return
             time.sleep(backoff.next_pause())
 
-    def _post(self, path: str, token: str) -> int:
+    def _certify(self, address: str) -> None:
+        """Get the certificate of the service, as soon as the agent has told the master the address.
+
+        Raises:
+            NotSetUp: The master makes none.
+        """
+        backoff, until, said = Backoff(), time.monotonic() + PATIENCE, ""
+        while not self._asked and time.monotonic() < until:
+            try:
+                status, content = self._post("task/certificate", self._parcel.contents.token, {"address": address})
+                said = f"status {status}: {content[:500].decode('utf-8', errors='replace')}"
+                if status == http.HTTPStatus.OK:
+                    made = json.loads(content)
+                    files = {SERVICE_CERTIFICATE: str(made["certificate"]), SERVICE_KEY: str(made["key"])}
+                    contents = self._parcel.contents
+                    contents = replace(contents, files={**contents.files, **files})
+                    self._parcel = replace(self._parcel, contents=contents)
+                    return
+                if status in {400, 403, 404, 422} or b"stale_attempt" in content:
+                    break
+            except (OSError, http.client.HTTPException) as error:
+                said = str(error)
+            again = time.monotonic() + min(1.0, backoff.next_pause())
+            while time.monotonic() < again and not self._asked:
+                time.sleep(_LOOK)
+        if not self._asked:
+            raise NotSetUp(f"no certificate for the server at {address}: the master answers {said}")
+
+    def _post(self, path: str, token: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         master = str(self._parcel.contents.launch["info"]["master_url"])
         parts = urlsplit(master.rstrip("/") + f"/api/v1/{path}")
         connection = _connect(master, self._parcel.contents.files.get(PIN_FILE))
         try:
             headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-            connection.request("POST", parts.path, body=b"{}", headers=headers)
-            return connection.getresponse().status
+            connection.request("POST", parts.path, body=json.dumps(body or {}).encode(), headers=headers)
+            reply = connection.getresponse()
+            return reply.status, reply.read(1 << 20)
         finally:
             connection.close()
 
@@ -235,7 +298,7 @@ class Elsewhere:
         if self._exit_file is None:
             return
         message = str(report.get("message") or "")[:LONGEST_MESSAGE]
-        text = json.dumps({**report, "message": message})
+        text = json.dumps({**report, "message": message, "ended_at": time.time()})
         try:
             self._exit_file.write_text(text, encoding="ascii")
         except OSError as error:
@@ -298,6 +361,14 @@ class Elsewhere:
             raise NotSetUp(f"bundle {digest}: {error}") from error
         if found != digest:
             raise NotSetUp(f"bundle {digest}: what was downloaded does not match the digest")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is reached from its own machine only."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address in {"", "localhost"}
 
 
 def _connect(master: str, pinned: str | None) -> http.client.HTTPConnection:

@@ -97,12 +97,13 @@ class WaitView(Wire):
     slots: int
     pool: str = ""
     place: int
-    """In the pool's queue, from 1."""
+    """In the pool's queue, from 1; 0: it waits in the queue of the pool's batch system."""
     ahead: int = 0
     """How many tasks of other jobs wait before it."""
     waiting_since: float = 0.0
     reason: str
-    """Of the closed set of `det cluster simulate`; `starting` if the next pass starts it."""
+    """Of the closed set of `det cluster simulate`; `starting` if the next pass starts it,
+    `batch_system` if it waits in that system's queue, for what `detail` says."""
     detail: str
     hints: list[HintView] = []
     estimated_start: float | None = None

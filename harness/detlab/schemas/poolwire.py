@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from detlab.schemas.wire import Wire
+from detlab.schemas.wire import Partition, Wire
+
+
+class BatchSystemView(Wire):
+    """The batch system that places the tasks of a pool."""
+
+    name: str
+    """Of its kind: Slurm."""
+    slots: int = 0
+    """Of all of its nodes, whoever has them; 0: not known."""
+    slots_per_node: int = 0
+    """Of the largest; 0: not known."""
+    partitions: list[Partition] = Field(default_factory=list)
 
 
 class PoolView(Wire):
@@ -36,11 +48,15 @@ class PoolView(Wire):
     agents_closed: int = 0
     """Of the connected ones, those that take no new work."""
     slots_total: int = 0
+    """Of a pool that a batch system places: all of that system's."""
     slots_used: int = 0
+    """By tasks of detlab; those that wait in the queue of a batch system are among them."""
     tasks_running: int = 0
     tasks_waiting: int = 0
     slots_waiting: int = 0
     """What the tasks that wait ask for, together."""
+    batch: BatchSystemView | None = None
+    """None: the master places its tasks."""
 
 
 class PoolList(Wire):

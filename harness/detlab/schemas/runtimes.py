@@ -20,8 +20,8 @@ KNOWN = (PROCESS, DOCKER, KUBERNETES, SLURM)
 """Those that come with detlab. An agent may have any of them later, so that their names are never mistakes."""
 PATTERN = "^[a-z][a-z0-9_-]{0,62}$"
 """Of a name."""
-
-
+ADDRESS_LATER = frozenset({SLURM})
+"""Those that learn only from the running task where it is reached, so that its certificate is made then."""
 ANY = ""
 """Of an allocation that may run in any way, since it runs no code of users: one that holds slots."""
 

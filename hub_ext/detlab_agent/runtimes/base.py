@@ -85,6 +85,11 @@ class RunningTask(Protocol):
         ...
 
     @property
+    def secure(self) -> bool:
+        """Whether its service has got its certificate only when its address was known; see `ServiceSpec`."""
+        ...
+
+    @property
     def waits(self) -> bool:
         """Whether it may still have to wait for its machine; false once `begun` has returned."""
         ...

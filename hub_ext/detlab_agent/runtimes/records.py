@@ -31,6 +31,7 @@ class NotedTask:
         life: The boot of this machine in which it was started.
         address: Address of its service.
         port: Port of its service.
+        secure: See `RunningTask.secure`.
         node: Which of the agent's nodes it is on; "" for the agent's own.
     """
 
@@ -44,6 +45,7 @@ class NotedTask:
     life: str = field(default_factory=procfs.machine_life, kw_only=True)
     address: str | None = field(default=None, kw_only=True)
     port: int | None = field(default=None, kw_only=True)
+    secure: bool = field(default=False, kw_only=True)
     node: str = field(default="", kw_only=True)
 
     @property
@@ -68,6 +70,7 @@ class NotedTask:
             "life": self.life,
             "address": self.address,
             "port": self.port,
+            **({"secure": True} if self.secure else {}),
             **({"allocation_id": self.allocation_id, "node": self.node} if self.node else {}),
         }
 
@@ -83,6 +86,7 @@ class NotedTask:
             "life": str(value.get("life") or procfs.machine_life()),
             "address": value.get("address"),
             "port": value.get("port"),
+            "secure": value.get("secure") is True,
             "node": str(value.get("node") or ""),
         }
 

@@ -10,6 +10,19 @@ from detlab.schemas.wire import MasterMessage, QueueHello, SlotView
 
 
 @dataclass(frozen=True, slots=True)
+class BatchPartition:
+    """A partition of a batch system; see `schemas.wire.Partition`."""
+
+    name: str
+    default: bool
+    up: bool
+    time_limit: str
+    idle: int
+    allocated: int
+    other: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchSystem:
     """A batch system that places tasks by itself."""
 
@@ -18,6 +31,9 @@ class BatchSystem:
     """Slots of its largest node; 0: not known."""
     slots: int
     """Slots of all of its nodes."""
+    gangs: bool = False
+    """Whether it takes trials over several nodes, as one launch."""
+    partitions: tuple[BatchPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +64,11 @@ class Node:
     """Slots that the agent offers to nobody for now: others, of whom this master knows nothing, use their devices."""
     queue: BatchSystem | None = None
     """The batch system behind it, which places the tasks of its pool; None: this master places them."""
+
+    @property
+    def slot_count(self) -> int:
+        """How many slots it has: its own, or those of its batch system."""
+        return len(self.slots) if self.queue is None else self.queue.slots
 
 
 def node_of(
@@ -83,8 +104,17 @@ def node_of(
         millicpus=millicpus,
         host_memory=host_memory,
         gangs=gangs,
-        queue=None if queue is None else BatchSystem(queue.name, queue.slots_per_node, queue.slots),
+        queue=None if queue is None else batch_system_of(queue),
     )
+
+
+def batch_system_of(queue: QueueHello) -> BatchSystem:
+    """Return the batch system that an agent reports."""
+    partitions = tuple(
+        BatchPartition(one.name, one.default, one.up, one.time_limit, one.idle, one.allocated, one.other)
+        for one in queue.partitions
+    )
+    return BatchSystem(queue.name, queue.slots_per_node, queue.slots, queue.gangs, partitions)
 
 
 class Backend(Protocol):

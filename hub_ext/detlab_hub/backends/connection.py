@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from detlab.schemas.wire import Hello, MasterMessage
-from detlab_hub.backends.base import Backend, Node, node_of
+from detlab.schemas.wire import Hello, MasterMessage, QueueHello
+from detlab_hub.backends.base import Backend, Node, batch_system_of, node_of
 
 Send = Callable[[MasterMessage], None]
 
@@ -28,6 +28,14 @@ class Connection:
 
     def __post_init__(self) -> None:
         self.node = _node(self.hello)
+
+    def queue_changed(self, queue: QueueHello) -> bool:
+        """Note what the agent says of its batch system since its Hello; return whether that is news."""
+        told = batch_system_of(queue)
+        if self.node.queue is None or told == self.node.queue:
+            return False
+        self.node = replace(self.node, queue=told)
+        return True
 
 
 class AgentBackend(Backend, Protocol):

@@ -167,6 +167,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("task/storage-credentials", tasks.Credentials),
     ("task/search", tasks.CustomSearch),
     ("task/collection", tasks.Collection),
+    ("task/certificate", tasks.Certificate),
     ("task/token", tasks.Token),
 ]
 """Path below `/services/detlab/api/v1/` and its handler."""

@@ -69,6 +69,14 @@ export interface AuditPage {
   next: number | null;
 }
 
+/** The batch system that places the tasks of a pool. */
+export interface BatchSystemView {
+  name: string;
+  slots: number;
+  slots_per_node: number;
+  partitions: Partition[];
+}
+
 /** The best validation so far. */
 export interface BestView {
   trial_id: number;
@@ -668,6 +676,17 @@ export interface ParentView {
   steps_completed: number;
 }
 
+/** A partition of a batch system: a set of its nodes with rules of its own. */
+export interface Partition {
+  name: string;
+  default: boolean;
+  up: boolean;
+  time_limit: string;
+  idle: number;
+  allocated: number;
+  other: number;
+}
+
 /** Why a checkpoint is not collected, whatever the policy says. */
 export interface Pin {
   kind: 'resume' | 'search' | 'rung' | 'parent' | 'warm_start' | 'version' | 'evaluation' | 'bookmark';
@@ -711,6 +730,7 @@ export interface PoolView {
   tasks_running: number;
   tasks_waiting: number;
   slots_waiting: number;
+  batch: BatchSystemView | null;
 }
 
 /** One mistake or warning, with where it is. */

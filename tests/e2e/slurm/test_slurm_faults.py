@@ -165,12 +165,12 @@ def test_a_partition_that_does_not_exist_is_told_in_slurms_words(place: SlurmLab
 
 
 def test_more_than_the_cluster_has_is_refused_at_submission(place: SlurmLab) -> None:
-    with pytest.raises(ResourcesError, match="needs 5 slots of one node; the largest node of Slurm has 2"):
+    with pytest.raises(ResourcesError, match="needs 5 slots; all nodes of Slurm have 4"):
         submit(place, slots=5)
     with pytest.raises(ResourcesError, match="needs 3 slots of one node; the largest node of Slurm has 2"):
         submit(place, {"slots_per_node": 3})
-    with pytest.raises(ResourcesError, match="with Slurm a trial has one"):
-        submit(place, {"slots_per_node": 1}, slots=2)
+    with pytest.raises(ResourcesError, match="3 slots, which cannot be divided into nodes of 2"):
+        submit(place, {"slots_per_node": 2}, slots=3)
     done = place.lab.cluster.det(
         "cmd", "run", "--slots", "3", "--config", "resources.resource_pool=slurm", "--config", "runtime=slurm", "true"
     )

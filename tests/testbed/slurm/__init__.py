@@ -92,10 +92,11 @@ class SlurmCluster:
     Args:
         directory: Where all of their files are; made if missing.
         partition: More options of the partition `main`, such as a time limit.
+        address: Of all nodes.
     """
 
-    def __init__(self, directory: Path, partition: str = "") -> None:
-        self.directory, self._partition = directory, partition
+    def __init__(self, directory: Path, partition: str = "", address: str = "127.0.0.1") -> None:
+        self.directory, self._partition, self._address = directory, partition, address
         self.conf = directory / "slurm.conf"
         self.environ = {**_ENV, "SLURM_CONF": str(self.conf)}
         self._ended = ExitStack()
@@ -184,7 +185,7 @@ class SlurmCluster:
         self.conf.write_text(
             _CONF.format(top=top, port=ports[0], partition=self._partition)
             + "".join(
-                f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=8000 "
+                f"NodeName={name} NodeHostname=localhost NodeAddr={self._address} Port={port} CPUs=4 RealMemory=8000 "
                 f"Gres=gpu:{GPUS} State=UNKNOWN\n"
                 for name, port in zip(NODES, ports[1:], strict=True)
             )

@@ -104,6 +104,17 @@ def test_why(det, det_json, master) -> None:
     assert det("job", "why", 8).exit_code == 1
 
 
+def test_why_of_a_task_in_the_queue_of_a_batch_system_is_in_its_words(det, master) -> None:
+    said = f"Slurm job 7: Priority, expected to start 2026-11-27 16:00:00 {HOSTILE}"
+    waits = WaitView(trial_id=12, slots=8, pool="slurm", place=0, reason="batch_system", detail=said)
+    master.whys["7"] = JobWhy(job=master.jobs[0], items=[waits], waiting=1)
+    shown = det("job", "why", 7).stdout
+    assert "Trial 12 of experiment 7: Slurm job 7: Priority, expected to start 2026-11-27 16:00:00" in shown
+    assert "in the batch system's queue" in shown
+    assert "unknown" not in shown, "the start is in the reason"
+    assert "\x1b" not in shown
+
+
 def test_list_leaves_out_what_is_the_same_of_all(master, det) -> None:
     def head() -> str:
         return str(det("job", "list").stdout.splitlines()[0])

@@ -6,7 +6,8 @@ import pytest
 
 from detlab.schemas.elasticwire import ElasticPoolView, InstanceView, ProviderErrorView
 from detlab.schemas.jobwire import JobView
-from detlab.schemas.poolwire import PoolView
+from detlab.schemas.poolwire import BatchSystemView, PoolView
+from detlab.schemas.wire import Partition
 
 HOSTILE = "\x1b[31mred\x1b]0;x\x07"
 
@@ -67,6 +68,26 @@ def test_describe_shows_the_instances_of_an_elastic_pool_and_what_its_provider_d
     assert "\x1b" not in shown
     assert "instances" not in det("pool", "describe", "default").stdout
     assert det_json("pool", "describe", "gpu")["instances"]["errors"][0]["trouble"] == "capacity"
+
+
+def test_of_a_pool_that_a_batch_system_places_the_partitions_are_shown(det, det_json, master) -> None:
+    partitions = [
+        Partition(name="gpu", default=True, time_limit="2-00:00:00", idle=1, allocated=3, other=2),
+        Partition(name=HOSTILE, up=False),
+    ]
+    batch = BatchSystemView(name="Slurm", slots=24, slots_per_node=4, partitions=partitions)
+    master.pools = [
+        PoolView(name="slurm", scheduler="priority", fitting="best", priority=42, slots_total=24, batch=batch)
+    ]
+    row = next(line for line in det("pool", "list").stdout.splitlines() if line.startswith("slurm"))
+    assert "placed by Slurm" in row
+    shown = det("pool", "describe", "slurm").stdout
+    assert "Slurm, in its own queue" in shown
+    (line,) = [line.split() for line in shown.splitlines() if line.startswith("gpu")]
+    assert line == ["gpu", "(default)", "up", "1", "3", "2", "2-00:00:00"]
+    assert "takes no jobs" in shown
+    assert "\x1b" not in shown
+    assert det_json("pool", "describe", "slurm")["batch"]["partitions"][0]["allocated"] == 3
 
 
 def test_a_pool_that_is_not_there(det) -> None:

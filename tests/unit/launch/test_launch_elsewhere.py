@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -16,7 +17,17 @@ from typing import Any
 
 import pytest
 
-from detlab.launch.elsewhere import LONGEST, NOT_SET_UP, PIN_FILE, VARIABLE, NotSetUp, Parcel, main
+from detlab.launch.elsewhere import (
+    LONGEST,
+    NOT_SET_UP,
+    PIN_FILE,
+    VARIABLE,
+    Elsewhere,
+    NotSetUp,
+    Parcel,
+    is_loopback,
+    main,
+)
 from detlab.launch.layout import Contents
 from detlab_agent.runtimes.records import TaskElsewhere
 from testbed.network.tls_peers import tls_peer
@@ -45,6 +56,19 @@ def test_a_launch_that_is_too_long_for_a_variable_is_refused_with_what_to_shorte
     with pytest.raises(NotSetUp, match=rf"{LONGEST} fit into the environment.*environment_variables"):
         parcel(environment={"X": noise}).encode()
     assert len(parcel(environment={"X": "a" * LONGEST}).encode()) < LONGEST, "it is packed"
+
+
+def test_one_launch_for_several_nodes_becomes_the_part_of_each() -> None:
+    info = {"agent_id": "batch", "container_slot_counts": [2, 2], "container_rank": 0, "slot_ids": [0, 1]}
+    whole = parcel(info=info, slots=["any0", "any1", "any2", "any3"])
+    second = whole.of_node(1, "n7")
+    assert second.contents.launch["slots"] == ["any2", "any3"]
+    told = second.contents.launch["info"]
+    assert (told["container_rank"], told["slot_ids"], told["agent_id"]) == (1, [0, 1], "batch/n7")
+    assert whole.of_node(0).contents.launch["info"]["agent_id"] == "batch/0"
+    assert (second.contents.token, second.environment) == (whole.contents.token, whole.environment)
+    with pytest.raises(NotSetUp, match="DET_NODE_RANK is 2, and the trial has 2 nodes"):
+        whole.of_node(2)
 
 
 def test_without_a_parcel_it_says_who_would_set_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,6 +133,61 @@ def test_the_masters_pinned_certificate_is_the_one_that_is_believed(tmp_path: Pa
             assert child.wait(20) == NOT_SET_UP
     assert b"Authorization: Bearer dttask_secret" in b"".join(peer.heard)
     assert "does not match the digest" in json.loads((folder / "said").read_text())["message"]
+
+
+class Signs(BaseHTTPRequestHandler):
+    """Answers with what it is given, one after the other."""
+
+    answers: list[tuple[int, dict[str, str]]]
+    asked: list[Any]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append((self.path, self.headers["Authorization"], body))
+        status, reply = self.answers.pop(0)
+        text = json.dumps(reply).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *words: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def signs() -> Iterator[tuple[type[Signs], Elsewhere]]:
+    handler = type("Answers", (Signs,), {"answers": [], "asked": []})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield handler, Elsewhere(parcel(f"http://127.0.0.1:{server.server_port}"), None)
+        server.shutdown()
+
+
+def test_a_service_asks_for_its_certificate_until_its_agent_has_told_the_address(
+    signs: tuple[type[Signs], Elsewhere],
+) -> None:
+    handler, task = signs
+    not_yet = {"code": "conflict", "message": "its agent has not said"}
+    handler.answers += [(409, not_yet), (503, {}), (200, {"certificate": "PEM", "key": "KEY"})]
+    task._certify("10.0.0.7")
+    assert task._parcel.contents.files == {"master.pem": "PEM", "service.pem": "PEM", "service_key.pem": "KEY"}
+    assert handler.asked == [("/api/v1/task/certificate", "Bearer dttask_secret", {"address": "10.0.0.7"})] * 3
+
+
+@pytest.mark.parametrize("answer", [(404, {"code": "not_found"}), (409, {"code": "stale_attempt"})])
+def test_a_service_without_its_certificate_does_not_start(
+    signs: tuple[type[Signs], Elsewhere], answer: tuple[int, dict[str, str]]
+) -> None:
+    handler, task = signs
+    handler.answers.append(answer)
+    with pytest.raises(NotSetUp, match=rf"no certificate for the server at 10\.0\.0\.7: .*status {answer[0]}"):
+        task._certify("10.0.0.7")
+
+
+def test_an_address_of_ones_own_machine_needs_no_certificate() -> None:
+    own = ("127.0.0.1", "127.9.9.9", "::1", "localhost", "")
+    assert [is_loopback(one) for one in (*own, "10.0.0.7", "node-7")] == [True] * 5 + [False] * 2
 
 
 REPORTED = json.dumps({"exit_code": -9, "rank": 2, "delivered": True})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detlab_hub.core.scheduling import Job, Pool, Quota, Scheduler, Snapshot, Task, TaskState, hand_over
+from detlab_hub.core.scheduling import Job, Pool, Quota, Scheduler, Snapshot, Task, TaskState, divide, hand_over
 
 
 def pool_of(*tasks: Task, jobs: tuple[Job, ...], quotas: tuple[Quota, ...] = (), pool: Pool | None = None) -> Snapshot:
@@ -47,3 +47,14 @@ def test_a_task_that_was_refused_a_moment_ago_is_not_handed_over_again_at_once()
     decision = hand_over(pool_of(*tasks, jobs=(Job("a"),)), "slurm")
     assert decision.allocate == {"next": {"slurm": 1}}
     assert "slurm refused it a moment ago" in decision.waiting["refused"].detail
+
+
+def test_slots_are_divided_into_nodes_that_are_alike() -> None:
+    assert divide(2, None, 4) == [2]
+    assert divide(0, None, 4) == [0]
+    assert divide(8, None, 4) == [4, 4]
+    assert divide(6, None, 4) == [3, 3], "not four and two"
+    assert divide(8, 2, 4) == [2, 2, 2, 2]
+    assert divide(1, 2, 4) == [1]
+    assert divide(300, None, 0) == [300], "its largest node is not known"
+    assert divide(5, 2, 4) == [5], "whoever places it refuses it"

@@ -69,6 +69,24 @@ class NodeHello(Wire):
     """Likewise."""
 
 
+class Partition(Wire):
+    """A partition of a batch system: a set of its nodes with rules of its own."""
+
+    name: str = Field("", max_length=200)
+    default: bool = False
+    """Whether it gets the jobs that name none."""
+    up: bool = True
+    """Whether it starts jobs."""
+    time_limit: str = Field("", max_length=40)
+    """Of its jobs, as the batch system writes it; "" without one."""
+    idle: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """Nodes without work."""
+    allocated: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """Nodes with work, of whomever."""
+    other: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """Nodes that take none: down, drained or reserved."""
+
+
 class QueueHello(Wire):
     """A batch system that places the tasks of the agent's pool itself."""
 
@@ -78,6 +96,10 @@ class QueueHello(Wire):
     """Slots of its largest node; 0: not known."""
     slots: Annotated[int, Field(ge=0, le=2**31)] = 0
     """Slots of all of its nodes; 0: not known."""
+    gangs: bool = False
+    """Whether it takes trials over several nodes: one Launch for all, whose `info.container_slot_counts` has the slots
+    of each node. The batch system starts a launcher on each, and tells it its place (`detlab.launch.elsewhere`)."""
+    partitions: Annotated[list[Partition], FailFast()] = Field([], max_length=1000)
 
 
 class Hello(Wire):
@@ -123,6 +145,8 @@ class Heartbeat(Wire):
 
     type: Literal["heartbeat"] = "heartbeat"
     time: float = 0.0
+    queue: QueueHello | None = None
+    """As in the Hello, when it has changed since; None: it has not."""
 
 
 class TaskStarted(Wire):
@@ -135,6 +159,8 @@ class TaskStarted(Wire):
     address: str | None = None
     """Where its service is reached, for a launch with one."""
     port: int | None = None
+    secure: bool = False
+    """Whether it gets its certificate later, and so speaks TLS there."""
     node: str = ""
     """As in the Launch."""
 
@@ -242,6 +268,9 @@ class ServiceSpec(Wire):
     """PEM, for the agent's address: the Hub's proxy reaches the port over a network, by TLS. None: no TLS."""
     key: str | None = None
     """The certificate's."""
+    certificate_later: bool = False
+    """Whether the task is to get its certificate from the master when its address is known (POST task/certificate), if
+    that is not a loopback address; `TaskStarted.secure` says then that it has one."""
 
 
 class Launch(Wire):

@@ -255,6 +255,20 @@ class StorageCredentials(Wire):
     """Seconds since the epoch; None: they do not expire."""
 
 
+class CertificateRequest(Wire):
+    """POST task/certificate: a server on another node wants its certificate."""
+
+    address: str = Field(max_length=253)
+    """Where it is reached."""
+
+
+class CertificateReply(Wire):
+    """For that address alone, with a new key; both PEM."""
+
+    certificate: str
+    key: str = Field(repr=False)
+
+
 class TokenReply(Wire):
     """POST task/token: a fresh task token; the old one works until it expires."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Protocol
 
-from detlab.schemas.wire import QueueHello
+from detlab.schemas.wire import Partition, QueueHello
 
 PENDING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
@@ -42,7 +42,8 @@ _SAID = re.compile(r"^(?:sbatch|scontrol|squeue|scancel|sinfo|sacct): (?:error: 
 _GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))??[:=](?P<count>\d+)")
 _TAIL = 20_000
 _ACCOUNTED = "--format=State,ExitCode,NodeList,Timelimit"
-FIELDS = "%A|%T|%r|%S|%L|%N|%j|%k"
+MOST_PARTITIONS = 100
+FIELDS = "%A|%T|%r|%S|%L|%N|%D|%j|%k"
 
 
 class SlurmAway(Exception):
@@ -68,6 +69,7 @@ class Job:
         start: When it started, or is expected to; "" if that is not known.
         left: What is left of its time limit.
         nodes: Its nodes, as Slurm writes lists of them.
+        node_count: On how many nodes it runs, or is to run.
         name: Its name.
         comment: Its comment.
     """
@@ -78,6 +80,7 @@ class Job:
     start: str = ""
     left: str = ""
     nodes: str = ""
+    node_count: int = 1
     name: str = ""
     comment: str = ""
 
@@ -134,12 +137,12 @@ class SlurmClient(Protocol):
         """End a job, with SIGKILL if `at_once`."""
         ...
 
-    def address_of(self, node: str) -> str:
-        """Return where a node is reached; its name if Slurm does not say."""
+    def addresses_of(self, node: str) -> list[str]:
+        """Return where a node is reached: IPv4 addresses, or only its name where none is known."""
         ...
 
     def size(self, partition: str) -> tuple[QueueHello, bool]:
-        """Return how large the cluster is, and whether its slots are GPUs.
+        """Return how large the cluster is and what its nodes do, and whether its slots are GPUs.
 
         Raises:
             SlurmRefused: There is no such partition.
@@ -263,14 +266,18 @@ class Commands:
             if not _OVER.search(str(error)):
                 raise
 
-    def address_of(self, node: str) -> str:
-        """See `SlurmClient.address_of`."""
+    def addresses_of(self, node: str) -> list[str]:
+        """See `SlurmClient.addresses_of`."""
         try:
-            said = self._ask("scontrol", "--oneliner", "show", "node", node)
+            found = re.search(r" NodeAddr=(\S+)", self._ask("scontrol", "--oneliner", "show", "node", node))
         except SlurmRefused:
-            return node
-        found = re.search(r" NodeAddr=(\S+)", said)
-        return found[1] if found else node
+            found = None
+        name = found[1] if found else node
+        try:
+            lines = self._ask("getent", "ahostsv4", name).splitlines()
+        except SlurmRefused:
+            lines = []  # no such name here
+        return list(dict.fromkeys(line.split()[0] for line in lines if line.strip())) or [name]
 
     def size(self, partition: str) -> tuple[QueueHello, bool]:
         """See `SlurmClient.size`."""
@@ -282,7 +289,10 @@ class Commands:
         gpus = [sum(int(found["count"]) for found in _GPUS.finditer(fields[2])) for fields in nodes.values()]
         cores = [int(fields[1]) for fields in nodes.values() if fields[1].isdigit()]
         each = gpus if any(gpus) else cores
-        return QueueHello(name="Slurm", slots_per_node=max(each, default=0), slots=sum(each)), any(gpus)
+        found = QueueHello(name="Slurm", slots_per_node=max(each, default=0), slots=sum(each))
+        lines = self._ask("sinfo", "--noheader", *where, "--format=%P|%a|%l|%F").splitlines()
+        partitions = [one for line in lines if (one := _partition(line)) is not None]
+        return found.model_copy(update={"partitions": partitions[:MOST_PARTITIONS]}), any(gpus)
 
     def read(self, path: PurePath) -> str:
         """See `SlurmClient.read`."""
@@ -313,12 +323,30 @@ class Commands:
 
 def _job(line: str) -> Job | None:
     """Read a line of squeue in the format `FIELDS`; the comment comes last, since it may have any character."""
-    fields = line.split("|", 7)
-    if len(fields) != 8:
+    fields = line.split("|", 8)
+    if len(fields) != 9:
         return None
-    number, state, reason, start, left, nodes, name, comment = fields
+    number, state, reason, start, left, nodes, count, name, comment = fields
     known = "" if start in {"N/A", "Unknown", ""} else start
-    return Job(number, state, reason, known, left, nodes, name, comment)
+    return Job(number, state, reason, known, left, nodes, int(count) if count.isdigit() else 1, name, comment)
+
+
+def _partition(line: str) -> Partition | None:
+    """Read a line of sinfo: name, availability, time limit, and allocated, idle, other and all nodes."""
+    fields = line.split("|")
+    counts = fields[-1].split("/")
+    if len(fields) != 4 or len(counts) != 4 or not all(map(str.isdigit, counts)):
+        return None
+    name, available, limit = (field.strip() for field in fields[:3])
+    return Partition(
+        name=name.removesuffix("*"),
+        default=name.endswith("*"),
+        up=available == "up",
+        time_limit="" if limit in {"infinite", "n/a"} else limit,
+        allocated=int(counts[0]),
+        idle=int(counts[1]),
+        other=int(counts[2]),
+    )
 
 
 def _status(code: str) -> int | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
@@ -60,6 +63,29 @@ def exit_of(job_id: str, end: JobEnd | None, said: str, output: str, *, killed: 
     return report if said else _without_report(job_id, end, output)
 
 
+def of_ranks(said: Sequence[str], end: JobEnd | None) -> str:
+    """Return the report of the node that decides how a trial over several ended; "" if none does.
+
+    Args:
+        said: Content of the exit file of each node; "" where there is none.
+        end: What Slurm says of the job.
+    """
+    told = [(text, report) for text in said if (report := _report(text))]
+    silent = len(told) < len(said)
+    if silent and end is not None and end.state in _BY_OTHERS:
+        return ""  # those that live fail for want of the others
+    failed = [(text, report) for text, report in told if report.get("exit_code") != 0 or report.get("reason")]
+    if failed:
+        return min(failed, key=lambda one: _decides(one[1]))[0]
+    return "" if silent or not told else told[0][0]
+
+
+def _decides(report: Mapping[str, Any]) -> tuple[bool, float]:
+    """Order reports of failures: who failed by itself comes before who was ended for it, and then who failed first."""
+    code, at = report.get("exit_code"), report.get("ended_at")
+    return isinstance(code, int) and code < 0, float(at) if isinstance(at, int | float) else math.inf
+
+
 def _without_report(job_id: str, end: JobEnd | None, output: str) -> TaskExit:
     """Return the exit of a job whose launcher never came to say something."""
     if end is None:
@@ -80,11 +106,15 @@ def _not_its_fault(job_id: str, why: str) -> TaskExit:
 
 
 def _reason(said: str) -> str:
+    return str(_report(said).get("reason") or "")
+
+
+def _report(said: str) -> dict[str, Any]:
     try:
         report = json.loads(said or "null")
     except ValueError:
-        return ""
-    return str(report.get("reason") or "") if isinstance(report, dict) else ""
+        return {}
+    return report if isinstance(report, dict) else {}
 
 
 def delivered(exit_: TaskExit) -> TaskExit:

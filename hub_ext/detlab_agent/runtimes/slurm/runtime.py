@@ -15,12 +15,14 @@ from detlab_agent.runtimes.base import Say
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.registry import RuntimeSetup
 from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmClient, SlurmRefused
-from detlab_agent.runtimes.slurm.script import request_of
+from detlab_agent.runtimes.slurm.script import request_of, shape_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
 from detlab_agent.settings import AgentError
 from detlab_agent.slurm_options import SlurmOptions
 
+SIZE_FACTOR = 6
+"""So much rarer than at the jobs are the looks at the cluster."""
 _VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "SLURM_CONF", "SSH_AUTH_SOCK", "SLURM_JWT")
 """Of the agent's environment, for Slurm's commands: SLURM_PARTITION and its like would change every job."""
 
@@ -52,9 +54,9 @@ class SlurmRuntime:
         gpus: bool,
     ) -> None:
         self._client, self._options, self._directory, self._comment = client, options, directory, comment
-        self._queue, self._gpus = queue, gpus
+        self._queue, self._gpus = queue.model_copy(update={"gangs": True}), gpus
         self.watch = JobWatch(client, directory, comment, options.interval)
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
 
     def nodes(self) -> Sequence[NodeHello]:
         """See `NodeRuntime.nodes`: Slurm chooses among its own."""
@@ -70,13 +72,23 @@ class SlurmRuntime:
 
     async def begin(self, on_change: Callable[[], None]) -> None:
         """See `NodeRuntime.begin`."""
-        self._watching = asyncio.create_task(self.watch.run())
+        self._watching = [asyncio.create_task(self.watch.run()), asyncio.create_task(self._measure())]
 
     async def close(self) -> None:
         """See `NodeRuntime.close`."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        for job in self._watching:
+            job.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
+
+    async def _measure(self) -> None:
+        """Look at the cluster again and again: nodes come, go and get work."""
+        while True:
+            await asyncio.sleep(self._options.interval * SIZE_FACTOR)
+            try:
+                queue, self._gpus = await asyncio.to_thread(self._client.size, self._options.partition)
+            except (SlurmAway, SlurmRefused):
+                continue  # the watch over the jobs says so
+            self._queue = queue.model_copy(update={"gangs": True})
 
     async def ready(self, order: Order, say: Say) -> None:
         """See `NodeRuntime.ready`."""
@@ -84,12 +96,12 @@ class SlurmRuntime:
     def make(self, order: Order) -> SlurmTask:
         """See `NodeRuntime.make`. The job is submitted by `SlurmTask.begun`, which can wait for Slurm."""
         launch = order.launch
+        order.slots = order.slots[: shape_of(launch).slots]  # what each node is told of
         request = request_of(
             order,
             self._options,
             self._directory,
             self._comment,
-            largest=self._queue.slots_per_node,
             gpus=self._gpus,
         )
         task = SlurmTask(
@@ -102,7 +114,9 @@ class SlurmRuntime:
             directory=self._directory,
             request=request,
             steps=request.steps,
+            nodes=request.nodes,
             serves=launch.service is not None,
+            certificate_later=launch.service is not None and launch.service.certificate_later,
         )
         task.note()
         self.watch.know(task.allocation_id, None)

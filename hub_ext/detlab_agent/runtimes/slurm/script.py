@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from detlab.launch.elsewhere import LEAVE, VARIABLE
+from detlab.launch.elsewhere import ASK_CERTIFICATE, LEAVE, NODE_NAME, NODE_RANK, VARIABLE
+from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.slurm_options import SlurmOptions
@@ -21,8 +22,11 @@ LEAVE_SECONDS = 120
 """Seconds before the time limit at which a trial is asked to leave, if its config does not say."""
 REQUEUED = "requeued"
 """The reason in the exit file of a job that Slurm started a second time."""
-EXIT, OUTPUT, SERVICE, BEGUN = ".exit", ".out", ".service", ".begun"
+EXIT, OUTPUT, SERVICE, BEGUN, CHIEF = ".exit", ".out", ".service", ".begun", ".chief"
 """Ends of the names of a job's files."""
+END_GRACE, KILL_GRACE = 20, 15
+"""Seconds that the launchers of a gang get to end when one of them has failed, and then to deliver."""
+_GANG_STEP = ("--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none", "--mpi=none", "--input=none")
 _PASSED = ("HOME", "LOGNAME", "USER", "PATH", "LANG")
 _KEYS = {
     "partition": "--partition", "account": "--account", "qos": "--qos", "constraint": "--constraint",
@@ -38,11 +42,13 @@ class Request:
         arguments: For sbatch.
         script: The batch script; the task token is in it.
         steps: Whether the task runs in a step of the job, and not as its first process.
+        nodes: On how many nodes it runs.
     """
 
     arguments: tuple[str, ...]
     script: str
     steps: bool
+    nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -58,34 +64,34 @@ def job_name(allocation_id: str) -> str:
     return f"{PREFIX}{allocation_id}"
 
 
-def files_of(directory: PurePath, allocation_id: str) -> list[PurePath]:
+def files_of(directory: PurePath, allocation_id: str, nodes: int = 1) -> list[PurePath]:
     """Return the files of a job in the shared folder."""
-    return [directory / f"{allocation_id}{end}" for end in (EXIT, OUTPUT, SERVICE, BEGUN)]
+    ends = [EXIT, OUTPUT, SERVICE, BEGUN]
+    if nodes > 1:
+        ends += [CHIEF, *(exit_of_rank(rank) for rank in range(nodes))]
+    return [directory / f"{allocation_id}{end}" for end in ends]
 
 
-def shape_of(slots: int, per_node: int | None, largest: int) -> Shape:
-    """Return on how many nodes so many slots are.
+def exit_of_rank(rank: int) -> str:
+    """Return the end of the name of the exit file of one of several nodes."""
+    return f"{EXIT}.{rank}"
 
-    Args:
-        slots: Of the whole task.
-        per_node: Slots of each node, as the config says.
-        largest: Slots of the largest node; 0: not known.
+
+def shape_of(launch: Launch) -> Shape:
+    """Return on how many nodes the slots of a launch are, as the master has divided them.
 
     Raises:
-        SetupFailed: They cannot be divided so.
+        SetupFailed: The nodes differ: a job has the same on each.
     """
-    if per_node is None:
-        if not largest or slots <= largest:
-            return Shape(1, slots)
-        per_node = max(number for number in range(1, largest + 1) if slots % number == 0)
-    if slots % per_node and slots > per_node:
-        raise SetupFailed(f"{slots} slots cannot be divided into nodes of {per_node} (slurm.slots_per_node)")
-    return Shape(max(1, slots // per_node), min(slots, per_node))
+    counts = launch.info.container_slot_counts
+    if len(counts) < 2:
+        return Shape(1, len(launch.slots))
+    if len(set(counts)) > 1 or sum(counts) != len(launch.slots):
+        raise SetupFailed(f"nodes of {', '.join(map(str, counts))} slots: those of a Slurm job have the same number")
+    return Shape(len(counts), counts[0])
 
 
-def request_of(
-    order: Order, options: SlurmOptions, directory: PurePath, comment: str, *, largest: int, gpus: bool
-) -> Request:
+def request_of(order: Order, options: SlurmOptions, directory: PurePath, comment: str, *, gpus: bool) -> Request:
     """Return the job for a task.
 
     Args:
@@ -93,7 +99,6 @@ def request_of(
         options: The agent's settings.
         directory: The shared folder.
         comment: Marks the jobs of this agent.
-        largest: Slots of the cluster's largest node.
         gpus: Whether slots are GPUs.
 
     Raises:
@@ -102,9 +107,7 @@ def request_of(
     launch = order.launch
     asked: Mapping[str, Any] = launch.info.config.get("slurm") or {}
     resources: Mapping[str, Any] = launch.info.config.get("resources") or {}
-    shape = shape_of(len(launch.slots), asked.get("slots_per_node"), largest)
-    if shape.nodes > 1:
-        raise SetupFailed(f"{len(launch.slots)} slots need {shape.nodes} nodes of Slurm, and a trial has one")
+    shape = shape_of(launch)
     container = str(asked.get("container") or options.container)
     arguments = [
         f"--job-name={job_name(launch.allocation_id)}",
@@ -127,7 +130,8 @@ def request_of(
     ]
     if options.as_owner and order.identity.uid != 0 and _is_root():
         arguments += [f"--uid={order.identity.uid}", f"--gid={order.identity.gid}"]
-    return Request(tuple(arguments), _script(order, options, asked, directory, container), container == "pyxis")
+    script = _script(order, options, asked, directory, container, shape.nodes)
+    return Request(tuple(arguments), script, container == "pyxis" and shape.nodes == 1, shape.nodes)
 
 
 def _is_root() -> bool:
@@ -147,9 +151,10 @@ def _devices(shape: Shape, kind: str | None, resources: Mapping[str, Any], *, gp
     return found
 
 
-def _script(order: Order, options: SlurmOptions, asked: Mapping[str, Any], directory: PurePath, container: str) -> str:
+def _script(
+    order: Order, options: SlurmOptions, asked: Mapping[str, Any], directory: PurePath, container: str, nodes: int
+) -> str:
     exit_file = f"{directory / order.launch.allocation_id}{EXIT}"
-    command = _command(order, options, container, ["--exit-file", exit_file])
     lines = [
         "#!/bin/bash",
         "umask 077",
@@ -160,13 +165,66 @@ def _script(order: Order, options: SlurmOptions, asked: Mapping[str, Any], direc
         *_modules(asked.get("modules") or ()),
         *([f". {shlex.quote(options.setup)} || exit"] if options.setup else []),
         *([str(asked["setup"])] if asked.get("setup") else []),
-        *_address(),
-        *(_service(order, options, directory) if order.launch.service is not None else []),
         f"export {VARIABLE}={shlex.quote(order.parcel())}",
-        "trap '' USR2",  # else it would end the program that has not said yet that it handles it
-        command,
     ]
+    if nodes > 1:
+        lines += _gang(order, options, container, directory, nodes)
+    else:
+        command = _command(order, options, container, directory, shlex.quote(exit_file))
+        lines += [
+            *_address(),
+            *(_service(order, options, directory) if order.launch.service is not None else []),
+            "trap '' USR2",  # else it would end the program that has not said yet that it handles it
+            command if container != "pyxis" else _in_pyxis(order, directory, command),
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _gang(order: Order, options: SlurmOptions, container: str, directory: PurePath, nodes: int) -> list[str]:
+    """Return the lines that start a launcher on each node, and end all when one has failed.
+
+    The first process of the job stays the shell: the agent signals it, and it passes on to the launchers what is for
+    all, and to the chief's what is for the trial.
+    """
+    step = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", *_GANG_STEP]
+    node = [
+        f"export {NODE_RANK}=$SLURM_PROCID {NODE_NAME}=$SLURMD_NODENAME",
+        *_address(),
+        "trap '' USR2",
+        '[ "$SLURM_PROCID" != 0 ] || printf %s $$ > "$chief_file"',
+        _command(order, options, container, directory, '"$exit_file.$SLURM_PROCID"'),
+    ]
+    if container == "pyxis":
+        step += _pyxis(order, directory)
+    command = f"{shlex.join(step)} ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}}"
+    signal = 'scancel "$SLURM_JOB_ID" --signal'
+    return [
+        f"export exit_file chief_file={shlex.quote(f'{directory / order.launch.allocation_id}{CHIEF}')}",
+        'rm -f "$chief_file"',
+        "ending= step=$$",
+        # Nothing of this may outlive the step: not every Slurm ends what a job leaves behind.
+        "runs_on() {",  # for so many seconds
+        'for ((n = 0; n < $1; n++)); do kill -0 "$step" 2>/dev/null || return; sleep 1; done',
+        "}",
+        # A rank that has failed leaves the others waiting for it.
+        "end_all() {",
+        '[ -z "$ending" ] || return; ending=1',
+        f"({signal}=TERM; runs_on {END_GRACE} && {signal}=USR1 && runs_on {KILL_GRACE} && {signal}=KILL) &>/dev/null &",
+        "}",
+        'leave() { (until kill -USR2 $(cat "$chief_file"); do runs_on 1 || exit; done) &>/dev/null & }',
+        f"trap end_all HUP; trap leave USR2; trap '{signal}=TERM' TERM; trap '{signal}=USR1' USR1",
+        f'[ -z "${LEAVE}" ] || leave; unset {LEAVE}',
+        "watch() {",
+        "while IFS= read -r line; do",
+        "printf '%s\\n' \"$line\" >&2",
+        'case $line in "srun: error: "*": task"*": "*) kill -HUP $$ ;; esac',
+        "done",
+        "}",
+        f"{command} bash -c {shlex.quote(chr(10).join(node))} 2> >(watch) &",
+        "step=$!",
+        'while wait "$step"; kill -0 "$step" 2>/dev/null; do :; done',  # a signal ends a wait
+        'wait "$step"; exit',
+    ]
 
 
 def once(directory: PurePath, allocation_id: str) -> list[str]:
@@ -199,6 +257,8 @@ def _address() -> list[str]:
         'DET_NODE_ADDRESS=$(scontrol --oneliner show node "$SLURMD_NODENAME" 2>/dev/null'
         " | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')",
         'found=$(getent ahostsv4 "${DET_NODE_ADDRESS:-$(hostname)}" 2>/dev/null | sed -n "1s/ .*//p")',
+        # Many systems have a machine's own name as a loopback address.
+        'case "$DET_NODE_ADDRESS/$found" in 127.*) ;; */127.*) found=$(hostname -I | cut -d" " -f1) ;; esac',
         "export DET_NODE_ADDRESS=${found:-${DET_NODE_ADDRESS:-$(hostname)}}",
     ]
 
@@ -207,7 +267,9 @@ def _service(order: Order, options: SlurmOptions, directory: PurePath) -> list[s
     """Return the lines that choose a free port of the node, and tell the agent of it."""
     program = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
     target = f"{directory / order.launch.allocation_id}{SERVICE}"
+    service = order.launch.service
     return [
+        *([f"export {ASK_CERTIFICATE}=1"] if service is not None and service.certificate_later else []),
         f"port=$({shlex.quote(_python(options))} -c {shlex.quote(program)}) || exit",
         "export DET_SERVICE_ADDRESS=$DET_NODE_ADDRESS DET_SERVICE_PORT=$port",
         f"service_file={shlex.quote(target)}",
@@ -220,28 +282,57 @@ def _python(options: SlurmOptions) -> str:
     return options.python or sys.executable
 
 
-def _command(order: Order, options: SlurmOptions, container: str, arguments: Sequence[str]) -> str:
-    """Return the line that starts the task.
+def _command(order: Order, options: SlurmOptions, container: str, directory: PurePath, exit_file: str) -> str:
+    """Return the line that starts the task on its node.
+
+    Args:
+        order: The task.
+        options: The agent's settings.
+        container: What runs its image.
+        directory: The shared folder.
+        exit_file: Its exit file, as a word of the shell.
 
     Raises:
         SetupFailed: It is to run in a container, and names no image.
     """
-    module = ["-s", "-P", "-m", "detlab.launch.elsewhere", *arguments]
+    module = f"-s -P -m detlab.launch.elsewhere --exit-file {exit_file}"
     if container == "none":
-        return shlex.join(["exec", _python(options), *module])
-    spec = order.launch.container
-    image = "" if spec is None else spec.image
-    if spec is None or not image:
-        raise SetupFailed(f"slurm.container is {container}, and environment.image names no image")
-    inside = ["python3", *module]
-    folder = str(PurePath(arguments[-1]).parent)
-    mounts = [f"{folder}:{folder}"]
-    mounts += [f"{m.host_path}:{m.container_path}{':ro' if m.read_only else ''}" for m in spec.mounts]
+        return f"exec {shlex.quote(_python(options))} {module}"
     if container == "pyxis":
-        words = ["srun", "--kill-on-bad-exit=0", f"--container-image={image}", f"--container-mounts={','.join(mounts)}"]
-        return shlex.join(["exec", *words, "--no-container-mount-home", *inside])
+        return f"exec python3 {module}"
+    image, mounts = _image(order, container, directory)
     source = image if "://" in image or image.startswith("/") else f"docker://{image}"
     binds = [word for mount in mounts for word in ("--bind", mount)]
     gpus = "$([ -e /dev/nvidiactl ] && echo --nv)"
     program = '"$(command -v apptainer || command -v singularity || echo apptainer)"'
-    return f"exec {program} exec --writable-tmpfs {gpus} {shlex.join([*binds, source, *inside])}"
+    return f"exec {program} exec --writable-tmpfs {gpus} {shlex.join([*binds, source])} python3 {module}"
+
+
+def _in_pyxis(order: Order, directory: PurePath, command: str) -> str:
+    """Return the line that starts the command of a job on one node in a step with a container."""
+    step = shlex.join(["srun", "--kill-on-bad-exit=0", *_pyxis(order, directory)])
+    return f"exec {step} {command.removeprefix('exec ')}"
+
+
+def _pyxis(order: Order, directory: PurePath) -> list[str]:
+    """Return the options of srun for a step in a container.
+
+    Raises:
+        SetupFailed: No image is named.
+    """
+    image, mounts = _image(order, "pyxis", directory)
+    return [f"--container-image={image}", f"--container-mounts={','.join(mounts)}", "--no-container-mount-home"]
+
+
+def _image(order: Order, container: str, directory: PurePath) -> tuple[str, list[str]]:
+    """Return the image of a task, and what of the node is seen in it.
+
+    Raises:
+        SetupFailed: No image is named.
+    """
+    spec = order.launch.container
+    if spec is None or not spec.image:
+        raise SetupFailed(f"slurm.container is {container}, and environment.image names no image")
+    mounts = [f"{directory}:{directory}"]
+    mounts += [f"{m.host_path}:{m.container_path}{':ro' if m.read_only else ''}" for m in spec.mounts]
+    return spec.image, mounts

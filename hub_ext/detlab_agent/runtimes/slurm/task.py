@@ -7,15 +7,17 @@ import logging
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, TypeVar
 
 from detlab.backoff import Backoff
+from detlab.launch.elsewhere import is_loopback
 from detlab_agent.runtimes.base import Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
 from detlab_agent.runtimes.slurm.client import Job, SlurmAway, SlurmClient, SlurmFull, SlurmRefused
-from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of
-from detlab_agent.runtimes.slurm.script import EXIT, OUTPUT, SERVICE, Request, files_of, job_name
+from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of, of_ranks
+from detlab_agent.runtimes.slurm.script import EXIT, OUTPUT, SERVICE, Request, exit_of_rank, files_of, job_name
 from detlab_agent.runtimes.slurm.watch import JobWatch
 
 _log = logging.getLogger(__name__)
@@ -38,6 +40,8 @@ class SlurmTask(TaskElsewhere):
         job_id: Slurm's number; None before it is known.
         steps: Whether the task runs in a step of the job.
         serves: Whether it serves on a port.
+        certificate_later: Whether its job asks the master for a certificate for its address.
+        nodes: On how many nodes it runs.
     """
 
     runtime: ClassVar[str] = "slurm"
@@ -49,6 +53,8 @@ class SlurmTask(TaskElsewhere):
     job_id: str | None = field(default=None, kw_only=True)
     steps: bool = field(default=False, kw_only=True)
     serves: bool = field(default=False, kw_only=True)
+    certificate_later: bool = field(default=False, kw_only=True)
+    nodes: int = field(default=1, kw_only=True)
     _asked: bool = field(default=False, init=False)
     _killed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _ended: TaskExit | None = field(default=None, init=False)
@@ -56,7 +62,8 @@ class SlurmTask(TaskElsewhere):
 
     def values(self) -> dict[str, Any]:
         """Return what the record says."""
-        return {**super().values(), "job_id": self.job_id, "steps": self.steps, "serves": self.serves}
+        own = {"job_id": self.job_id, "steps": self.steps, "serves": self.serves, "nodes": self.nodes}
+        return {**super().values(), **own, "certificate_later": self.certificate_later}
 
     @classmethod
     def noted(cls, record: Path, value: dict[str, Any]) -> dict[str, Any]:
@@ -67,6 +74,8 @@ class SlurmTask(TaskElsewhere):
             "job_id": None if job_id is None else str(job_id),
             "steps": bool(value.get("steps")),
             "serves": bool(value.get("serves")),
+            "certificate_later": value.get("certificate_later") is True,
+            "nodes": int(value.get("nodes") or 1),
         }
 
     # --- submitted ----------------------------------------------------------------------------------------
@@ -135,7 +144,7 @@ class SlurmTask(TaskElsewhere):
         while self._ended is None:
             job = self._job()
             if job is None or not job.pending:
-                if job is not None and not job.ended and self.serves and not await self._reached():
+                if job is not None and not job.ended and self.serves and not await self._reached(job.nodes):
                     await self._pause(0.2)
                     await self.watch.next_look()
                     continue
@@ -145,13 +154,20 @@ class SlurmTask(TaskElsewhere):
                 said = now
             await self.watch.next_look()
 
-    async def _reached(self) -> bool:
-        """Read where the task serves; return whether that is known."""
+    async def _reached(self, node: str) -> bool:
+        """Read where the task serves; return whether that is known.
+
+        Its user can write anything there, and the Hub's proxy goes to where it says: only to the job's own node.
+        """
         text = await self._until_answered(lambda: self.client.read(self._file(SERVICE)))
         address, _, port = text.partition(" ")
         if not port.strip().isdigit():
             return False
-        self.address, self.port = address, int(port)
+        known = await self._until_answered(lambda: self.client.addresses_of(node))
+        if address not in known:
+            _log.warning("task %s says that it serves at %s; its node is %s", self.allocation_id, address, known[0])
+        self.address, self.port = address if address in known else known[0], int(port)
+        self.secure = self.certificate_later and not is_loopback(self.address)
         self.note()
         return True
 
@@ -164,6 +180,9 @@ class SlurmTask(TaskElsewhere):
 
     def _file(self, end: str) -> PurePath:
         return self.directory / f"{self.allocation_id}{end}"
+
+    def _ranks(self) -> list[PurePath]:
+        return [self._file(exit_of_rank(rank)) for rank in range(self.nodes)]
 
     # --- ended --------------------------------------------------------------------------------------------
 
@@ -195,6 +214,10 @@ class SlurmTask(TaskElsewhere):
         job_id = self.job_id or ""
         end = await self._until_answered(lambda: self.client.end_of(job_id, self._name))
         said = await self._until_answered(lambda: self.client.read(self._file(EXIT)))
+        if not said and self.nodes > 1:
+            said = of_ranks(
+                [await self._until_answered(partial(self.client.read, file)) for file in self._ranks()], end
+            )
         output = "" if said else await self._until_answered(lambda: self.client.read(self._file(OUTPUT)))
         return exit_of(job_id, end, said, output, killed=self._asked)
 
@@ -209,10 +232,11 @@ class SlurmTask(TaskElsewhere):
         work.add_done_callback(self._work.discard)
 
     async def _interrupt(self) -> None:
-        job = self._job()
         if self.job_id is None:
             return
-        job_id = self.job_id
+        if self._job() is None:  # this agent has only just started: a job that runs is asked, and not cancelled
+            await self.watch.next_look(fresh=True)
+        job, job_id = self._job(), self.job_id
         if job is None or job.pending:
             await self._until_answered(lambda: self.client.cancel(job_id, self._name))
         else:
@@ -246,7 +270,7 @@ class SlurmTask(TaskElsewhere):
         try:
             if self.job_id is not None:
                 await asyncio.to_thread(self.client.cancel, self.job_id, self._name, at_once=True)
-            await asyncio.to_thread(self.client.remove, files_of(self.directory, self.allocation_id))
+            await asyncio.to_thread(self.client.remove, files_of(self.directory, self.allocation_id, self.nodes))
         except (SlurmAway, SlurmRefused) as error:
             _log.warning("job %s of task %s: %s", self.job_id, self.allocation_id, error)
         self.forget(clean=clean)

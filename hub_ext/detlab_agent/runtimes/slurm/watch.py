@@ -111,6 +111,6 @@ class JobWatch:
         try:
             await asyncio.to_thread(self._client.cancel, job.id, job.name, at_once=True)
             if name:
-                await asyncio.to_thread(self._client.remove, files_of(self._directory, name))
+                await asyncio.to_thread(self._client.remove, files_of(self._directory, name, job.node_count))
         except (SlurmAway, SlurmRefused) as error:
             _log.warning("job %s stays until the next look: %s", job.id, error)

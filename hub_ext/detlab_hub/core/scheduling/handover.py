@@ -38,6 +38,25 @@ def hand_over(snapshot: Snapshot, to: str) -> Decision:
     return Decision(handed, (), waiting)
 
 
+def divide(slots: int, per_node: int | None, largest: int) -> list[int]:
+    """Return the slots of each node that a batch system is to give a trial: the same number on all.
+
+    Args:
+        slots: Of the whole trial.
+        per_node: Slots of each node, if the config says so.
+        largest: Slots of the largest node; 0: not known.
+
+    Returns:
+        One number where the slots are of one node, or cannot be divided: the batch system judges that.
+    """
+    each = per_node
+    if each is None and 0 < largest < slots:
+        each = max(number for number in range(1, largest + 1) if slots % number == 0)
+    if not each or slots <= each or slots % each:
+        return [slots]
+    return [each] * (slots // each)
+
+
 def _refused(task: Task, to: str) -> Reason | None:
     """Return why a task is not handed over again at once: who takes the tasks has refused it a moment ago."""
     if to not in task.blocked_nodes:

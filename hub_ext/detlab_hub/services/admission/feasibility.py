@@ -24,6 +24,7 @@ from detlab.schemas.runtimes import ANY, KNOWN, takes_image
 from detlab_hub.backends.base import BatchSystem
 from detlab_hub.backends.instances.configuration import largest_growth, like_of
 from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
+from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.services.admission import instance_records, quotas
 from detlab_hub.services.kernel.agent_kinds import Present
 from detlab_hub.services.kernel.offers import agent_of, constraints_of, kind_of_slots, known_node
@@ -154,10 +155,16 @@ def _check_queue(required: Requirements, queue: BatchSystem | None) -> None:
     if queue is None or not queue.slots_per_node:
         return
     most, asked, each = queue.slots_per_node, required.slots, required.slots_per_node
-    if max(asked, each or 0) > most:
-        said = f"needs {max(asked, each or 0)} slots of one node; the largest node of {queue.name} has {most}"
-    elif each is not None and asked > each:
-        said = f"needs several nodes (slurm.slots_per_node: {each}); with {queue.name} a trial has one"
+    several = queue.gangs and not required.single_node
+    one_node = (each or 0) if several else max(asked, each or 0)
+    if one_node > most:
+        said = f"needs {one_node} slots of one node; the largest node of {queue.name} has {most}"
+    elif several and asked > queue.slots:
+        said = f"needs {count_slots(asked)}; all nodes of {queue.name} have {queue.slots}"
+    elif each is not None and asked > each and not several:
+        said = f"needs several nodes (slurm.slots_per_node: {each}), and is to have one"
+    elif each is not None and asked > each and asked % each:
+        said = f"needs {asked} slots, which cannot be divided into nodes of {each} (slurm.slots_per_node)"
     else:
         return
     raise ResourcesError(f"{required.what} could never start: it {said}", hint=f"lower {required.where}")

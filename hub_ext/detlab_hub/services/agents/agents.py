@@ -69,16 +69,17 @@ class Agents:
         """Return what `list` does, within a read that is in progress, of all agents or of one."""
         now = self._shell.clock()
         owners: dict[tuple[str, str], str] = {}
-        running: dict[str, int] = {}
+        had: dict[str, set[str]] = {}
         asked: dict[str, tuple[int, int]] = {}
         placed = {row.id: row for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED)))}
         for name, agent, slots in parts.places(s, placed):
             row = placed[name]
             shown = row.id if knows(caller, Kind.ALLOCATION, row.owner) else ANOTHER_USER
-            running[agent] = running.get(agent, 0) + 1
+            had.setdefault(agent, set()).add(name)
             cpus, memory = asked.get(agent, (0, 0))
             asked[agent] = cpus + row.millicpus, memory + row.memory
             owners.update(dict.fromkeys(((agent, slot) for slot in slots), shown))
+        running = {agent: len(names) for agent, names in had.items()}
         wanted = select(AgentRow).order_by(AgentRow.id)
         if agent_id is not None:
             wanted = wanted.where(AgentRow.id == agent_id)
@@ -217,10 +218,10 @@ class Agents:
 
         def owned(s: Session) -> tuple[TaskCaller, int]:
             row = s.get(AllocationRow, allocation_id)
-            part = None if row is None else parts.on(s, row, node_id(agent.agent_id, on_node))
-            if row is None or part is None:
+            mine = [] if row is None else parts.on(s, row, node_id(agent.agent_id, on_node))
+            if row is None or not mine:
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
-            return caller_of(row), part.rank
+            return caller_of(row), mine[0].rank
 
         _, node = await self._shell.read(owned)
         batch = await log_rate.thinned(self._shell, allocation_id, batch, node)

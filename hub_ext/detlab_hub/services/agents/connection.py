@@ -71,7 +71,8 @@ class AgentSession:
             case Hello():
                 raise Conflict("an agent sends Hello once per connection")
             case Heartbeat():
-                return
+                if message.queue is not None and self._connection.queue_changed(message.queue):
+                    await self._shell.write(lambda turn: turn.changed_cluster())
             case TaskStarted():
                 await self._shell.write(lambda turn: task_started(turn, speaker, message))
             case TaskStage():
@@ -212,6 +213,8 @@ def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
         return
     if row.agent_id == agent_id:
         row.address, row.port = message.address or row.address, message.port or row.port
+        if message.secure:
+            turn.holder(row).secured(turn, row)
     gangs.started(turn, row, agent_id)
 
 
@@ -224,6 +227,8 @@ def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
     if message.stage == "queued":
         turn.changed_cluster()
         turn.holder(row).allocation_changed(turn, row)
+        if row.experiment_id is not None:
+            turn.changed_experiment(row.experiment_id)  # it may be the reason that the whole one waits for
     else:
         apply_allocation(turn, row, allocations.StageReached(AllocationState(message.stage.upper())))
     turn.holder(row).stage_reported(turn, row)

@@ -53,7 +53,7 @@ class Cluster:
             url=shell.settings.public_url or shell.settings.service_url,
             started_at=shell.started_at,
             agents=sum(not node.suspect for node in nodes),
-            slots_total=sum(len(node.slots) for node in nodes),
+            slots_total=sum(node.slot_count for node in nodes),
             slots_used=sum(len(used) for used in slots),
             experiments_active=s.scalar(active) or 0,
             draining=shell.draining,

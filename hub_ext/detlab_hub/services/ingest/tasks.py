@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import replace
 from typing import Any
@@ -10,9 +11,11 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, DetlabError, Forbidden
 from detlab.schemas.checkpoint_ids import made_for
+from detlab.schemas.runtimes import ADDRESS_LATER
 from detlab.schemas.wire import (
     Arrival,
     BestValidationReply,
+    CertificateReply,
     CheckpointView,
     CommitCheckpoint,
     OtherRanks,
@@ -43,13 +46,14 @@ from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.kernel.warm_start import is_source
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle.launching import has_certificate
 from detlab_hub.services.lifecycle.rows import graces_of
 from detlab_hub.services.lifecycle.transitions import tell_checkpoint
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import checkpoints, tokens
 from detlab_hub.store.queries.registry import environments
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
 MAX_WAIT = 300.0
@@ -124,6 +128,29 @@ class Tasks:
     async def ranks(self, task: TaskCaller, told: RankSigns) -> OtherRanks:
         """Take the state of a node's ranks, and return that of the others; see `RankStates.exchange`."""
         return await self._rank_states.exchange(task, told)
+
+    async def certificate(self, task: TaskCaller, address: str) -> CertificateReply:
+        """Make the certificate of a server whose address was not known when it was launched.
+
+        Raises:
+            Conflict: It has none coming, or its agent has not said yet that it is reached there: a task gets none for
+                an address at which others are reached.
+            NoCertificate: None can be made.
+            StaleAttempt: The attempt is over.
+        """
+
+        def check(s: Session) -> None:
+            row, holder = current_holder(s, task)
+            if not isinstance(holder, TaskRow) or row.runtime not in ADDRESS_LATER or authority is None:
+                raise Conflict(f"task {row.id} has no certificate coming")
+            if row.address != address or not has_certificate(holder, row):
+                raise Conflict(f"the agent of task {row.id} has not said that it is reached at {address} by TLS")
+
+        authority = self._shell.settings.server_authority
+        await self._shell.read(check)
+        assert authority is not None
+        certificate, key = await asyncio.to_thread(authority.issue, address)
+        return CertificateReply(certificate=certificate, key=key)
 
     async def ack_preempt(self, task: TaskCaller) -> None:
         """Record that the task will checkpoint and exit 0; without this, exit code 0 means that it is done.

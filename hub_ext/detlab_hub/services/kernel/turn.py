@@ -69,6 +69,9 @@ class Holder(Protocol):
     def stage_reported(self, turn: Turn, row: AllocationRow) -> None:
         """React to the agent's report of how far the launch is."""
 
+    def secured(self, turn: Turn, row: AllocationRow) -> None:
+        """React to the agent's report that the service speaks TLS where it is reached."""
+
     def time_is_up(self, turn: Turn, row: AllocationRow) -> None:
         """React when it has run for its `resources.max_time`."""
 

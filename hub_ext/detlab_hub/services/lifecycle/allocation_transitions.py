@@ -94,6 +94,6 @@ def _cannot_launch(turn: Turn, row: AllocationRow, why: str) -> None:
 
 def send_kill(turn: Turn, row: AllocationRow, agent_id: str | None = None) -> None:
     """Tell the allocation's agents, or one of them, to kill its task (again)."""
-    agents = [part.agent_id for part in parts.of_allocation(turn.session, row) if part.end is None]
+    agents = dict.fromkeys(part.agent_id for part in parts.of_allocation(turn.session, row) if part.end is None)
     kill = Kill(allocation_id=row.id, run=row.run, grace=turn.settings.kill_grace)
     turn.outbox.messages += [(agent, kill) for agent in agents if agent_id in (None, agent)]

@@ -1,8 +1,9 @@
 """The state of an allocation from what each agent reports of its part.
 
-Every function takes the allocation's row and the reporting agent. Each agent has a part, an allocation on one node is a
+Every function takes the allocation's row and the reporting agent. Each node has a part, an allocation on one node is a
 gang of one, and the row moves when the parts have: it runs when all do, a part that fails or is lost has the others
-killed, and it has ended when all parts have.
+killed, and it has ended when all parts have. The agent of a batch system has the parts of all nodes, as one job: what
+it reports is true of each.
 """
 
 from __future__ import annotations
@@ -26,28 +27,25 @@ _log = logging.getLogger(__name__)
 
 def holds(turn: Turn, row: AllocationRow, agent_id: str) -> bool:
     """Whether an agent has a part of the allocation that has not ended."""
-    part = parts.on(turn.session, row, agent_id)
-    return part is not None and part.end is None
+    return any(part.end is None for part in parts.on(turn.session, row, agent_id))
 
 
 def slots_on(turn: Turn, row: AllocationRow, agent_id: str) -> Sequence[str]:
     """Return the slots that the allocation has on an agent."""
-    part = parts.on(turn.session, row, agent_id)
-    return [] if part is None else part.slots
+    return [slot for part in parts.on(turn.session, row, agent_id) for slot in part.slots]
 
 
 def has_begun(turn: Turn, row: AllocationRow, agent_id: str) -> bool:
     """Whether an agent has reported that the allocation's task runs, or the task must not start there any more."""
     if row.state not in allocations.NOT_BEGUN:
         return True
-    part = parts.on(turn.session, row, agent_id)
-    return part is not None and part.started
+    mine = parts.on(turn.session, row, agent_id)
+    return bool(mine) and all(part.started for part in mine)
 
 
 def started(turn: Turn, row: AllocationRow, agent_id: str) -> None:
     """Handle an agent's report that the allocation's task runs on it."""
-    part = parts.on(turn.session, row, agent_id)
-    if part is not None:
+    for part in parts.on(turn.session, row, agent_id):
         _part_started(turn, row, part)
 
 
@@ -84,31 +82,27 @@ def _begin_when_all_have(turn: Turn, row: AllocationRow, everywhere: Sequence[Pa
 
 def exited(turn: Turn, row: AllocationRow, agent_id: str, told: TaskExited) -> None:
     """Handle the exit of the allocation's part on an agent."""
-    part = parts.on(turn.session, row, agent_id)
-    if part is not None:
-        _part_ended(turn, row, part, allocations.kind_of_exit(allocation_of(row), told.exit_code), told)
+    _parts_ended(turn, row, agent_id, allocations.kind_of_exit(allocation_of(row), told.exit_code), told)
 
 
 def refused(turn: Turn, row: AllocationRow, agent_id: str, told: TaskExited) -> None:
     """Handle an agent's refusal to start its part."""
-    part = parts.on(turn.session, row, agent_id)
-    if part is not None:
-        _part_ended(turn, row, part, EndKind.REFUSED, told)
+    _parts_ended(turn, row, agent_id, EndKind.REFUSED, told)
 
 
 def lost(turn: Turn, row: AllocationRow, agent_id: str, told: TaskExited | None = None) -> None:
     """Handle the loss of an agent, or its return without the allocation's part."""
-    part = parts.on(turn.session, row, agent_id)
-    if part is not None:
-        _part_ended(turn, row, part, EndKind.LOST, told)
+    _parts_ended(turn, row, agent_id, EndKind.LOST, told)
 
 
-def _part_ended(turn: Turn, row: AllocationRow, part: PartRow, kind: EndKind, told: TaskExited | None) -> None:
-    if part.end is not None:
+def _parts_ended(turn: Turn, row: AllocationRow, agent_id: str, kind: EndKind, told: TaskExited | None) -> None:
+    mine = [part for part in parts.on(turn.session, row, agent_id) if part.end is None]
+    if not mine:
         return
-    part.end, part.ended_at = kind.value, turn.now
-    part.heard = None if told is None else told.model_dump()
-    _log.info("allocation %s: its part on agent %s ended: %s", row.id, part.agent_id, kind)
+    for part in mine:
+        part.end, part.ended_at = kind.value, turn.now
+        part.heard = None if told is None else told.model_dump()
+    _log.info("allocation %s: its part on agent %s ended: %s", row.id, agent_id, kind)
     everywhere = parts.of_allocation(turn.session, row)
     if all(one.end is not None for one in everywhere):
         _close(turn, row, everywhere)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from detlab.schemas import expconf
-from detlab.schemas.runtimes import takes_image
+from detlab.schemas.runtimes import ADDRESS_LATER, takes_image
 from detlab.schemas.shares import devices_of, fractions
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
@@ -17,7 +17,7 @@ from detlab_hub.services.kernel.turn import LaunchSeat, Turn
 from detlab_hub.services.kernel.warm_start import as_asked, lost_source, source_of
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.store.queries import checkpoints, parts, tokens
-from detlab_hub.store.tables import AgentRow, AllocationRow, CheckpointRow, ExperimentRow, TaskRow, TrialRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, CheckpointRow, ExperimentRow, PartRow, TaskRow, TrialRow
 
 LOCALHOST = "127.0.0.1"
 CERTIFIED_RUN = "certified_run"
@@ -41,7 +41,7 @@ def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> l
         only: The one agent that is to get its message; by default all of the allocation's.
 
     Returns:
-        (agent id, message) of each node.
+        (agent id, message) of each agent.
     """
     everywhere = parts.of_allocation(turn.session, row)
     agents = [turn.session.get(AgentRow, part.agent_id) for part in everywhere]
@@ -51,11 +51,22 @@ def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> l
     counts = [len(devices_of(part.slots)) for part in everywhere]
     holder = turn.holder(row)
     launches = [
-        (part.agent_id, holder.launch(turn, row, LaunchSeat(agent, part.slots, part.rank, addresses, counts)))
-        for part, agent in zip(everywhere, agents, strict=True)
-        if part.end is None and only in (None, part.agent_id)
+        (first.agent_id, holder.launch(turn, row, LaunchSeat(agent, slots, first.rank, addresses, counts)))
+        for first, agent, slots in _by_agent(everywhere, agents)
+        if first.end is None and only in (None, first.agent_id)
     ]
     return [(agent_id, launch) for agent_id, launch in launches if launch is not None]
+
+
+def _by_agent(
+    everywhere: Sequence[PartRow], agents: Sequence[AgentRow | None]
+) -> Iterator[tuple[PartRow, AgentRow | None, list[str]]]:
+    """Yield the first part of each agent, and all slots that it has: a batch system gets the nodes as one job."""
+    told = set()
+    for part, agent in zip(everywhere, agents, strict=True):
+        if part.agent_id not in told:
+            told.add(part.agent_id)
+            yield part, agent, [slot for one in everywhere if one.agent_id == part.agent_id for slot in one.slots]
 
 
 def launch_of_trial(turn: Turn, row: AllocationRow, trial: TrialRow, seat: LaunchSeat) -> Launch:
@@ -149,15 +160,18 @@ def _service(turn: Turn, row: AllocationRow, task: TaskRow, agent: AgentRow | No
         NoCertificate: None can be made.
     """
     authority = turn.settings.server_authority
+    if row.runtime in ADDRESS_LATER:
+        note_certificate(task, None)
+        return ServiceSpec(certificate_later=authority is not None)
     if authority is None or agent is None or task.source.get("hold") or not authority.covers(agent.address):
-        _note_certificate(task, None)
+        note_certificate(task, None)
         return ServiceSpec()
     certificate, key = authority.issue(agent.address)
-    _note_certificate(task, row.run)
+    note_certificate(task, row.run)
     return ServiceSpec(certificate=certificate, key=key)
 
 
-def _note_certificate(task: TaskRow, run: int | None) -> None:
+def note_certificate(task: TaskRow, run: int | None) -> None:
     """Record which attempt had a certificate: how it is reached is settled by its launch, not by later settings."""
     if task.source.get(CERTIFIED_RUN) != run:
         rest = {name: value for name, value in task.source.items() if name != CERTIFIED_RUN}

@@ -10,7 +10,7 @@ from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.services.failures import cards
 from detlab_hub.services.kernel.turn import LaunchSeat, Turn
-from detlab_hub.services.lifecycle.launching import launch_of_task
+from detlab_hub.services.lifecycle.launching import launch_of_task, note_certificate
 from detlab_hub.services.lifecycle.task_transitions import apply_task, say
 from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow
 
@@ -60,6 +60,11 @@ class TaskHolder:
     def stage_reported(self, turn: Turn, row: AllocationRow) -> None:
         """Tell readers: the progress page of a server shows it."""
         turn.changed_task(turn.task(row.task_id or ""))
+
+    def secured(self, turn: Turn, row: AllocationRow) -> None:
+        """Have the Hub's proxy reach it by TLS: it gets its certificate now that its address is known."""
+        if turn.settings.server_authority is not None:
+            note_certificate(turn.task(row.task_id or ""), row.run)
 
     def time_is_up(self, turn: Turn, row: AllocationRow) -> None:
         """End it."""

@@ -66,6 +66,9 @@ class TrialHolder:
     def stage_reported(self, turn: Turn, row: AllocationRow) -> None:
         """Do nothing: views of trials do not show stages."""
 
+    def secured(self, turn: Turn, row: AllocationRow) -> None:
+        """Do nothing: trials have no service."""
+
     def time_is_up(self, turn: Turn, row: AllocationRow) -> None:
         """Ask the trial to save and end."""
         apply_trial(turn, turn.trial(row.trial_id or 0), trials.TimeUp())

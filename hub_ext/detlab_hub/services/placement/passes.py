@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from sqlalchemy.orm import Session
@@ -17,7 +18,7 @@ from detlab.schemas.runtimes import chosen
 from detlab.schemas.wire import ForecastView
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
-from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, hand_over, schedule
+from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, divide, hand_over, schedule
 from detlab_hub.core.scheduling.fit.slot_choice import pick
 from detlab_hub.core.scheduling.gc_pause import without_collection
 from detlab_hub.services.kernel.pending import NONE_HELD_BACK, Pending, Saving
@@ -33,6 +34,8 @@ from detlab_hub.store.session import insert_row
 from detlab_hub.store.tables import AllocationRow, PartRow
 
 __all__ = ["PLACED", "Verdict", "forecast", "place"]
+Seat = tuple[str, list[str]]
+"""An agent, and the slots of it that one node of an allocation has."""
 Queues = Mapping[str, str]
 """Pools in which a backend places, and the id to which their allocations are handed over; see `Backend.queues`."""
 
@@ -164,9 +167,13 @@ def _carry_out(
     runtimes = {node.id: node.runtimes for node in cluster.nodes if node.id in free}
     for allocation_id, placement in decision.allocate.items():
         row = turn.session.get_one(AllocationRow, allocation_id)
-        seats = {}
+        seats: list[Seat] = []
         for agent_id, count in sorted(placement.items(), key=lambda one: (-one[1], one[0])):
-            seats[agent_id] = picked = _any(count) if handed else pick(free[agent_id], count)
+            if handed:
+                seats += _handed(turn, row, cluster, agent_id, tasks[allocation_id])
+                continue
+            picked = pick(free[agent_id], count)
+            seats.append((agent_id, picked))
             free[agent_id] = [slot for slot in free[agent_id] if slot not in picked]
         _seat(turn, row, seats)
         row.runtime = chosen(row.runtime, runtimes.get(row.agent_id or "", ()))
@@ -178,19 +185,25 @@ def _carry_out(
             ask_to_leave(turn, turn.experiment(row.experiment_id or 0), row, PreemptReason.PREEMPT)
 
 
-def _any(count: int) -> list[str]:
-    """Return slots of which only the number is known: the pool's own queue chooses the devices."""
-    return [f"any{number}" for number in range(count)]
+def _handed(turn: Turn, row: AllocationRow, cluster: ClusterSnapshot, to: str, task: Task) -> list[Seat]:
+    """Return the nodes of a task that a batch system places; of their slots only the number is known."""
+    counts = [task.slots]
+    queue = next((node.queue for node in cluster.nodes if node.id == to and node.queue is not None), None)
+    if queue is not None and queue.gangs and row.experiment_id is not None and not task.single_node:
+        asked = turn.experiment(row.experiment_id).config.get("slurm") or {}
+        counts = divide(task.slots, asked.get("slots_per_node"), queue.slots_per_node)
+    names = (f"any{number}" for number in range(task.slots))
+    return [(to, list(islice(names, count))) for count in counts]
 
 
-def _seat(turn: Turn, row: AllocationRow, seats: Mapping[str, list[str]]) -> None:
-    """Write down where an allocation runs: slots by agent, the chief's first. A gang has all of them or none."""
-    row.agent_id, row.nodes = next(iter(seats)), len(seats)
+def _seat(turn: Turn, row: AllocationRow, seats: Sequence[Seat]) -> None:
+    """Write down where an allocation runs: the slots of each node, the chief's first. A gang has all or none."""
+    row.agent_id, row.nodes = seats[0][0], len(seats)
     if row.nodes > 1:
-        row.slots = [f"{agent_id}/{slot}" for agent_id, slots in seats.items() for slot in slots]
+        row.slots = [f"{agent_id}/{slot}" for agent_id, slots in seats for slot in slots]
     else:
-        row.slots = seats[row.agent_id]
-    for rank, (agent_id, slots) in enumerate(seats.items()):
+        row.slots = seats[0][1]
+    for rank, (agent_id, slots) in enumerate(seats):
         insert_row(turn.session, PartRow(allocation_id=row.id, rank=rank, agent_id=agent_id, slots=slots))
 
 

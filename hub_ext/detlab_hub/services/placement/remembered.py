@@ -50,7 +50,7 @@ class KnownTasks:
         """Return the slots by agent of each of `placed`, the chief's first; they never change while it is placed."""
         fresh: dict[str, dict[str, frozenset[str]]] = {name: {} for name in self._placed if name not in self._seats}
         for name, agent_id, slots in parts.places(s, fresh):
-            fresh[name][agent_id] = frozenset(slots)
+            fresh[name][agent_id] = fresh[name].get(agent_id, frozenset()).union(slots)
         self._seats = {name: fresh[name] if name in fresh else self._seats[name] for name in self._placed}
         return self._seats
 

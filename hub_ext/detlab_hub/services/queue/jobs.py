@@ -40,10 +40,11 @@ _OVER = frozenset(state.value for state in ExperimentState if state.terminal or 
 
 
 class _Around(NamedTuple):
-    """The connected agents, which agent refused whom, and the time."""
+    """The connected agents, which agent refused whom, the pools that a batch system places, and the time."""
 
     nodes: Sequence[Node]
     refusals: snapshots.Refusals
+    queues: Mapping[str, str]
     now: float
 
 
@@ -70,7 +71,7 @@ class Jobs:
             starts: dict[str, float | None] = {}
             if not self._shell.draining:
                 for name, snapshot in self._snapshots(s, around).items():
-                    if pool in (None, name):
+                    if pool in (None, name) and name not in around.queues:
                         starts.update(self._forecasts.starts(name, snapshot, around.now))
             standing = lines(self._shell.settings, entries(jobs.live(s)).values())
             kept = {name: line for name, line in standing.items() if pool in (None, name)}
@@ -89,15 +90,26 @@ class Jobs:
             live = entries(jobs.live(s))
             entry = live.get(str(row.id)) or entry_of(row)
             view = self._view(s, caller, entry, live, around)
-            wanted = [one for one in entry.waiting if trial_id in (None, one.trial_id)]
-            if not wanted:
-                return JobWhy(job=view)
-            snapshots, draining = self._snapshots(s, around), self._shell.draining
-            awaited = why_waiting.nothing_awaited if draining else self._awaited
-            items = why_waiting.explained(
-                snapshots, entry, wanted, around.now, self._forecasts, draining=draining, awaited=awaited
+            own = [one for one in entry.live if trial_id in (None, one.trial_id)]
+            wanted, handed = [one for one in own if one.pending], [one for one in own if not one.pending]
+            items = why_waiting.elsewhere(
+                entry, handed, jobs.waiting_elsewhere(s, [one.allocation_id for one in handed])
             )
-            return JobWhy(job=view, items=items, waiting=len(wanted))
+            waiting = len(wanted) + len(items)
+            if wanted:
+                snapshots, draining = self._snapshots(s, around), self._shell.draining
+                awaited = why_waiting.nothing_awaited if draining else self._awaited
+                items += why_waiting.explained(
+                    snapshots,
+                    entry,
+                    wanted,
+                    around.now,
+                    self._forecasts,
+                    draining=draining,
+                    awaited=awaited,
+                    queue=around.queues.get(entry.pool),
+                )
+            return JobWhy(job=view, items=items[: why_waiting.EXPLAINED], waiting=waiting)
 
         return await self._shell.read(read)
 
@@ -152,7 +164,7 @@ class Jobs:
         """State outside the database, copied for a reader thread: only the event loop may read the original."""
         shell = self._shell
         now = shell.clock()
-        return _Around(shell.backend.nodes(now), dict(shell.refusals), now)
+        return _Around(shell.backend.nodes(now), dict(shell.refusals), dict(shell.backend.queues), now)
 
     def _snapshots(self, s: Session, around: _Around) -> Mapping[str, Snapshot]:
         return snapshots.snapshots(s, around.nodes, around.refusals, around.now, self._shell.settings)
@@ -161,7 +173,8 @@ class Jobs:
         """Make the view of one job, with its place among all."""
         standing = lines(self._shell.settings, {**live, entry.job.id: entry}.values())
         starts: dict[str, float | None] = {}
-        if entry.waiting and not self._shell.draining and entry.pool in (snapshots := self._snapshots(s, around)):
+        placed_here = not self._shell.draining and entry.pool not in around.queues
+        if entry.waiting and placed_here and entry.pool in (snapshots := self._snapshots(s, around)):
             starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now))
         found = views(standing, caller, self._shell.pending_reasons, starts, around.now)
         view = next(view for one, view in found if one is entry)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import asdict
 
 from sqlalchemy.orm import Session
 
-from detlab.schemas.poolwire import PoolList, PoolView
-from detlab_hub.backends.base import Node
+from detlab.schemas.poolwire import BatchSystemView, PoolList, PoolView
+from detlab.schemas.wire import Partition
+from detlab_hub.backends.base import BatchSystem, Node
 from detlab_hub.core.scheduling import PoolConfig, Pools, Scheduler
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.placement.active_rows import PLACED
@@ -74,5 +76,15 @@ def _view(pool: PoolConfig, nodes: list[Node], closed: Collection[str]) -> PoolV
         agents=len(heard),
         agents_away=len(nodes) - len(heard),
         agents_closed=sum(node.id in closed for node in heard),
-        slots_total=sum(len(node.slots) for node in nodes),
+        slots_total=sum(node.slot_count for node in nodes),
+        batch=next((_batch(node.queue) for node in nodes if node.queue is not None), None),
+    )
+
+
+def _batch(queue: BatchSystem) -> BatchSystemView:
+    return BatchSystemView(
+        name=queue.name,
+        slots=queue.slots,
+        slots_per_node=queue.slots_per_node,
+        partitions=[Partition.model_validate(asdict(one)) for one in queue.partitions],
     )

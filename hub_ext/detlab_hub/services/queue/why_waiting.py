@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from detlab.schemas.jobwire import HintView, WaitView
-from detlab_hub.core.scheduling import Decision, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Decision, Scheduler, Snapshot, Task, TaskState, hand_over, schedule
 from detlab_hub.core.scheduling.hints import Hint, hints
 from detlab_hub.core.scheduling.order import in_order
 from detlab_hub.services.queue.job_views import Entry
@@ -19,6 +19,8 @@ _TRIED = 3
 DRAINING = "draining"
 """Beside the scheduler's reasons: nothing starts until the master is restarted."""
 UNTIL_RESTART = "the cluster is draining: nothing new starts until it is restarted"
+BATCH_SYSTEM = "batch_system"
+"""Beside them, too: it was handed to the pool's batch system, in whose queue it waits."""
 STARTING = "starting"
 """It starts with the next pass."""
 
@@ -41,6 +43,7 @@ def explained(
     *,
     draining: bool,
     awaited: Awaited = nothing_awaited,
+    queue: str | None = None,
 ) -> list[WaitView]:
     """Explain why each of a job's waiting tasks waits, for the first `EXPLAINED` at most.
 
@@ -52,24 +55,47 @@ def explained(
         forecasts: The cached estimates of when tasks start.
         draining: Whether nothing new starts at all.
         awaited: Which instances of an elastic pool a task waits for.
+        queue: Whose batch system places the tasks of the pool; None: the master places them.
     """
     snapshot = snapshots.get(entry.pool)
     if snapshot is None:
         return []
-    queue = queue_of(snapshot)
-    places = {task.id: place for place, task in enumerate(queue, 1)}
+    line = queue_of(snapshot)
+    places = {task.id: place for place, task in enumerate(line, 1)}
     own = {one.allocation_id for one in entry.waiting}
     found = sorted((one for one in wanted if one.allocation_id in places), key=lambda one: places[one.allocation_id])
-    starts = {} if draining else forecasts.starts(entry.pool, snapshot, now)
-    outlook = _Outlook(snapshots, entry.pool, starts, draining=draining)
+    starts = {} if draining or queue is not None else forecasts.starts(entry.pool, snapshot, now)
+    outlook = _Outlook(snapshots, entry.pool, starts, queue, draining=draining)
     return [
         _with_instances(
-            _view(
-                one, outlook, places, sum(task.id not in own for task in queue[: places[one.allocation_id] - 1]), now
-            ),
+            _view(one, outlook, places, sum(task.id not in own for task in line[: places[one.allocation_id] - 1]), now),
             awaited(entry.pool, one.allocation_id),
         )
         for one in found[:EXPLAINED]
+    ]
+
+
+def elsewhere(entry: Entry, handed: Sequence[Live], said: Mapping[str, str]) -> list[WaitView]:
+    """Return what tasks of a job wait for that were handed to the pool's batch system, in its words.
+
+    Args:
+        entry: The job.
+        handed: Its allocations that have a place.
+        said: By allocation, what it waits for there.
+    """
+    return [
+        WaitView(
+            trial_id=one.trial_id,
+            task_id=one.task_id,
+            slots=one.slots_needed,
+            pool=entry.pool,
+            place=0,
+            waiting_since=one.requested_at,
+            reason=BATCH_SYSTEM,
+            detail=said[one.allocation_id],
+        )
+        for one in handed
+        if one.allocation_id in said
     ]
 
 
@@ -89,13 +115,20 @@ class _Outlook:
     """The scheduler's decision on a pool, computed once."""
 
     def __init__(
-        self, snapshots: Mapping[str, Snapshot], pool: str, starts: Mapping[str, float | None], *, draining: bool
+        self,
+        snapshots: Mapping[str, Snapshot],
+        pool: str,
+        starts: Mapping[str, float | None],
+        queue: str | None,
+        *,
+        draining: bool,
     ) -> None:
         self.draining = draining
         self.pool = pool
         self._snapshot = snapshots[pool]
         self._others = {name: snapshot for name, snapshot in snapshots.items() if name != pool}
-        self.decision: Decision = schedule(self._snapshot)
+        self._handed = queue is not None
+        self.decision: Decision = schedule(self._snapshot) if queue is None else hand_over(self._snapshot, queue)
         self.starts = starts
         self._known: dict[tuple[int, int, int, str], tuple[Hint, ...]] = {}
         self._asked = {task.id: (task.millicpus, task.memory) for task in self._snapshot.tasks}
@@ -103,7 +136,7 @@ class _Outlook:
     def hints(self, task_id: str, slots: int) -> tuple[Hint, ...]:
         """Return hints that would let a task start; tasks of one size and reason are tried once."""
         reason = self.decision.waiting.get(task_id)
-        if reason is None or self.draining:
+        if reason is None or self.draining or self._handed:
             return ()
         key = slots, *self._asked[task_id], reason.code.value
         if key not in self._known and len(self._known) < _TRIED:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row, Text, bindparam, delete, func, or_, select, type_coerce
 from sqlalchemy.orm import Session
 
-from detlab.schemas.wire import TrialState
+from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.rights import Kind, Person
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.logs import lines as logs
@@ -126,6 +126,25 @@ def running_counts(s: Session, experiment_ids: Sequence[int], states: Sequence[s
         for experiment_id, count in s.execute(query):
             if experiment_id is not None:
                 found[experiment_id] = count
+    return found
+
+
+def waiting_elsewhere(s: Session, experiment_ids: Sequence[int]) -> dict[int, str]:
+    """Return experiment -> what the first of its trials that was handed to a batch system waits for there."""
+    found: dict[int, str] = {}
+    for part in chunks(experiment_ids):
+        query = (
+            select(AllocationRow.experiment_id, AllocationRow.stage_message)
+            .where(
+                AllocationRow.experiment_id.in_(part),
+                AllocationRow.state == AllocationState.ASSIGNED,
+                AllocationRow.stage_message != "",
+            )
+            .order_by(AllocationRow.assigned_at, AllocationRow.id)
+        )
+        for experiment_id, message in s.execute(query):
+            if experiment_id is not None:
+                found.setdefault(experiment_id, message)
     return found
 
 

@@ -12,6 +12,7 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.core.rights import Kind, Person
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.rights import visible
+from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     AllocationRow,
     ExperimentRow,
@@ -78,6 +79,19 @@ class Live(NamedTuple):
     def held(self) -> int:
         """Slots that it holds."""
         return 0 if self.pending else len(self.slots)
+
+
+def waiting_elsewhere(s: Session, allocations: Sequence[str]) -> dict[str, str]:
+    """Return allocation -> what it waits for in the queue of a batch system, for those of these that do."""
+    found: dict[str, str] = {}
+    for part in chunks(allocations):
+        query = select(AllocationRow.id, AllocationRow.stage_message).where(
+            AllocationRow.id.in_(part),
+            AllocationRow.state == AllocationState.ASSIGNED,
+            AllocationRow.stage_message != "",
+        )
+        found.update((name, message) for name, message in s.execute(query))
+    return found
 
 
 def _of_job(name: str) -> tuple[object, object]:

@@ -20,9 +20,9 @@ def of_allocation(s: Session, row: AllocationRow) -> list[PartRow]:
     return [part for part in found if part is not None]
 
 
-def on(s: Session, row: AllocationRow, agent_id: str) -> PartRow | None:
-    """Return the part of an allocation that an agent has, None if it has none."""
-    return next((part for part in of_allocation(s, row) if part.agent_id == agent_id), None)
+def on(s: Session, row: AllocationRow, agent_id: str) -> list[PartRow]:
+    """List the parts of an allocation that an agent has: several only where it hands them to a batch system."""
+    return [part for part in of_allocation(s, row) if part.agent_id == agent_id]
 
 
 def on_agent(agent_id: str) -> ColumnElement[bool]:

@@ -13,9 +13,9 @@ from detlab_hub.store.tables.base import Base, CleanText, Json
 class PartRow(Base):
     """The part of an allocation on one of its agents, the chief's (`rank` 0) included.
 
-    An allocation on one agent is a gang of one. It has no part before it is placed, and none if it ended before 0012.
-    The statements that delete an allocation delete its parts as well (no foreign key: SQLite drops rows that refer to a
-    table when a migration rebuilds it).
+    An allocation on one node is a gang of one; the agent of a batch system has the parts of all nodes. It has no part
+    before it is placed, and none if it ended before 0012. The statements that delete an allocation delete its parts as
+    well (no foreign key: SQLite drops rows that refer to a table when a migration rebuilds it).
     """
 
     __tablename__ = "allocation_parts"

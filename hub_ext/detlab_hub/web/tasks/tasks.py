@@ -9,6 +9,8 @@ from pydantic import ConfigDict, Field, RootModel
 from detlab.schemas.wire import (
     Arrival,
     BestValidationReply,
+    CertificateReply,
+    CertificateRequest,
     CheckpointView,
     CommitCheckpoint,
     OtherRanks,
@@ -132,6 +134,16 @@ class Meeting(TaskRoute):
     async def post(self, body: Arrival, query: RendezvousQuery) -> Rendezvous:
         """Report that a node has arrived, and wait for the others (long poll); reply immediately when all have."""
         return await self.services.tasks.rendezvous(self.task, body, query.timeout_seconds)
+
+
+class Certificate(TaskRoute):
+    """The certificate of a server whose address was not known when it was launched."""
+
+    @needs("task", cross_site="token")
+    async def post(self, body: CertificateRequest) -> CertificateReply:
+        """Return a certificate for the address at which the task's agent has said that it is reached."""
+        self.set_header("Cache-Control", "no-store")
+        return await self.services.tasks.certificate(self.task, body.address)
 
 
 class Ranks(TaskRoute):

@@ -3,9 +3,9 @@
 import { useState, type ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
-import type { AgentView, PoolView } from '../../state/wire';
+import type { AgentView, BatchSystemView, PoolView } from '../../state/wire';
 import { ActionButton, EmptyState, Loading, plural } from '../common';
-import { CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools, type NodeVerb } from '../jobs';
+import { BatchNotes, CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools, type NodeVerb } from '../jobs';
 import { nameText } from '../common/text';
 import { Enrol } from './Enrol';
 import { heldOn, slotlessOn, taskWord, type Held } from './holders';
@@ -21,13 +21,14 @@ const WORDS: Record<AgentView['state'], string> = {
 export function Nodes({ title, manage = false }: { title: string; manage?: boolean }): ReactElement {
   const { ready, agents, cluster } = useStore(snapshot => snapshot);
   const [enrolling, setEnrolling] = useState(false);
+  const pools = usePools();
   const taken = agents.reduce((sum, agent) => sum + agent.slots.filter(slot => slot.allocation_id).length, 0);
   const all = agents.reduce((sum, agent) => sum + agent.slots.length, 0);
   const summary = ready ? `${plural(agents.length, 'node')}, ${taken} of ${plural(all, 'slot')} in use` : undefined;
   const tools = manage && <ActionButton label="Enrol a node …" primary onRun={() => setEnrolling(true)} />;
   return (
     <View title={title} summary={summary} tools={tools}>
-      <Pools />
+      <Pools pools={pools} />
       {enrolling && <Enrol onClose={() => setEnrolling(false)} />}
       {!ready && <Loading what="Loading the nodes" />}
       {ready && !agents.length && (
@@ -39,7 +40,10 @@ export function Nodes({ title, manage = false }: { title: string; manage?: boole
       <ul className="det-adm-nodes">
         {agents.map(agent => (
           <li key={agent.id}>
-            <Node agent={agent} version={cluster?.version ?? ''} manage={manage} />
+            <Node
+              agent={agent} version={cluster?.version ?? ''} manage={manage}
+              batch={pools.find(pool => pool.name === agent.pool)?.batch ?? null}
+            />
           </li>
         ))}
       </ul>
@@ -48,10 +52,9 @@ export function Nodes({ title, manage = false }: { title: string; manage?: boole
 }
 
 /** The pools: scheduler, slots in use, queue, and the instances that an elastic pool is launching. */
-function Pools(): ReactElement | null {
-  const pools = usePools();
+function Pools({ pools }: { pools: readonly PoolView[] }): ReactElement | null {
   const clouds = useInstances(pools.some(pool => pool.elastic));
-  if (pools.length < 2 && !pools.some(pool => pool.elastic)) return null;
+  if (pools.length < 2 && !pools.some(pool => pool.elastic || pool.batch)) return null;
   const head = (
     <>
       <th>Pool</th>
@@ -73,6 +76,7 @@ function Pools(): ReactElement | null {
           <td className="det-right det-num" title={`${plural(pool.slots_waiting, 'slot')} requested`}>{pool.tasks_waiting}</td>
           <td className="det-adm-wide">
             {nameText(pool.description, 200)}
+            {pool.batch && <BatchNotes batch={pool.batch} />}
             {pool.elastic && <CloudNotes pool={pool} cloud={clouds.find(one => one.name === pool.name)} />}
           </td>
         </tr>
@@ -96,7 +100,9 @@ function closedAs({ mode }: AgentView): keyof typeof CLOSED {
   return mode === 'draining' || mode === 'drained' ? mode : 'disabled';
 }
 
-function Node({ agent, version, manage }: { agent: AgentView; version: string; manage: boolean }): ReactElement {
+function Node({ agent, version, manage, batch }: {
+  agent: AgentView; version: string; manage: boolean; batch: BatchSystemView | null;
+}): ReactElement {
   const experiments = useStore(snapshot => snapshot.experiments);
   const tasks = useStore(snapshot => snapshot.tasks);
   const held = heldOn(agent, experiments, tasks);
@@ -114,11 +120,15 @@ function Node({ agent, version, manage }: { agent: AgentView; version: string; m
         {manage && <NodeActions agent={agent} />}
       </header>
       {!agent.enabled && <p className="det-adm-note">{CLOSED[closedAs(agent)]}</p>}
-      <SlotGrid agent={agent} held={held} />
-      <p className="det-soft">
-        {taken} of {plural(agent.slots.length, 'slot')} in use
-        {agent.slots[0]?.name ? `, ${nameText(agent.slots[0].name)}` : ''}
-      </p>
+      {batch ? <BatchNotes batch={batch} /> : (
+        <>
+          <SlotGrid agent={agent} held={held} />
+          <p className="det-soft">
+            {taken} of {plural(agent.slots.length, 'slot')} in use
+            {agent.slots[0]?.name ? `, ${nameText(agent.slots[0].name)}` : ''}
+          </p>
+        </>
+      )}
       <Holders held={held} slotless={slotless} />
       <dl className="det-adm-facts">
         <dt>Pool</dt>

@@ -45,15 +45,19 @@ function Evidence({ wait, told }: { wait: WaitView; told: string }): ReactElemen
         )}
         <dt>Position</dt>
         <dd>
-          {wait.place} in pool {nameText(wait.pool)}
+          {wait.place > 0 ? `${wait.place} in pool ${nameText(wait.pool)}` : `in the batch system’s queue of pool ${nameText(wait.pool)}`}
           {wait.ahead > 0 && `, behind ${plural(wait.ahead, 'task')} of other jobs`}
         </dd>
-        <dt>Starts</dt>
-        <dd title="Estimated from the maximum times (resources.max_time) of running work; it may start sooner.">
-          {wait.estimated_start === null
-            ? 'unknown: it depends on running work without a maximum time, or on a limit'
-            : wait.estimated_start <= now ? 'any moment' : `in ${formatUntil(wait.estimated_start - now)} at the latest`}
-        </dd>
+        {wait.place > 0 && (
+          <>
+            <dt>Starts</dt>
+            <dd title="Estimated from the maximum times (resources.max_time) of running work; it may start sooner.">
+              {wait.estimated_start === null
+                ? 'unknown: it depends on running work without a maximum time, or on a limit'
+                : wait.estimated_start <= now ? 'any moment' : `in ${formatUntil(wait.estimated_start - now)} at the latest`}
+            </dd>
+          </>
+        )}
       </dl>
       {wait.hints.length > 0 && (
         <ul className="det-why-hints" aria-label="Changes that would start it now">

@@ -3,7 +3,7 @@
 import type { ReactElement } from 'react';
 
 import { useApp, useStore } from '../../state/context';
-import type { ElasticPoolList, ElasticPoolView, PoolList, PoolView } from '../../state/wire';
+import type { BatchSystemView, ElasticPoolList, ElasticPoolView, PoolList, PoolView } from '../../state/wire';
 import { useGet, useReloadOn } from '../common/load';
 import { formatAge, plural, useLoaded, useNow } from '../common';
 import { nameText } from '../common/text';
@@ -56,6 +56,24 @@ export function CloudNotes({ pool, cloud }: { pool: PoolView; cloud: ElasticPool
           {error.hint && <span className="det-soft"> ({nameText(error.hint, PROSE)})</span>}
         </div>
       )}
+    </>
+  );
+}
+
+/** Of a pool that a batch system places: what the nodes of its partitions do. */
+export function BatchNotes({ batch }: { batch: BatchSystemView }): ReactElement {
+  return (
+    <>
+      <div className="det-reason">{nameText(batch.name)} places these tasks in its own queue.</div>
+      {batch.partitions.map(one => (
+        <div key={one.name} className="det-reason" data-tone={one.up ? undefined : 'bad'}>
+          Partition {nameText(one.name)}
+          {one.default && ' (default)'}: {plural(one.idle, 'node')} idle, {one.allocated} in use
+          {one.other > 0 && `, ${one.other} unavailable`}
+          {one.time_limit && `, time limit ${nameText(one.time_limit)}`}
+          {!one.up && '; it takes no jobs'}
+        </div>
+      ))}
     </>
   );
 }

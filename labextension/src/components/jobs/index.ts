@@ -3,5 +3,5 @@
 export { JobWhy } from './JobWhy';
 export { allOf, allWaiting, neighbours, byPool, formatUntil, jobOf, ranked, schedulerWord, whyOf } from './lanes';
 export { NODE_VERBS, changeNode, type NodeVerb } from './nodeactions';
-export { CloudNotes, useInstances, usePools } from './Pools';
+export { BatchNotes, CloudNotes, useInstances, usePools } from './Pools';
 export { QuotaItems, usedWords, useQuotas, whose } from './Quotas';

@@ -5,7 +5,7 @@ import { beforeEach, expect, test } from 'vitest';
 import type { JobView, PoolView, QuotaView } from '../../state/wire';
 import { show, type Shown } from '../../testing/app';
 import { agent, NOW, overview, waiting } from '../../testing/fixtures';
-import { Queue as HubQueue, Quotas } from '../admin';
+import { Nodes, Queue as HubQueue, Quotas } from '../admin';
 import { Panel } from '../panel';
 import { neighbours, byPool, formatUntil, whyOf } from './lanes';
 
@@ -24,7 +24,7 @@ function pool(name: string, over: Partial<PoolView> = {}): PoolView {
   return {
     name, description: '', scheduler: 'priority', preemption: false, fitting: 'best', heterogeneous: false, priority: 42, patience: 0,
     slots_per_device: 1, elastic: false, takes: [], agents: 1, agents_away: 0, agents_closed: 0, slots_total: 2, slots_used: 1, tasks_running: 1,
-    tasks_waiting: 1, slots_waiting: 1, ...over
+    tasks_waiting: 1, slots_waiting: 1, batch: null, ...over
   };
 }
 
@@ -137,6 +137,28 @@ test('who does not administrate steers no node and asks for no instances', async
   await screen.findByText(/No agents now/);
   expect(screen.queryByRole('button', { name: /Actions of node/ })).toBeNull();
   expect(shown.api.asked.filter(path => /instances|GET jobs$/.test(path))).toEqual([]);
+});
+
+test('of a pool that a batch system places, the panel and the hub page tell what its nodes do', async () => {
+  const partitions = [
+    { name: 'gpu', default: true, up: true, time_limit: '2-00:00:00', idle: 1, allocated: 3, other: 2 },
+    { name: HOSTILE, default: false, up: false, time_limit: '', idle: 0, allocated: 0, other: 1 }
+  ];
+  const batch = { name: 'Slurm', slots: 24, slots_per_node: 4, partitions };
+  const pools = { items: [pool('slurm', { batch, slots_total: 24, slots_used: 6 })] };
+  const speaker = agent('login-1', { pool: 'slurm', slots: [] });
+  const first = panel({ agents: [speaker] }, { pools });
+  const nodes = await screen.findByRole('list', { name: 'Nodes' });
+  await within(nodes).findByText(/Slurm places these tasks in its own queue/);
+  expect(nodes.textContent).toContain('Partition gpu (default): 1 node idle, 3 in use, 2 unavailable, time limit 2-00:00:00');
+  expect(nodes.textContent).toContain('it takes no jobs');
+  expect(nodes.textContent).toContain('6/24 in use or queued');
+  expect(nodes.textContent).not.toContain('0/0 slots free');
+  expect(nodes.querySelector('img')).toBeNull();
+  first.unmount();
+  show(<Nodes title="Nodes" />, { overview: overview({ agents: [speaker] }), pools });
+  expect(await screen.findAllByText(/Slurm places these tasks/)).toHaveLength(2);
+  expect(screen.queryByText(/only tasks that need none run here/)).toBeNull();
 });
 
 test('a quota and its use are in the panel and above the hub page’s queue', async () => {

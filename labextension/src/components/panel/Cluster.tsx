@@ -7,7 +7,7 @@ import type { AgentView, ElasticPoolView, ExperimentView, JobList, JobView, Pool
 import { Held, heldOn, holderOf } from '../admin/holders';
 import { useReloadOn } from '../common/load';
 import { EmptyState, formatAgo, Menu, plural, useLoaded, useNow, type Action } from '../common';
-import { CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools } from '../jobs';
+import { BatchNotes, CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools } from '../jobs';
 import { nameText } from '../common/text';
 import { attempt } from './workactions';
 
@@ -35,13 +35,15 @@ export function Cluster({ filter }: { filter: string }): ReactElement {
       {pools.map(({ name, agents: own }) => {
         const pool = known.find(one => one.name === name);
         return [
-          (pools.length > 1 || pool?.elastic) && (
+          (pools.length > 1 || pool?.elastic || pool?.batch) && (
             <PoolHead
               key={`pool ${name}`} name={name} pool={pool} agents={own} cloud={clouds.find(one => one.name === name)}
             />
           ),
           ...own.map(agent => (
-            <Node key={agent.id} agent={agent} experiments={experiments} tasks={tasks} jobs={jobs} me={me} />
+            <Node
+              key={agent.id} agent={agent} batch={Boolean(pool?.batch)} experiments={experiments} tasks={tasks} jobs={jobs} me={me}
+            />
           ))
         ];
       })}
@@ -80,7 +82,9 @@ function PoolHead({ name, pool, agents, cloud }: {
         <strong className="det-ellipsis" title={nameText(pool?.description || name)}>{nameText(name)}</strong>
         {pool && <span className="det-ellipsis">{schedulerWord(pool)}{pool.elastic ? ', elastic' : ''}</span>}
         {slots.length > 0 && <span className="det-age det-num">{used}/{slots.length} in use</span>}
+        {pool?.batch && <span className="det-age det-num">{pool.slots_used}/{pool.slots_total} in use or queued</span>}
       </div>
+      {pool?.batch && <BatchNotes batch={pool.batch} />}
       {pool?.elastic ? <CloudNotes pool={pool} cloud={cloud} /> : !agents.length && <div className="det-reason">No agents.</div>}
     </li>
   );
@@ -97,8 +101,8 @@ function NodeMenu({ agent }: { agent: AgentView }): ReactElement {
   return <Menu label={`Actions of node ${nameText(agent.id)}`} actions={actions} />;
 }
 
-function Node({ agent, experiments, tasks, jobs, me }: {
-  agent: AgentView; experiments: readonly ExperimentView[]; tasks: readonly TaskView[]; jobs: readonly JobView[]; me: string;
+function Node({ agent, batch, experiments, tasks, jobs, me }: {
+  agent: AgentView; batch: boolean; experiments: readonly ExperimentView[]; tasks: readonly TaskView[]; jobs: readonly JobView[]; me: string;
 }): ReactElement {
   const now = useNow();
   const admin = useStore(s => s.me?.admin ?? false);
@@ -115,7 +119,7 @@ function Node({ agent, experiments, tasks, jobs, me }: {
         {!agent.enabled && (
           <span className="det-warn" title="nothing new starts">{agent.mode === 'enabled' ? 'disabled' : agent.mode}</span>
         )}
-        <span className="det-age det-num">{agent.enabled && `${free}/${plural(agent.slots.length, 'slot')} free`}</span>
+        <span className="det-age det-num">{agent.enabled && !batch && `${free}/${plural(agent.slots.length, 'slot')} free`}</span>
         {admin && <NodeMenu agent={agent} />}
       </div>
       <ul className="det-slots" aria-label={`Slots of ${nameText(agent.id)}`}>

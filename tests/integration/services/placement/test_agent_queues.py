@@ -9,22 +9,46 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from services_scripted import ALICE
+from services_scripted import ALICE, ROOT, config
+from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, ResourcesError
+from detlab.schemas.jobwire import QuotaRequest
+from detlab.schemas.poolwire import BatchSystemView
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab.schemas.wire import Hello, Kill, Launch, MasterMessage, QueueHello, RunningTask, SlotView, TaskStage
+from detlab.schemas.wire import (
+    Arrival,
+    CreateExperiment,
+    Heartbeat,
+    Hello,
+    Kill,
+    Launch,
+    MasterMessage,
+    Partition,
+    QueueHello,
+    RunningTask,
+    SlotView,
+    TaskExited,
+    TaskStage,
+    TaskStarted,
+)
 from detlab_hub.backends.agents import Agents
 from detlab_hub.services import Services, Settings
+from detlab_hub.services.agents.connection import AgentSession
+from detlab_hub.services.ingest import rendezvous
 from detlab_hub.services.kernel.callers import AgentCaller
+from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.store import InlineExecutor, Store
+from detlab_hub.store.queries import parts
+from detlab_hub.store.tables import AllocationRow
 
 QUEUE = QueueHello(name="Slurm", slots_per_node=2, slots=4)
 
 
 @pytest.fixture
 async def services(db_url: str, tmp_path: Path) -> AsyncIterator[Services]:
-    settings = Settings(state_dir=tmp_path, bundles_dir=tmp_path / "bundles")
+    storage = {"type": "directory", "container_path": str(tmp_path / "checkpoints")}
+    settings = Settings(state_dir=tmp_path, bundles_dir=tmp_path / "bundles", default_checkpoint_storage=storage)
     store = Store.open(db_url, holder="test", writer=InlineExecutor())
     clock = partial(next, count(1e6, 0.001))
     backend = Agents(30.0, 60.0)
@@ -68,11 +92,157 @@ async def test_what_waits_in_the_batch_systems_queue_is_queued_for_its_reason(se
     assert not [message for message in told if isinstance(message, Kill)], "a job that waits is not lost"
 
 
+async def test_an_experiment_says_what_its_trials_wait_for_in_the_batch_systems_queue(services: Services) -> None:
+    launch, _, session = await gang(services)
+    number = launch.info.experiment_id or 0
+    assert (await services.experiments.get(ALICE, number)).pending_reason is None
+    said = "Slurm job 7: Resources, expected to start 2026-11-27 16:00:00"
+    told = TaskStage(allocation_id=launch.allocation_id, run=launch.run, stage="queued", message=said)
+    await session.receive(told)
+    assert (await services.experiments.get(ALICE, number)).pending_reason == said
+    why = await services.jobs.why(ALICE, str(number))
+    assert [(item.reason, item.detail, item.place, item.slots) for item in why.items] == [("batch_system", said, 0, 4)]
+    assert why.waiting == 1
+    await session.receive(TaskStarted(allocation_id=launch.allocation_id, run=launch.run))
+    assert (await services.experiments.get(ALICE, number)).pending_reason is None
+
+
+async def test_what_waits_for_a_quota_is_told_so_and_not_that_the_batch_system_is_no_node(services: Services) -> None:
+    await services.quotas.put(ROOT, QuotaRequest(kind="user", name="alice", slots=2))
+    told = await connect(services, hello("batch"))
+    for _ in range(2):
+        task = (await services.usertasks.create(ALICE, ask(2))).task.id
+    await services.schedule()
+    assert len([message for message in told if isinstance(message, Launch)]) == 1
+    (item,) = (await services.jobs.why(ALICE, task)).items
+    assert (item.reason, item.place) == ("at_quota", 1)
+    assert "holds 2 of a quota of 2 slots" in item.detail
+    assert (item.hints, item.estimated_start) == ([], None)
+
+
+async def test_a_pool_tells_what_the_nodes_of_its_batch_system_do_as_they_change(services: Services) -> None:
+    main = Partition(name="main", default=True, idle=2, time_limit="1:00:00")
+    queue = QUEUE.model_copy(update={"partitions": [main]})
+    session = await services.agents.connect(
+        AgentCaller(agent_id="batch", key_hash=""), hello("batch", queue=queue), lambda message: None
+    )
+    (pool,) = (await services.pools.list()).items
+    assert pool.batch == BatchSystemView(name="Slurm", slots=4, slots_per_node=2, partitions=[main])
+    assert (pool.slots_total, pool.agents) == (4, 1)
+    busy = main.model_copy(update={"idle": 1, "allocated": 1})
+    await session.receive(Heartbeat(queue=queue.model_copy(update={"partitions": [busy], "slots": 6})))
+    await session.receive(Heartbeat())
+    (pool,) = (await services.pools.list()).items
+    assert pool.batch is not None
+    assert (pool.batch.partitions, pool.slots_total) == ([busy], 6)
+    assert (await services.cluster.view(ROOT)).slots_total == 6
+    assert await services.usertasks.create(ALICE, ask(2)), "nodes are told apart by what they have"
+
+
 async def test_more_than_a_node_or_the_cluster_has_is_refused(services: Services) -> None:
     await connect(services, hello("batch"))
     with pytest.raises(ResourcesError, match="needs 3 slots of one node; the largest node of Slurm has 2"):
         await services.usertasks.create(ALICE, ask(3))
     assert await services.usertasks.create(ALICE, ask(2))
+
+
+async def gang(services: Services, **slurm: object) -> tuple[Launch, list[MasterMessage], AgentSession]:
+    """Submit a trial of four slots, and hand it over."""
+    told: list[MasterMessage] = []
+    queue = QUEUE.model_copy(update={"gangs": True, "slots": 8})
+    session = await services.agents.connect(
+        AgentCaller(agent_id="batch", key_hash=""), hello("batch", queue=queue), told.append
+    )
+    asked = config(resources={"slots_per_trial": 4}, runtime="slurm", slurm=slurm, max_restarts=1)
+    await services.experiments.create(ALICE, CreateExperiment(config=asked))
+    await services.schedule()
+    (launch,) = [message for message in told if isinstance(message, Launch)]
+    return launch, told, session
+
+
+async def parts_of(services: Services, launch: Launch) -> list[tuple[int, str, list[str], bool, str | None]]:
+    def read(s: Session) -> list[tuple[int, str, list[str], bool, str | None]]:
+        found = parts.of_allocation(s, s.get_one(AllocationRow, launch.allocation_id))
+        return [(part.rank, part.agent_id, part.slots, part.started, part.end) for part in found]
+
+    return await services.shell.read(read)
+
+
+async def test_a_trial_that_is_larger_than_a_node_is_one_launch_for_several(services: Services) -> None:
+    launch, told, session = await gang(services)
+    assert launch.slots == ["any0", "any1", "any2", "any3"]
+    assert launch.info.container_slot_counts == [2, 2]
+    assert (launch.info.container_rank, len(launch.info.container_addrs)) == (0, 2)
+    assert [part[:3] for part in await parts_of(services, launch)] == [
+        (0, "batch", ["any0", "any1"]), (1, "batch", ["any2", "any3"]),
+    ]  # fmt: skip
+    await session.receive(TaskStarted(allocation_id=launch.allocation_id, run=launch.run))
+    assert [part[3] for part in await parts_of(services, launch)] == [True, True]
+    (view,) = await services.agents.list(ROOT)
+    assert view.running == 1
+    trial = await services.trials.get(ALICE, launch.info.trial_id or 0)
+    assert (trial.allocation_state, len(trial.slots)) == ("RUNNING", 4)
+
+    await services.experiments.kill(ALICE, trial.experiment_id)
+    kills = [message for message in told if isinstance(message, Kill)]
+    assert [message.allocation_id for message in kills] == [launch.allocation_id], "one job is killed once"
+    await session.receive(TaskExited(allocation_id=launch.allocation_id, run=launch.run, exit_code=-15))
+    assert [part[4] for part in await parts_of(services, launch)] == ["killed", "killed"]
+    trial = await services.trials.get(ALICE, launch.info.trial_id or 0)
+    assert trial.allocation_state in {None, "TERMINATED"}
+
+
+async def test_each_node_of_a_handed_over_trial_reports_as_itself_and_meets_the_others(services: Services) -> None:
+    launch, _, session = await gang(services, slots_per_node=1)
+    assert launch.info.container_slot_counts == [1, 1, 1, 1]
+    caller = await services.shell.read(lambda s: caller_of(s.get_one(AllocationRow, launch.allocation_id)))
+    for node in range(3):
+        arrival = Arrival(node=node, number=1, address=f"10.0.0.{node}", port=7, messages_port=8, key="ab")
+        met = await services.shell.write(lambda turn, arrival=arrival: rendezvous.arrive(turn, caller, arrival))
+        assert not met.ready
+    last = Arrival(node=3, number=1, address="10.0.0.3")
+    met = await services.shell.write(lambda turn: rendezvous.arrive(turn, caller, last))
+    assert (met.ready, met.addresses) == (True, [f"10.0.0.{node}" for node in range(4)])
+    failed = TaskExited(allocation_id=launch.allocation_id, run=launch.run, exit_code=1, rank=2)
+    await session.receive(failed)
+    await session.receive(failed)
+    assert {part[4] for part in await parts_of(services, launch)} == {"failed"}
+    trial = await services.trials.get(ALICE, launch.info.trial_id or 0)
+    assert trial.restarts == 1
+
+
+async def test_an_agent_that_comes_back_with_a_job_over_several_nodes_keeps_it_and_without_it_has_lost_it(
+    services: Services,
+) -> None:
+    launch, told, session = await gang(services)
+    queue = QUEUE.model_copy(update={"gangs": True, "slots": 8})
+    await session.receive(TaskStarted(allocation_id=launch.allocation_id, run=launch.run))
+    mine = RunningTask(allocation_id=launch.allocation_id, run=launch.run)
+    await connect(services, hello("batch", queue=queue, tasks=[mine]))
+    assert {part[4] for part in await parts_of(services, launch)} == {None}
+    await connect(services, hello("batch", queue=queue))
+    assert {part[4] for part in await parts_of(services, launch)} == {"lost"}
+    assert len([message for message in told if isinstance(message, Launch)]) == 1
+
+
+async def test_what_no_number_of_nodes_can_run_is_refused(services: Services) -> None:
+    queue = QUEUE.model_copy(update={"gangs": True})
+    await connect(services, hello("batch", queue=queue))
+
+    def of(slots: int, each: int | None = None, **resources: object) -> CreateExperiment:
+        slurm = {} if each is None else {"slots_per_node": each}
+        asked = config(resources={"slots_per_trial": slots, **resources}, runtime="slurm", slurm=slurm)
+        return CreateExperiment(config=asked)
+
+    for asked, said in (
+        (of(6), "needs 6 slots; all nodes of Slurm have 4"),
+        (of(4, 3), "needs 3 slots of one node; the largest node of Slurm has 2"),
+        (of(3, 2), "3 slots, which cannot be divided into nodes of 2"),
+        (of(4, is_single_node=True), "needs 4 slots of one node; the largest node of Slurm has 2"),
+    ):
+        with pytest.raises(ResourcesError, match=said):
+            await services.experiments.create(ALICE, asked)
+    assert await services.experiments.create(ALICE, of(4, 1))
 
 
 async def test_a_pool_is_placed_by_one_batch_system_or_by_the_master(services: Services) -> None:

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path, PurePosixPath
+from collections.abc import Sequence
+from pathlib import Path, PurePath, PurePosixPath
+from typing import cast
 
 import pytest
 
-from detlab.schemas.wire import ContainerSpec
+from detlab.schemas.wire import ContainerSpec, Partition, ServiceSpec
 from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.bundles import BundleCache
 from detlab_agent.runtimes.preparation import Order, TaskMaker
-from detlab_agent.runtimes.slurm.client import Commands, JobEnd, SlurmAway, SlurmFull, SlurmRefused, _job, _status
-from detlab_agent.runtimes.slurm.ends import exit_of
-from detlab_agent.runtimes.slurm.script import Shape, once, request_of, shape_of
+from detlab_agent.runtimes.slurm.client import (
+    Commands,
+    JobEnd,
+    SlurmAway,
+    SlurmFull,
+    SlurmRefused,
+    _job,
+    _partition,
+    _status,
+)
+from detlab_agent.runtimes.slurm.ends import exit_of, of_ranks
+from detlab_agent.runtimes.slurm.script import files_of, once, request_of
+from detlab_agent.runtimes.slurm.task import SlurmTask
+from detlab_agent.runtimes.slurm.watch import JobWatch
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import SlotView
 from detlab_agent.slurm_options import SlurmOptions
@@ -69,13 +82,21 @@ def test_who_was_killed_by_the_master_was_killed() -> None:
 
 
 def test_lines_of_squeue_with_anything_in_the_comment() -> None:
-    job = _job("12|PENDING|Resources|2026-11-27T16:00:00|1:00:00||detlab-1.a.1|a|b|c")
+    job = _job("12|PENDING|Resources|2026-11-27T16:00:00|1:00:00||2|detlab-1.a.1|a|b|c")
     assert job is not None
-    assert (job.id, job.pending, job.reason, job.start, job.comment) == (
-        "12", True, "Resources", "2026-11-27T16:00:00", "a|b|c",
+    assert (job.id, job.pending, job.reason, job.start, job.node_count, job.comment) == (
+        "12", True, "Resources", "2026-11-27T16:00:00", 2, "a|b|c",
     )  # fmt: skip
     assert _job("slurm_load_jobs error") is None
     assert [_status(code) for code in ("0:0", "3:0", "0:15", "")] == [0, 3, 143, None]
+
+
+def test_lines_of_sinfo_about_partitions() -> None:
+    gpu = Partition(name="gpu", default=True, time_limit="2-00:00:00", allocated=3, idle=1, other=2)
+    assert _partition("gpu*|up|2-00:00:00|3/1/2/6") == gpu
+    assert _partition("debug|drain|infinite|0/0/1/1") == Partition(name="debug", up=False, other=1)
+    assert _partition("sinfo: error: something") is None
+    assert _partition("gpu|up|infinite|1K/1/1/1") is None
 
 
 @pytest.mark.parametrize(
@@ -104,17 +125,30 @@ def test_a_report_that_is_a_link_is_not_read(tmp_path: Path) -> None:
     assert Commands().read(tmp_path / "secret") == "secret"
 
 
-def test_slots_become_nodes() -> None:
-    assert shape_of(2, None, 4) == Shape(1, 2)
-    assert shape_of(0, None, 4) == Shape(1, 0)
-    assert shape_of(8, None, 4) == Shape(2, 4)
-    assert shape_of(8, 2, 4) == Shape(4, 2)
-    assert shape_of(300, None, 0) == Shape(1, 300)
-    with pytest.raises(SetupFailed, match="cannot be divided"):
-        shape_of(5, 2, 4)
+def ended(code: int | None, at: float, reason: str = "") -> str:
+    return json.dumps({"exit_code": code, "reason": reason, "ended_at": at})
 
 
-def order_of(tmp_path: Path, slurm: dict[str, object], image: str = "", slots: int = 2) -> Order:
+@pytest.mark.parametrize(
+    ("state", "reports", "decides"),
+    [
+        ("COMPLETED", [ended(0, 5.0), ended(0, 4.0)], 0),
+        ("FAILED", [ended(1, 5.0), ended(3, 4.0)], 1),  # who failed first
+        ("FAILED", [ended(-15, 4.0), ended(1, 4.1)], 1),  # not who was ended for it
+        ("FAILED", ["", ended(1, 4.0)], 1),
+        ("FAILED", [ended(None, 5.0, "setup"), ended(-15, 6.0)], 0),
+        ("NODE_FAIL", [ended(1, 5.0), ""], None),  # it failed for want of the node
+        ("CANCELLED", ["", ""], None),
+        ("COMPLETED", [ended(0, 5.0), "{not json"], None),
+    ],
+)
+def test_one_node_of_several_decides_how_a_trial_ended(state: str, reports: list[str], decides: int | None) -> None:
+    assert of_ranks(reports, JobEnd(state, 1)) == ("" if decides is None else reports[decides])
+
+
+def order_of(
+    tmp_path: Path, slurm: dict[str, object], image: str = "", slots: int = 2, nodes: Sequence[int] = ()
+) -> Order:
     maker = TaskMaker(
         tmp_path / "tasks", [], Tenancy(None, "alice"), BundleCache.__new__(BundleCache), Homes(tmp_path / "homes")
     )
@@ -132,6 +166,8 @@ def order_of(tmp_path: Path, slurm: dict[str, object], image: str = "", slots: i
         )
         .launch
     )
+    if nodes:
+        launch.info.container_slot_counts = list(nodes)
     return maker.admit(launch, [SlotView(id=name) for name in names])
 
 
@@ -142,7 +178,7 @@ def test_a_job_asks_for_what_the_config_says(tmp_path: Path) -> None:
          "leave_seconds": 300, "modules": ["cuda/12"], "setup": "echo ready", "sbatch_args": ["--mail-type=FAIL"]},
     )  # fmt: skip
     options = SlurmOptions(python="/shared/bin/python", arguments=("--nice=5",), setup="/shared/setup.sh")
-    request = request_of(order, options, PurePosixPath("/shared/jobs"), "detlab agent a", largest=4, gpus=True)
+    request = request_of(order, options, PurePosixPath("/shared/jobs"), "detlab agent a", gpus=True)
     wanted = {
         "--job-name=detlab-1.a.1", "--comment=detlab agent a", "--no-requeue", "--dependency=singleton", "--nodes=1",
         "--ntasks-per-node=1", "--gres=gpu:a100:2", "--mem=2048M", "--partition=gpu", "--account=lab", "--time=90",
@@ -168,7 +204,7 @@ def test_a_job_asks_for_what_the_config_says(tmp_path: Path) -> None:
 )
 def test_an_image_is_run_by_what_the_cluster_has(tmp_path: Path, container: str, image: str, command: str) -> None:
     order = order_of(tmp_path, {"container": container}, image)
-    request = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", largest=4, gpus=False)
+    request = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=False)
     assert command in request.script
     assert request.steps is (container == "pyxis")
     assert "--cpus-per-task=2" in request.arguments
@@ -178,7 +214,7 @@ def test_an_image_is_run_by_what_the_cluster_has(tmp_path: Path, container: str,
 def test_a_container_without_an_image_is_refused(tmp_path: Path) -> None:
     order = order_of(tmp_path, {"container": "apptainer"})
     with pytest.raises(SetupFailed, match=r"environment\.image names no image"):
-        request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", largest=4, gpus=False)
+        request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=False)
 
 
 def test_an_attempt_that_had_begun_does_not_begin_a_second_time(tmp_path: Path) -> None:
@@ -198,3 +234,102 @@ def test_an_attempt_that_had_begun_does_not_begin_a_second_time(tmp_path: Path) 
     nowhere = "\n".join([*once(PurePosixPath(tmp_path / "none"), "4.ab.1"), "echo begins"])
     done = subprocess.run(["bash", "-c", nowhere], capture_output=True, text=True, check=True)
     assert done.stdout == "begins\n", "without the folder its own words say what lacks"
+
+
+@pytest.mark.parametrize("container", ["none", "apptainer", "pyxis"])
+def test_a_trial_over_several_nodes_is_one_job_with_a_launcher_on_each(tmp_path: Path, container: str) -> None:
+    order = order_of(tmp_path, {"container": container}, "a:1", slots=4, nodes=(2, 2))
+    request = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True)
+    assert {"--nodes=2", "--ntasks-per-node=1", "--gres=gpu:2"} <= set(request.arguments)
+    assert (request.nodes, request.steps) == (2, False)
+    assert "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=0" in request.script
+    assert "export DET_NODE_RANK=$SLURM_PROCID" in request.script
+    assert ("--container-image=a:1" in request.script) is (container == "pyxis")
+    assert ("docker://a:1" in request.script) is (container == "apptainer")
+    subprocess.run(["bash", "-n"], input=request.script, text=True, check=True)
+    left = {str(path) for path in files_of(PurePosixPath("/shared"), "1.a.1", request.nodes)}
+    assert {"/shared/1.a.1.exit.0", "/shared/1.a.1.exit.1", "/shared/1.a.1.chief", "/shared/1.a.1.exit"} <= left
+
+
+def test_nodes_with_different_numbers_of_slots_are_refused(tmp_path: Path) -> None:
+    order = order_of(tmp_path, {}, slots=3, nodes=(2, 1))
+    with pytest.raises(SetupFailed, match="nodes of 2, 1 slots"):
+        request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True)
+
+
+NODE = "NodeName=n7 Arch=x86_64 CoresPerSocket=4 NodeAddr={address} NodeHostName=n7"
+
+
+@pytest.mark.parametrize(
+    ("address", "names", "expected"),
+    [
+        ("10.1.0.7", "10.1.0.7 STREAM 10.1.0.7", ["10.1.0.7"]),
+        ("n7-ib", "10.1.0.7 STREAM n7-ib\n10.1.0.7 DGRAM\n10.2.0.7 STREAM", ["10.1.0.7", "10.2.0.7"]),
+        ("n7", "", ["n7"]),
+    ],
+)
+def test_a_node_is_reached_where_slurm_says(tmp_path: Path, address: str, names: str, expected: list[str]) -> None:
+    for program, text in (("scontrol", NODE.format(address=address)), ("getent", names)):
+        path = tmp_path / program
+        path.write_text(f"#!/bin/sh\nprintf '%s\\n' '{text}'\n[ -n '{text}' ]\n")
+        path.chmod(0o755)
+    assert Commands(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}).addresses_of("n7") == expected
+
+
+@pytest.mark.parametrize(
+    ("node", "own", "expected"),
+    [
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),  # all on one machine
+        ("n7", "127.0.1.1", "10.9.0.7"),
+        ("n7", "10.1.0.7", "10.1.0.7"),
+        ("", "127.0.1.1", "10.9.0.7"),
+    ],
+)
+def test_a_job_knows_an_address_at_which_others_reach_its_node(
+    tmp_path: Path, node: str, own: str, expected: str
+) -> None:
+    order = order_of(tmp_path, {})
+    script = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True).script
+    lines = [line for line in script.splitlines() if "DET_NODE_ADDRESS" in line or "hostname" in line]
+    for program, text in (
+        ("scontrol", NODE.format(address=node) if node else ""),
+        ("getent", f"{own} STREAM"),
+        ("hostname", "10.9.0.7 172.17.0.1"),
+    ):
+        path = tmp_path / program
+        path.write_text(f"#!/bin/sh\necho '{text}'\n")
+        path.chmod(0o755)
+    found = subprocess.run(
+        ["bash", "-c", "\n".join([*lines, "echo $DET_NODE_ADDRESS"])],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == expected, (lines, found.stderr)
+
+
+async def test_the_hubs_proxy_is_sent_to_the_jobs_own_node_whatever_the_job_says(tmp_path: Path) -> None:
+    class Cluster(Commands):
+        def read(self, path: PurePath) -> str:
+            return "169.254.169.254 80"
+
+        def addresses_of(self, node: str) -> list[str]:
+            return {"n7": ["10.1.0.7"]}[node]
+
+    task = SlurmTask(
+        "1.a.1", 1, (), tmp_path / "record.json", client=Cluster(), watch=cast(JobWatch, None),
+        directory=PurePosixPath("/shared"), serves=True, certificate_later=True,
+    )  # fmt: skip
+    assert await task._reached("n7")
+    assert (task.address, task.port, task.secure) == ("10.1.0.7", 80, True)
+    noted = json.loads((tmp_path / "record.json").read_text())
+    assert SlurmTask.noted(tmp_path / "record.json", noted)["secure"] is True
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_service_whose_address_is_known_later_is_told_to_ask_for_its_certificate(tmp_path: Path, later: bool) -> None:
+    order = order_of(tmp_path, {})
+    order.launch.service = ServiceSpec(certificate_later=later)
+    script = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True).script
+    assert ("export DET_ASK_CERTIFICATE=1" in script) is later

@@ -224,9 +224,9 @@ def _explain(found: JobWhy, item: WaitView) -> None:
             ("reason", item.reason),
             ("pool", item.pool),
             ("slots", item.slots),
-            ("position", f"{item.place} of the pool's queue{ahead}"),
+            ("position", f"{item.place} of the pool's queue{ahead}" if item.place else "in the batch system's queue"),
             ("waits for", duration(time.time() - item.waiting_since) if item.waiting_since else ""),
-            ("starts", start_of(item.estimated_start)),
+            ("starts", start_of(item.estimated_start) if item.place else ""),
         ]
     )
     for hint in item.hints:

@@ -51,7 +51,8 @@ def list_pools(invocation: Invocation) -> None:
 
 
 def _row(item: PoolView) -> tuple[object, ...]:
-    about = ", ".join(text for text in (item.description, "elastic" if item.elastic else "") if text)
+    batch = f"placed by {item.batch.name}" if item.batch is not None else ""
+    about = ", ".join(text for text in (item.description, "elastic" if item.elastic else "", batch) if text)
     return (
         item.name, item.scheduler, "yes" if item.preemption else "no", item.fitting, item.agents, item.slots_used,
         item.slots_total, item.tasks_running, item.tasks_waiting, item.slots_waiting, about,
@@ -83,6 +84,23 @@ def describe(invocation: Invocation, name: str) -> None:
         say_json({**found.model_dump(mode="json"), "its_agents": agents, "jobs": jobs, **elastic})
         return
     _explain(found)
+    if found.batch is not None and found.batch.partitions:
+        say()
+        table(
+            ("Partition", "State", "Idle nodes", "In use", "Other", "Time limit"),
+            [
+                (
+                    f"{one.name} (default)" if one.default else one.name,
+                    "up" if one.up else "takes no jobs",
+                    one.idle,
+                    one.allocated,
+                    one.other,
+                    one.time_limit or "none",
+                )
+                for one in found.batch.partitions
+            ],
+            right=("Idle nodes", "In use", "Other"),
+        )
     if agents:
         say()
         table(
@@ -134,6 +152,7 @@ def _explain(found: PoolView) -> None:
             ("agents", f"{found.agents}{away}{closed}"),
             ("shares", f"each device is {found.slots_per_device} slots" if found.slots_per_device > 1 else ""),
             ("elastic", "yes" if found.elastic else ""),
+            ("placed by", "" if found.batch is None else f"{found.batch.name}, in its own queue"),
             ("slots", f"{found.slots_used} of {found.slots_total} used, {found.tasks_running} tasks run"),
             ("waiting", f"{found.tasks_waiting} tasks, for {found.slots_waiting} slots"),
             ("default for", " and ".join(words.get(word, word) for word in found.takes)),
