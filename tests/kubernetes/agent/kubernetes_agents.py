@@ -242,12 +242,14 @@ class ClusterAgent(AgentProcess):
         self.kube = kube
 
     def connected(self) -> None:
-        """Wait until the master has its nodes."""
-        until(
-            lambda: self.master.connected() and self.master.hellos[-1].nodes,
-            lambda: f"the agent is not there with its nodes:\n{self.log.read_text()}",
-            60,
-        )
+        """Wait until the master has its nodes; fail at once, with what it said, if the agent ends."""
+
+        def there() -> bool:
+            code = self.process.poll()
+            assert code is None, f"the agent ended with status {code}:\n{self.log.read_text()}"
+            return bool(self.master.connected() and self.master.hellos[-1].nodes)
+
+        until(there, lambda: f"the agent is not there with its nodes:\n{self.log.read_text()}", 60)
 
     def left_behind(self, task) -> list[str]:
         """Return what still exists for a task."""
