@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from detlab_agent.runtimes.kubernetes import cluster as clusters
 from detlab_agent.runtimes.kubernetes import runtime as runtimes
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access
 from detlab_agent.runtimes.kubernetes.options import Options, Rules
+from detlab_agent.runtimes.kubernetes.pods import pod_name
 from detlab_agent.runtimes.kubernetes.runtime import KubernetesRuntime
 from detlab_agent.runtimes.preparation import Order
 from testbed.kubernetes.fake.cluster import FakeCluster
@@ -56,14 +58,25 @@ def order_for(tmp_path: Path) -> Order:
     return Order(launch, task, task.root.with_suffix(".json"), Identity("alice", 20000, 20000), [], 0)
 
 
-async def refusal(fake: FakeCluster, tmp_path: Path, made: threading.Event | None = None) -> str:
-    """Let an agent make a pod; return why it did not, once nothing of it is left, however late it is made."""
+async def refusal(
+    fake: FakeCluster, tmp_path: Path, made: threading.Event | None = None, then: Callable[[str], object] = str
+) -> str:
+    """Let an agent make a pod; return why it did not, once nothing of it is left, however late it is made.
+
+    Args:
+        fake: The cluster.
+        tmp_path: The agent's directory.
+        made: Is set once the server has made it.
+        then: Done with the pod's name once the agent has given it up.
+    """
+    order = order_for(tmp_path)
     opened = await Access(fake.kubeconfig(), environ={}).open()
     runtime = KubernetesRuntime(opened, Rules(Options.model_validate(GANG), "ours"), tmp_path)
     await runtime.begin(lambda: None)
     try:
         with pytest.raises(RefusedTask) as refused:
-            await asyncio.to_thread(runtime.make, order_for(tmp_path))
+            await asyncio.to_thread(runtime.make, order)
+        await asyncio.to_thread(then, pod_name(order.record.stem))
         if made is not None:
             assert not made.is_set(), "it was given up before the server had made it"
             await soon(made.is_set, 10)
@@ -101,6 +114,23 @@ def test_a_pod_that_is_made_after_its_task_was_given_up_is_deleted(
 
     fake.before, fake.after = before, after
     assert re.search(said, asyncio.run(refusal(fake, tmp_path, made)))
+
+
+def test_a_pod_that_the_store_makes_after_its_server_gave_up_is_deleted(fake: FakeCluster, tmp_path: Path) -> None:
+    """The server says 504, or 500 with `etcdserver: request timed out`; what it asked for may still be done."""
+
+    def before(method: str, path: str) -> None:
+        if method == "POST" and path.endswith("/pods"):
+            fake.failures.append(504)
+
+    def then(name: str) -> None:
+        time.sleep(LATE)  # the agent has deleted what was there by now
+        assert not left(fake)
+        spec = {"containers": [{"name": "c", "image": "i"}]}
+        fake.create("pods", {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Pending"}})
+
+    fake.before = before
+    assert "does not take the pod now" in asyncio.run(refusal(fake, tmp_path, then=then))
 
 
 def test_nothing_is_left_of_a_pod_that_the_cluster_refuses(fake: FakeCluster, tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ _SETTLE_OTHERS = 5.0
 MOST_LINES, MOST_OUTPUT = 20_000, 8 << 20
 """Lines and bytes that are read of a pod's output."""
 KUEUE = "kueue.x-k8s.io/v1beta1"
+_UNCERTAIN = 500
+"""From this status on the store may still do what the API server gave up."""
 _NOT_FOUND, _CONFLICT, _INVALID, _FORBIDDEN = 404, 409, 422, 403
 
 
@@ -203,8 +205,11 @@ class Cluster:
             self.give_up(name, first)
             raise RefusedTask(str(error)) from error
         except ApiRefused as error:
-            await self.delete(name, 0)  # the secret has no owner yet
-            await self._forget_groups(first)
+            if error.code >= _UNCERTAIN:
+                self.give_up(name, first)
+            else:
+                await self.delete(name, 0)  # the secret has no owner yet
+                await self._forget_groups(first)
             raise self._refusal(error) from error
         self.pods.put(made)
         owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": made["metadata"]["uid"]}
