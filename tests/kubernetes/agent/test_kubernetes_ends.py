@@ -161,6 +161,18 @@ class TestWithoutExec:
         agent.none_left()
 
 
+@ON_FAKE
+def test_an_agent_that_begins_without_exec_says_what_that_costs(master, agents, kube):
+    for verb in ("get", "create"):
+        kube.take_right(verb, "pods/exec")
+    agent = agents()
+    assert "without the rights get pods/exec, create pods/exec the last output" in agent.log.read_text()
+    task = started(master, launch(master, python(IGNORES_SIGTERM)))
+    master.send_kill(task, grace=1.0)
+    assert ended(master, task).exit_code == -9
+    agent.none_left()
+
+
 class TestNotStarted:
     """What cannot start says why, in words."""
 
