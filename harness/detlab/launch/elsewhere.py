@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 
 from detlab.backoff import Backoff
 from detlab.launch.archives import UnsafeBundle, digest_like
-from detlab.launch.environment import base_environment, source_path
+from detlab.launch.environment import SYSTEM_PATH, base_environment
 from detlab.launch.layout import Contents, lay_out
 from detlab.launch.taskdir import TaskDir, read_object
 from detlab.launch.undelivered import leave
@@ -55,6 +55,8 @@ PASSED_ON = (
     *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
 )
 """Variables of the job that its task gets: where it is reached, and the devices that it was given there."""
+NOT_PASSED_ON = ("DET_", "SLURM", "SRUN_", "SBATCH_", "PMI", "KUBERNETES_")
+"""So begin the job's variables that its task does not get: libraries would take its processes for the job's own."""
 SERVICE_CERTIFICATE, SERVICE_KEY = "service.pem", "service_key.pem"
 """The certificate of a server that is reached over a network, in its task's directory."""
 PIN_FILE = "master.pem"
@@ -268,23 +270,30 @@ class Elsewhere:
             connection.close()
 
     def _start(self, task: TaskDir) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-s", "-P", "-m", "detlab.launch.task", "--dir", str(task.root)]
+        env = self._environment(task)
+        with task.launcher_log.open("ab") as log:
+            return subprocess.Popen(command, cwd=task.work, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def _environment(self, task: TaskDir) -> dict[str, str]:
         own = Path(os.environ.get("HOME") or "/")
         kept = self._parcel.contents.launch.get("user_home") and own != Path("/") and os.access(own, os.W_OK)
-        env = base_environment(
+        # The job's variables are no agent's: they are what its image, its modules and its setup script have set.
+        env = {name: value for name, value in os.environ.items() if not name.startswith(NOT_PASSED_ON)}
+        env |= base_environment(
             os.environ,
             bin_dir=Path(sys.executable).parent,
             home=own if kept else task.home,  # files of a notebook are to outlive it
             user=_user(),
             tmp=task.tmp,
         )
-        env |= {**source_path(os.environ), **self._parcel.environment, "DET_TASK_DIR": str(task.root)}
+        env["PATH"] = _path(os.environ.get("PATH", ""), str(Path(sys.executable).parent))
+        env |= {**self._parcel.environment, "DET_TASK_DIR": str(task.root)}
         env |= {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         for variable, name in _FILES.items():
             if name in self._parcel.contents.files:
                 env[variable] = str(task.root / name)
-        command = [sys.executable, "-s", "-P", "-m", "detlab.launch.task", "--dir", str(task.root)]
-        with task.launcher_log.open("ab") as log:
-            return subprocess.Popen(command, cwd=task.work, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return env
 
     @staticmethod
     def _last_words(task: TaskDir) -> str:
@@ -377,6 +386,11 @@ def _connect(master: str, pinned: str | None) -> http.client.HTTPConnection:
         return Connection(parts.hostname or "", parts.port, timeout=_TIMEOUT)
     context = tls_context(master, pinned)
     return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT, context=context)
+
+
+def _path(found: str, own: str) -> str:
+    """Return the job's PATH, in which our own Python comes first where it is not on it anyhow."""
+    return found if own in found.split(os.pathsep) else f"{own}{os.pathsep}{found or SYSTEM_PATH}"
 
 
 def _user() -> str:

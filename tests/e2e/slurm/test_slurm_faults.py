@@ -14,11 +14,16 @@ from spine_lab import until
 
 from detlab.client.resources import Experiment, Trial
 from detlab.errors import ConfigError, ResourcesError
+from testbed import waiting
+from testbed.slurm import ACCOUNT
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.timeout(480)]
 
 MINUTE = 60
+HOUR = 3600.0
 TRIALS = Path(__file__).parents[1] / "trials"
+OTHER_CLOCK = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+"""What gives all processes of a job another time than that of this machine."""
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +35,19 @@ def place() -> Iterator[SlurmLab]:
 @pytest.fixture(autouse=True)
 def no_job_is_left(place: SlurmLab) -> Iterator[None]:
     yield
-    until("no job is left", lambda: not place.slurm.jobs(), MINUTE)
+    waiting.until(lambda: not place.slurm.jobs(), lambda: f"jobs are left: {place.slurm.ask('squeue')}", MINUTE)
 
 
-def submit(place: SlurmLab, slurm: dict[str, Any] | None = None, slots: int = 1, **hparams: Any) -> Experiment:
+def submit(
+    place: SlurmLab, slurm: dict[str, Any] | None = None, slots: int = 1, single: bool = False, **hparams: Any
+) -> Experiment:
     config = {
         "name": "toy",
         "entrypoint": "python3 toy.py",
         "runtime": "slurm",
         "hyperparameters": {"x": 1.0, "steps": 40, "pause": 0.25, "save_every": 4, **hparams},
         "searcher": {"name": "single", "metric": "error"},
-        "resources": {"resource_pool": "slurm", "slots_per_trial": slots},
+        "resources": {"resource_pool": "slurm", "slots_per_trial": slots, "is_single_node": single},
         "max_restarts": 0,
         "slurm": slurm or {},
     }
@@ -61,6 +68,14 @@ def went_on(place: SlurmLab, made: Experiment, attempts: int, steps: int = 40) -
     assert (trial.view.run, trial.view.restarts) == (attempts, 0), place.agent.log[-3000:]
     assert place.lab.steps(trial) == list(range(1, steps + 1))
     return trial
+
+
+def said_of(place: SlurmLab, made: Experiment) -> str:
+    """Wait for the end of what Slurm does not take; return what the card of its trial says."""
+    ended = place.lab.finish(made, MINUTE)
+    card = place.lab.trial(place.lab.first_trial(ended)).view.card
+    assert card is not None, place.lab.tell(ended)
+    return card.message
 
 
 def test_a_cancelled_job_is_no_failure_of_its_trial(place: SlurmLab) -> None:
@@ -140,12 +155,14 @@ def test_a_trial_is_adopted_by_the_next_agent(place: SlurmLab) -> None:
 def test_while_a_job_waits_the_reason_is_slurms_own_and_it_is_queued(place: SlurmLab) -> None:
     other = place.slurm.ask(
         "sbatch", "--parsable", "--nodes=2", "--gres=gpu:2", "--output=/dev/null", "--wrap=srun sleep 300"
-    )
+    ).strip()
+    running = ("squeue", "-h", "-t", "running", "-j", other)
+    waiting.until(lambda: place.slurm.ask(*running), lambda: place.slurm.ask("scontrol", "show", "node"), MINUTE)
     third = submit(place, steps=2)
     reason = until("the reason", lambda: place.lab.first_trial(third).view.pending_reason, MINUTE)
     assert re.search(r"Slurm job \d+: (Resources|Priority)", reason), reason
     assert place.lab.first_trial(third).view.display_state == "QUEUED"
-    place.slurm.ask("scancel", other.strip())
+    place.slurm.ask("scancel", other)
     went_on(place, third, 1, 2)
 
 
@@ -158,15 +175,56 @@ def test_a_waiting_job_is_killed_at_once(place: SlurmLab) -> None:
 
 
 def test_a_partition_that_does_not_exist_is_told_in_slurms_words(place: SlurmLab) -> None:
-    made = place.lab.finish(submit(place, {"partition": "nope"}), MINUTE)
-    card = place.lab.trial(place.lab.first_trial(made)).view.card
-    assert card is not None
-    assert "Invalid partition name specified" in card.message or "invalid partition specified: nope" in card.message
+    message = said_of(place, submit(place, {"partition": "nope"}))
+    assert "Invalid partition name specified" in message or "invalid partition specified: nope" in message
+
+
+def test_an_account_that_does_not_exist_is_told_in_slurms_words(place: SlurmLab) -> None:
+    message = said_of(place, submit(place, {"account": "nobodys"}))
+    assert "Invalid account or account/partition combination specified" in message
+    went_on(place, submit(place, {"account": ACCOUNT}, steps=2), 1, 2)
+
+
+def test_what_no_node_has_is_told_in_slurms_words(place: SlurmLab) -> None:
+    message = said_of(place, submit(place, {"gpu_type": "h100"}, slots=2))
+    assert "Requested node configuration is not available" in message or "Invalid generic resource" in message
+
+
+def test_a_job_that_its_partition_is_too_small_for_waits_and_says_so(place: SlurmLab) -> None:
+    """Slurm takes it, as sites set it up that do not enforce limits at submission."""
+    assert not place.slurm.ask("scontrol", "create", "PartitionName=one", "Nodes=n0", "State=UP")
+    made = submit(place, {"partition": "one"}, slots=4)
+    reason = until("the reason", lambda: place.lab.first_trial(made).view.pending_reason, MINUTE)
+    assert "PartitionNodeLimit: it does not start by itself, it asks for more nodes than its partition has" in reason
+    made.kill()
+    place.lab.finish(made, MINUTE)
+    assert not place.slurm.ask("scontrol", "delete", "PartitionName=one")
+
+
+@pytest.mark.skipif(OTHER_CLOCK is None, reason="no other clock: apt-get install libfaketime")
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_on_a_node_whose_clock_is_another_one_nothing_is_lost(place: SlurmLab, hours: int) -> None:
+    clock = {"LD_PRELOAD": OTHER_CLOCK, "FAKETIME": f"{hours:+d}h", "FAKETIME_DONT_FAKE_MONOTONIC": 1}
+    began = time.time()
+    made = submit(place, {"setup": "\n".join(f"export {name}={value}" for name, value in clock.items())})
+    trial = place.lab.at_step(place.lab.first_trial(made), 12, MINUTE)
+    place.slurm.ask("scancel", job_of(place, trial))
+    trial = went_on(place, made, 2)
+    starts = place.lab.journal(trial, "start")
+    assert len(starts) == 2
+    for _, at, _ in starts:
+        assert abs(at - hours * HOUR - began) < 5 * MINUTE, "it had another clock"
+    assert int(starts[1][2][0]) >= 4, "it went on from its newest checkpoint"
+    for at in (trial.view.started_at, trial.view.ended_at):
+        assert at is not None
+        assert began - MINUTE < at < time.time() + MINUTE, "the master goes by its own"
 
 
 def test_more_than_the_cluster_has_is_refused_at_submission(place: SlurmLab) -> None:
     with pytest.raises(ResourcesError, match="needs 5 slots; all nodes of Slurm have 4"):
         submit(place, slots=5)
+    with pytest.raises(ResourcesError, match="needs 3 slots of one node; the largest node of Slurm has 2"):
+        submit(place, slots=3, single=True)
     with pytest.raises(ResourcesError, match="needs 3 slots of one node; the largest node of Slurm has 2"):
         submit(place, {"slots_per_node": 3})
     with pytest.raises(ResourcesError, match="3 slots, which cannot be divided into nodes of 2"):

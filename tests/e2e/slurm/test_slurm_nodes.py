@@ -17,7 +17,7 @@ from spine_lab import until
 
 from detlab.client.resources import Experiment, Trial
 
-pytestmark = [pytest.mark.hub, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.timeout(480)]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits_trial"
 MINUTE = 60

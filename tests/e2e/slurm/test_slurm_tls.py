@@ -20,7 +20,7 @@ from testbed.network.islands import sea, why_not
 from testbed.slurm import SlurmCluster, accounts_for, missing
 from testbed.waiting import until
 
-pytestmark = [pytest.mark.hub, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.timeout(300)]
 SPAWNER = "c.DetSpawner.runtimes = ['process', 'slurm']\n"
 
 

@@ -24,6 +24,8 @@ from testbed.waiting import until
 NODES = ("n0", "n1")
 GPUS = 2
 """GPUs of each node: devices by number that are none."""
+ACCOUNT = "lab"
+"""Of jobs that name an account, only those of this one are taken, as by the accounting of a real site."""
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scontrol", "scancel")
 _ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 
@@ -191,6 +193,7 @@ class SlurmCluster:
             )
             + f"PartitionName=main Nodes=ALL Default=YES State=UP {self._partition}\n"
         )
+        (top / "job_submit.lua").write_text(_ACCOUNTS.format(account=ACCOUNT))
         gpus = f"Name=gpu Flags=nvidia_gpu_env File={top}/nvidia[0-{GPUS - 1}]\n"
         (top / "gres.conf").write_text("AutoDetect=off\n" + "".join(f"NodeName={name} {gpus}" for name in NODES))
 
@@ -237,4 +240,17 @@ KillWait=5
 OverTimeLimit=0
 GresTypes=gpu
 DefMemPerCPU=500
+JobSubmitPlugins=lua
+"""
+_ACCOUNTS = """\
+function slurm_job_submit(job, partitions, uid)
+    if job.account ~= nil and job.account ~= "{account}" then
+        return slurm.ESLURM_INVALID_ACCOUNT
+    end
+    return slurm.SUCCESS
+end
+
+function slurm_job_modify(job, record, partitions, uid)
+    return slurm.SUCCESS
+end
 """

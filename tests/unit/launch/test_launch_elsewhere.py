@@ -29,6 +29,7 @@ from detlab.launch.elsewhere import (
     main,
 )
 from detlab.launch.layout import Contents
+from detlab.launch.taskdir import TaskDir
 from detlab_agent.runtimes.records import TaskElsewhere
 from testbed.network.tls_peers import tls_peer
 
@@ -69,6 +70,28 @@ def test_one_launch_for_several_nodes_becomes_the_part_of_each() -> None:
     assert (second.contents.token, second.environment) == (whole.contents.token, whole.environment)
     with pytest.raises(NotSetUp, match="DET_NODE_RANK is 2, and the trial has 2 nodes"):
         whole.of_node(2)
+
+
+def test_a_task_gets_what_its_image_or_its_setup_script_has_set_and_nothing_of_the_batch_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules that were loaded set PATH and variables of their own, and the task had nothing of it."""
+    own = str(Path(sys.executable).parent)
+    job = {
+        "PATH": "/apps/cuda/bin:/usr/bin", "CUDA_HOME": "/apps/cuda", "PYTHONPATH": "/apps/lib", "HOME": "/nowhere",
+        "SLURM_NTASKS": "8", "PMI_RANK": "3", "KUBERNETES_SERVICE_HOST": "10.0.0.1", "DET_MASTER": "http://other",
+        "CUDA_VISIBLE_DEVICES": "5",
+    }  # fmt: skip
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
+    task = TaskDir(tmp_path / "task")
+    env = Elsewhere(parcel(), None)._environment(task)
+    assert (env["CUDA_HOME"], env["PYTHONPATH"], env["PATH"]) == ("/apps/cuda", "/apps/lib", f"{own}:{job['PATH']}")
+    assert env["CUDA_VISIBLE_DEVICES"] == "5", "Slurm's word, not the agent's"
+    assert not {"SLURM_NTASKS", "PMI_RANK", "KUBERNETES_SERVICE_HOST", "DET_MASTER", VARIABLE} & set(env)
+    assert (env["HOME"], env["TMPDIR"]) == (str(task.home), str(task.tmp))
+    monkeypatch.setenv("PATH", f"/lab/env/bin:{own}:/usr/bin")
+    assert Elsewhere(parcel(), None)._environment(task)["PATH"] == f"/lab/env/bin:{own}:/usr/bin", "as it was set"
 
 
 def test_without_a_parcel_it_says_who_would_set_it(capsys: pytest.CaptureFixture[str]) -> None:

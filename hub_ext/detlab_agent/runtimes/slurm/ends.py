@@ -117,6 +117,12 @@ def _report(said: str) -> dict[str, Any]:
     return report if isinstance(report, dict) else {}
 
 
+def killed_by(said: str) -> int:
+    """Return the signal that ended a task, as its report says; 0 if none did."""
+    code = _report(said).get("exit_code")
+    return -code if isinstance(code, int) and code < 0 else 0
+
+
 def delivered(exit_: TaskExit) -> TaskExit:
     """Return an exit after which the agent has nothing to deliver: the job's spool was on another machine."""
     return replace(exit_, delivered=True)

@@ -162,6 +162,7 @@ def _script(
         *once(directory, order.launch.allocation_id),
         "export SLURM_EXPORT_ENV=ALL TMPDIR=${TMPDIR:-/tmp}",
         'home=$(getent passwd "$(id -u)" | cut -d: -f6); [ -d "$home" ] && export HOME=$home',
+        *_python_first(_python(options) if container == "none" else ""),
         *_modules(asked.get("modules") or ()),
         *([f". {shlex.quote(options.setup)} || exit"] if options.setup else []),
         *([str(asked["setup"])] if asked.get("setup") else []),
@@ -242,6 +243,12 @@ def once(directory: PurePath, allocation_id: str) -> list[str]:
         f"    printf '%s' '{requeued}' > \"$exit_file\"; exit 0",
         "fi",
     ]
+
+
+def _python_first(python: str) -> list[str]:
+    """Return the line that puts the task's Python before the system's: modules and setup may put others before it."""
+    where = PurePath(python)
+    return [f"export PATH={shlex.quote(str(where.parent))}:$PATH"] if where.is_absolute() else []
 
 
 def _modules(names: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath
@@ -16,12 +17,27 @@ from detlab.launch.elsewhere import is_loopback
 from detlab_agent.runtimes.base import Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
 from detlab_agent.runtimes.slurm.client import Job, SlurmAway, SlurmClient, SlurmFull, SlurmRefused
-from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of, of_ranks
+from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of, killed_by, of_ranks
 from detlab_agent.runtimes.slurm.script import EXIT, OUTPUT, SERVICE, Request, exit_of_rank, files_of, job_name
 from detlab_agent.runtimes.slurm.watch import JobWatch
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+FORGOTTEN = 10.0
+"""Seconds for which the nodes may take to end a job that Slurm has forgotten."""
+
+STUCK = {
+    "PartitionNodeLimit": "it asks for more nodes than its partition has or allows",
+    "PartitionTimeLimit": "it asks for more time than its partition allows",
+    "BadConstraints": "no node has what it asks for",
+    "AccountNotAllowed": "its partition does not take its account",
+    "QOSNotAllowed": "its partition does not take its QoS",
+    "InvalidAccount": "its account is none",
+    "InvalidQOS": "its QoS is none",
+    "JobHeldAdmin": "an administrator of Slurm holds it",
+    "JobHeldUser": "somebody holds it (scontrol release)",
+}
+"""Reasons of Slurm for which a job waits until somebody does something, and what each means."""
 
 
 class _EndedEarly(Exception):
@@ -218,8 +234,23 @@ class SlurmTask(TaskElsewhere):
             said = of_ranks(
                 [await self._until_answered(partial(self.client.read, file)) for file in self._ranks()], end
             )
+        if not said and end is None and not self._asked:
+            said = await self._last_report()
         output = "" if said else await self._until_answered(lambda: self.client.read(self._file(OUTPUT)))
         return exit_of(job_id, end, said, output, killed=self._asked)
+
+    async def _last_report(self) -> str:
+        """Wait for the report of a job that Slurm has forgotten: only now do its nodes end what still runs of it.
+
+        Slurm gives its number out again. What is ended for it on a node ends the next job of that number there, too.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FORGOTTEN):
+                while not self._asked:
+                    if said := await self._until_answered(lambda: self.client.read(self._file(EXIT))):
+                        return "" if killed_by(said) else said
+                    await self._pause(FORGOTTEN / 10)
+        return ""
 
     # --- told to end --------------------------------------------------------------------------------------
 
@@ -301,5 +332,7 @@ class SlurmTask(TaskElsewhere):
 def _waiting(job: Job) -> str:
     """Return why a job waits, in Slurm's words, and when Slurm expects it to start."""
     reason = job.reason if job.reason not in {"", "None"} else "waits for its turn"
+    if reason in STUCK:
+        reason = f"{reason}: it does not start by itself, {STUCK[reason]}"
     start = f", expected to start {job.start.replace('T', ' ')}" if job.start else ""
     return f"Slurm job {job.id}: {reason}{start}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path, PurePath, PurePosixPath
 from typing import cast
@@ -15,6 +16,7 @@ from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.bundles import BundleCache
 from detlab_agent.runtimes.preparation import Order, TaskMaker
+from detlab_agent.runtimes.slurm import task
 from detlab_agent.runtimes.slurm.client import (
     Commands,
     JobEnd,
@@ -185,7 +187,7 @@ def test_a_job_asks_for_what_the_config_says(tmp_path: Path) -> None:
         "--exclusive", "--signal=B:USR2@300", "--mail-type=FAIL", "--nice=5", "--output=/shared/jobs/1.a.1.out",
     }  # fmt: skip
     assert wanted <= set(request.arguments)
-    assert "module load cuda/12" in request.script
+    assert request.script.index("export PATH=/shared/bin:$PATH") < request.script.index("module load cuda/12")
     assert "echo ready" in request.script
     assert ". /shared/setup.sh" in request.script
     assert request.script.rstrip().endswith(
@@ -307,6 +309,48 @@ def test_a_job_knows_an_address_at_which_others_reach_its_node(
         check=True,
     )
     assert found.stdout.strip() == expected, (lines, found.stderr)
+
+
+class Forgetful(Commands):
+    """A Slurm that does not know the job any more; what the job left comes late."""
+
+    def __init__(self, *reports: str) -> None:
+        super().__init__()
+        self.reports = list(reports)
+
+    def end_of(self, job_id: str, name: str) -> JobEnd | None:
+        return None
+
+    def read(self, path: PurePath) -> str:
+        if path.suffix != ".exit":
+            return ""
+        return self.reports.pop(0) if self.reports else ""
+
+
+@pytest.mark.parametrize(
+    ("reports", "expected"),
+    [
+        (["", "", said(0)], (0, "")),
+        (["", said(-9)], (None, "machine_restarted")),  # its node has ended it, since nobody knows it
+        ([], (None, "machine_restarted")),
+    ],
+)
+async def test_the_nodes_get_the_time_to_end_a_job_that_slurm_has_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reports: list[str], expected: tuple[int | None, str]
+) -> None:
+    """The next job got its number, and was ended for it: a third attempt."""
+    monkeypatch.setattr(task, "FORGOTTEN", 0.3)
+    client = Forgetful(*reports)
+    watch = JobWatch(client, PurePosixPath("/shared"), "c", 1.0)
+    began = time.monotonic()
+    one = SlurmTask(
+        "1.a.1", 1, (), tmp_path / "record.json", client=client, watch=watch, directory=PurePosixPath("/shared"),
+        job_id="7",
+    )  # fmt: skip
+    ended = await one.finished()
+    assert (ended.exit_code, ended.reason) == expected
+    assert client.reports == []
+    assert reports or time.monotonic() - began >= 0.3
 
 
 async def test_the_hubs_proxy_is_sent_to_the_jobs_own_node_whatever_the_job_says(tmp_path: Path) -> None:
