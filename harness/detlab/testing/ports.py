@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from collections import deque
@@ -12,8 +13,8 @@ from detlab.launch.host.ports import lasting_ports
 _TRIES = 1000
 _MOST = 256
 """Ports that a process keeps to itself; older ones may be given out again."""
-_kept: deque[socket.socket] = deque(maxlen=_MOST)
-"""Names in the abstract space of Unix sockets, which the kernel forgets with the process."""
+_kept: deque[int] = deque()
+"""Descriptors of names in the abstract space of Unix sockets, which the kernel forgets with the process."""
 
 
 def free_port(address: str = "127.0.0.1") -> int:
@@ -35,9 +36,9 @@ def free_port(address: str = "127.0.0.1") -> int:
         except OSError:
             name.close()
             continue
-        if len(_kept) == _MOST:
-            _kept[0].close()
-        _kept.append(name)
+        _kept.append(name.detach())
+        if len(_kept) > _MOST:
+            os.close(_kept.popleft())
         return port
     return _try(address, 0)  # a machine whose connections may have any port
 
