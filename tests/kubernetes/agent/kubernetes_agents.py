@@ -247,6 +247,15 @@ class RealKube(Kube):
                 rule["verbs"] = [one for one in rule["verbs"] if one != verb]
         # A rule without a verb is none: the API server does not take it.
         self.admin.patch(f"{at}/agent-{self.namespace}", {"rules": [rule for rule in rules if rule["verbs"]]})
+        until(lambda: not self._may(verb, plural), f"the right to {verb} {plural} stays", 30)
+
+    def _may(self, verb: str, plural: str) -> bool:
+        """Whether the API server lets the agent do something: it knows of a changed role a moment later."""
+        resource, _, sub = plural.partition("/")
+        asked = {"verb": verb, "resource": resource, "subresource": sub, "namespace": self.namespace}
+        spec = {"user": f"system:serviceaccount:{self.namespace}:agent", "resourceAttributes": asked}
+        said = self.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
+        return bool(said["status"]["allowed"])
 
     def end(self) -> None:
         for kind in ("clusterrolebindings", "clusterroles"):

@@ -122,12 +122,8 @@ class TestWithoutMaster:
         agent.none_left()
 
 
-@ON_FAKE
 class TestWithoutExec:
-    """A cluster that lets nobody run commands in pods: a signal goes by the pod's deletion.
-
-    On the fake cluster only, where a right is gone at once.
-    """
+    """A cluster that lets nobody run commands in pods: a signal goes by the pod's deletion."""
 
     @pytest.fixture
     def task(self, master, agent, kube, request):
@@ -161,7 +157,6 @@ class TestWithoutExec:
         agent.none_left()
 
 
-@ON_FAKE
 def test_an_agent_that_begins_without_exec_says_what_that_costs(master, agents, kube):
     for verb in ("get", "create"):
         kube.take_right(verb, "pods/exec")

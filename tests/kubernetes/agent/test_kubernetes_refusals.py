@@ -30,7 +30,8 @@ class TestRefusals:
 
     def test_a_namespace_that_is_not_there(self, master, kube, open_tmp):
         said = refused(master, kube, open_tmp / "other", "--namespace", "no-such")
-        assert 'namespaces "no-such" not found' in said or 'in the namespace "no-such"' in said
+        # Who has no right in it is not told whether it exists.
+        assert 'namespaces "no-such" not found' in said or "missing rights in namespace no-such" in said
 
     def test_a_kubeconfig_that_is_wrong(self, master, kube, open_tmp):
         bad = open_tmp / "bad.yaml"
