@@ -65,7 +65,8 @@ def job_of(place: SlurmLab, trial: Trial) -> str:
 def went_on(place: SlurmLab, made: Experiment, attempts: int, steps: int = 40) -> Trial:
     """Wait for the end; each step was reported once, however many attempts there were, and none counts as a failure."""
     (trial,) = place.lab.completed(made, 4 * MINUTE).list_trials()
-    assert (trial.view.run, trial.view.restarts) == (attempts, 0), place.agent.log[-3000:]
+    told = f"{place.agent.log[-3000:]}\n{place.slurm.logs()}"
+    assert (trial.view.run, trial.view.restarts) == (attempts, 0), told
     assert place.lab.steps(trial) == list(range(1, steps + 1))
     return trial
 
@@ -159,8 +160,11 @@ def test_while_a_job_waits_the_reason_is_slurms_own_and_it_is_queued(place: Slur
     running = ("squeue", "-h", "-t", "running", "-j", other)
     waiting.until(lambda: place.slurm.ask(*running), lambda: place.slurm.ask("scontrol", "show", "node"), MINUTE)
     third = submit(place, steps=2)
-    reason = until("the reason", lambda: place.lab.first_trial(third).view.pending_reason, MINUTE)
-    assert re.search(r"Slurm job \d+: (Resources|Priority)", reason), reason
+
+    def reason() -> str:
+        return place.lab.first_trial(third).view.pending_reason or "none"
+
+    waiting.until(lambda: re.search(r"Slurm job \d+: (Resources|Priority)", reason()), reason, MINUTE)
     assert place.lab.first_trial(third).view.display_state == "QUEUED"
     place.slurm.ask("scancel", other)
     went_on(place, third, 1, 2)

@@ -167,7 +167,7 @@ class SlurmCluster:
 
     def logs(self) -> str:
         """Return the ends of the daemons' logs."""
-        parts = [path.read_text(errors="replace")[-1500:] for path in sorted((self.directory / "log").glob("*.out"))]
+        parts = [path.read_text(errors="replace")[-3000:] for path in sorted((self.directory / "log").glob("*.out"))]
         return "\n".join(parts)
 
     def _lay_out(self) -> None:
