@@ -1,5 +1,6 @@
 """An agent that cannot work here, and a cluster that fails while it does."""
 
+import re
 import shutil
 
 import pytest
@@ -55,6 +56,37 @@ def test_credentials_that_are_not_accepted_are_told(master, cluster, agents):
     agent = agents("--kubeconfig", str(cluster.kubeconfig(token="wrong")), wait=False)
     assert agent.process.wait(40) != 0
     assert "does not accept the credentials" in agent.log.read_text()
+
+
+def test_a_clock_that_is_wrong_is_named_where_credentials_are_refused(master, cluster, agents):
+    """A token of a cluster is good for an hour: on a machine whose clock is behind it is not valid yet."""
+    cluster.ahead = 7200.0
+    agent = agents("--kubeconfig", str(cluster.kubeconfig(token="wrong")), wait=False)
+    assert agent.process.wait(40) != 0
+    said = agent.log.read_text()
+    assert re.search(r"does not accept the credentials: Unauthorized; this machine's clock is 7\d\d\d s behind", said)
+    assert "timedatectl" in said
+
+
+def test_a_clock_that_is_wrong_is_warned_of_and_the_agent_works(master, cluster, agents):
+    cluster.ahead = -7200.0
+    agent = agents()
+    assert re.search(r"WARNING .*this machine's clock is 7\d\d\d s ahead of the API server's", agent.log.read_text())
+
+
+def test_a_namespace_that_goes_under_an_agent_is_named_in_the_refusal_of_a_task(master, cluster, agents):
+    cluster.add_namespace("lab")
+    agents("--namespace", "lab")
+    cluster.do(
+        lambda: cluster.store.remove(
+            cluster.store.kind("namespaces"), cluster.store.get(cluster.store.kind("namespaces"), "", "lab")
+        )
+    )
+    task = start(master, "")
+    exit_ = ended(master, task)
+    assert exit_.reason == "refused", "it is no fault of the task: it goes elsewhere, or waits"
+    assert "namespace lab is gone or going" in exit_.message
+    assert "kubectl create namespace lab" in exit_.message
 
 
 def test_a_kubeconfig_that_is_none_is_told(master, cluster, agents, place):

@@ -30,15 +30,32 @@ def test_nodes_are_told_with_their_gpus_and_labels(master, cluster, agent):
 
 
 def test_nodes_come_and_go(master, cluster, agent):
-    names = lambda: {node.name for node in master.hellos[-1].nodes}  # noqa: E731
+    def notes():
+        return {node.name: node.note for node in master.hellos[-1].nodes}
+
     cluster.add_node("late-1", gpus=8)
-    master.wait_for(lambda: "late-1" in names())
+    master.wait_for(lambda: notes().get("late-1") == "")
     cluster.cordon("late-1")
-    master.wait_for(lambda: "late-1" not in names())
+    master.wait_for(lambda: notes()["late-1"].startswith("cordoned, so it takes no new pods"))
+    (late,) = [node for node in master.hellos[-1].nodes if node.name == "late-1"]
+    assert not any(slot.enabled for slot in late.slots)
     cluster.remove_node("idle-1")
-    master.wait_for(lambda: "idle-1" not in names())
+    master.wait_for(lambda: "idle-1" not in notes())
     cluster.lose_node("real-1")
-    master.wait_for(lambda: names() == set())
+    master.wait_for(lambda: notes()["real-1"] == "not ready: NodeStatusUnknown")
+    cluster.cordon("late-1", on=False)
+    master.wait_for(lambda: notes()["late-1"] == "")
+
+
+def test_a_node_that_is_lost_under_a_task_is_away_with_its_reason(master, cluster, agent):
+    """The master waits for it and then takes the task for lost, and people see why."""
+    running(master, cluster)
+    cluster.lose_node("real-1")
+
+    def away():
+        return {node.name: node.note for node in master.hellos[-1].nodes if node.away}
+
+    master.wait_for(lambda: away() == {"real-1": "not ready: NodeStatusUnknown"})
 
 
 def test_a_pod_has_what_its_config_says(master, cluster, agents):
@@ -159,7 +176,8 @@ def test_pods_that_kueue_admits_are_a_group_and_wait_with_its_reason(master, clu
     cluster.create("workloads", workload, group="kueue.x-k8s.io")
     gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "Scheduling is blocked"}
     cluster.set_pod(pod["metadata"]["name"], {"conditions": [gate]})
-    master.wait_for(lambda: [stage for stage in task.stages if stage.message == f"queued: {said}"])
+    master.wait_for(lambda: [stage for stage in task.stages if stage.message == f"Kueue: {said}"])
+    assert task.stages[-1].stage == "queued", "the master shows it as queued, with this reason"
     assert not task.exits
     cluster.delete_pod(pod["metadata"]["name"], grace=0)
     assert ended(master, task).reason == "machine_restarted", "Kueue preempts by deleting"
