@@ -42,6 +42,9 @@ class TestWhoEndsPods:
         agent.none_left()
 
     def test_a_node_that_is_drained(self, master, agent, kube):
+        def offered():
+            return [slot.id for node in master.hellos[-1].nodes for slot in node.slots if slot.enabled]
+
         task = started(master, launch(master, python(WAITS)))
         node = "/api/v1/nodes/real-1"
         kube.admin.patch(node, {"spec": {"unschedulable": True}})
@@ -55,11 +58,12 @@ class TestWhoEndsPods:
             }
             kube.admin.post(f"{kube.site.pods}/{name}/eviction", body)
             assert ended(master, task).reason == NOT_ITS_FAULT
-            # It is offered no more, so that the master places nothing there.
-            master.wait_for(lambda: not master.hellos[-1].nodes, 30, "the node is offered no more")
+            # Its slots are offered no more, so that the master places nothing there.
+            master.wait_for(lambda: not offered(), 30, "the node is offered no more")
+            assert master.hellos[-1].nodes[0].note == "cordoned, so it takes no new pods: kubectl uncordon real-1"
         finally:
             kube.admin.patch(node, {"spec": {"unschedulable": None}})
-        master.wait_for(lambda: master.hellos[-1].nodes, 40, "the node is offered again")
+        master.wait_for(offered, 40, "the node is offered again")
         agent.none_left()
 
     def test_a_program_that_uses_up_its_memory(self, master, agent, kube):

@@ -148,7 +148,8 @@ def test_pods_that_kueue_admits_are_a_group_and_wait_with_its_reason(master, kub
     cluster.create("workloads", workload, kube.namespace, "kueue.x-k8s.io")
     gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "Scheduling is blocked"}
     cluster.set_pod(pod["metadata"]["name"], {"conditions": [gate]}, kube.namespace)
-    master.wait_for(lambda: [stage for stage in task.stages if stage.message == f"queued: {said}"])
+    master.wait_for(lambda: [stage for stage in task.stages if stage.message == f"Kueue: {said}"])
+    assert task.stages[-1].stage == "queued", "the master shows it as queued, with this reason"
     assert not task.exits
     cluster.delete_pod(pod["metadata"]["name"], kube.namespace, grace=0)
     assert ended(master, task).reason == "machine_restarted", "Kueue preempts by deleting"

@@ -85,13 +85,13 @@ class KubernetesTask(TaskElsewhere):
             waits = endings.waiting_for(found)
             if waits is not None and waits.trouble == "gate":
                 queued = await self.cluster.queued(self.allocation_id)
-                waits = replace(waits, message=f"queued: {queued}" if queued else waits.message)
+                waits = replace(waits, message=f"Kueue: {queued}" if queued else waits.message)
             group = self.cluster.group_of(self.node)
             if waits is not None and waits.trouble == "place" and group is not None:
                 waits = replace(waits, message=f"scaling up {group.name}: {waits.message}")
             if waits is not None and waits.message != said:
                 said = waits.message
-                say("pulling" if waits.stage == "pulling" else "starting", said)
+                say(waits.stage, said)
             if waits is not None and waits.trouble != trouble:
                 trouble, since = waits.trouble, time.monotonic()
             if waits is not None and waits.trouble and not self.asked:
