@@ -43,7 +43,7 @@ class TestTold:
     def test_a_node_that_is_lost_under_a_task_is_away_with_its_reason(self, master, kube, agent):
         """The master waits for it and then takes the task for lost, and people see why."""
         started(master, launch(master, python(STEPS, 300)))
-        kube.cluster.lose_node("real-1")
+        kube.cluster.lose_node("real-1", tolerated=True)
 
         def away():
             return {node.name: node.note for node in master.hellos[-1].nodes if node.away}
