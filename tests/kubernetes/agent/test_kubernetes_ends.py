@@ -160,6 +160,22 @@ class TestWithoutExec:
         assert master.texts(task, "stdout")[-1].startswith("last")
         agent.none_left()
 
+    @ON_FAKE
+    @pytest.mark.parametrize(
+        "task", [COUNTS_UNTIL_SIGTERM.replace("sys.exit", "time.sleep(3)\nsys.exit")], indirect=True
+    )
+    def test_a_program_of_which_its_node_has_not_told_yet_gets_its_time_too(self, master, agent, kube, task):
+        """It was killed at once, as one that never began."""
+        states = [{"name": MAIN_CONTAINER, "state": {"waiting": {"reason": "ContainerCreating"}}}]
+        kube.cluster.set_pod(kube.the_pod(), {"phase": "Pending", "containerStatuses": states}, kube.namespace)
+        kube.cluster.add_node("late-1")  # that the agent has heard of the pod shows when it tells of this
+        master.wait_for(lambda: "late-1" in {node.name for node in master.hellos[-1].nodes})
+        master.send_kill(task, grace=30.0)
+        exit_ = ended(master, task)
+        assert exit_.exit_code == 3, exit_
+        assert master.texts(task, "stdout")[-1].startswith("last")
+        agent.none_left()
+
 
 def test_an_agent_that_begins_without_exec_says_what_that_costs(master, agents, kube):
     for verb in ("get", "create"):
@@ -167,7 +183,7 @@ def test_an_agent_that_begins_without_exec_says_what_that_costs(master, agents, 
     agent = agents()
     assert "without the rights get pods/exec, create pods/exec the last output" in agent.log.read_text()
     task = started(master, launch(master, python(IGNORES_SIGTERM)))
-    master.send_kill(task, grace=1.0)
+    master.send_kill(task, grace=4.0)
     assert ended(master, task).exit_code == -9
     agent.none_left()
 
