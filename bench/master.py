@@ -25,7 +25,8 @@ from urllib.parse import urlsplit
 import websocket
 from measure import cpu_of, memory_of
 
-from testbed.cluster import Cluster, free_port
+from detlab.testing.ports import free_port
+from testbed.cluster import Cluster
 
 API = "/services/detlab/api/v1/"
 PATIENCE = 60.0

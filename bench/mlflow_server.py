@@ -13,7 +13,7 @@ from typing import Any
 
 from measure import memory_of, peer_python, program, until
 
-from testbed.cluster import free_port
+from detlab.testing.ports import free_port
 
 NAME = "mlflow"
 

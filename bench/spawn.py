@@ -30,8 +30,9 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from detlab.testing.ports import free_port
 from detlab_hub.embedded.parts import find_proxy
-from testbed.cluster import UNLIMITED, free_port, running_cluster
+from testbed.cluster import UNLIMITED, running_cluster
 from testbed.containers import docker, docker_images
 from testbed.containers.docker import Engine
 

@@ -40,6 +40,7 @@ class LightTask:
     pid: int | None = None
     address: str | None = None
     port: int | None = None
+    secure: bool = False
     node: str = ""
     waits: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)

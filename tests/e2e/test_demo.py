@@ -11,16 +11,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from detlab.testing.ports import free_port
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
 pytestmark = [pytest.mark.hub, pytest.mark.slow, pytest.mark.timeout(420)]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def demo(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:

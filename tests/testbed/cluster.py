@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 
 import httpx
 
+from detlab.testing.ports import free_port
 from testbed import forked_det
 
 UP_SECONDS = 90
@@ -35,13 +35,6 @@ UNLIMITED = "".join(
     )
 )
 """Configuration without limits of users, for those who measure how much a master can take."""
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -31,8 +31,9 @@ from detlab.schemas.wire import (
     TaskExited,
     TaskStarted,
 )
+from detlab.testing.ports import free_port
 from testbed import small_search
-from testbed.cluster import Cluster, free_port
+from testbed.cluster import Cluster
 from testbed.master_forks import Masters, Process
 
 NAME = "node"

@@ -13,7 +13,6 @@ import asyncio
 import functools
 import json
 import secrets
-import socket
 import threading
 import time
 from collections import Counter, deque
@@ -32,6 +31,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from detlab.schemas import wire
 from detlab.testing.bundles import files_digest, packed_digest
+from detlab.testing.ports import free_port
 from detlab.testing.trial_api import TrialApi
 
 _agent_message: TypeAdapter[wire.AgentMessage] = TypeAdapter(wire.AgentMessage)
@@ -84,7 +84,7 @@ class MasterDouble(TrialApi):
         """The uid of the first owner; those after get the following ones."""
         self.uids: dict[str, int] = {}
         self.polls = ThreadPoolExecutor(64, "polls-of-the-double")
-        self.port = _free_port()
+        self.port = free_port()
         self._connections: dict[str, _Connect] = {}
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -281,13 +281,6 @@ class MasterDouble(TrialApi):
             allocation.arrivals.append(time.time())
             self.changed.notify_all()
         return wire.RecordAck(acked=allocation.marks[stream], refused=refused)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class _Handler(RequestHandler):

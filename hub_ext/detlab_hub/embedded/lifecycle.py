@@ -214,8 +214,9 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
     )
     folder.make_secrets([operator, *others], operator)
     before, report = folder.read_plan(), read_report(folder)
-    if not (before and (before.ip, before.port) == (front.ip, options.port) and _runs(report, names.PROXY)):
-        _check_port(options.port, front.ip)
+    had = before is not None and (before.ip, before.port) == (front.ip, options.port)
+    if not (had and _runs(report, names.PROXY)):
+        _check_port(options.port, front.ip, had=had)
         listeners.add(listen(front.ip, options.port))
     hub, api, master = _private_ports(folder, before, report, listeners, wishes.hub_ip)
     return Plan(
@@ -248,8 +249,9 @@ def _runs(report: Report | None, part: str) -> bool:
     return found is not None and found.running is not None
 
 
-def _check_port(port: int, ip: str) -> None:
-    if ports.is_free(port, ip):
+def _check_port(port: int, ip: str, *, had: bool) -> None:
+    """Refuse a port that another program has; one that this cluster had may still be its killed proxy's."""
+    if ports.becomes_free(port, ip) if had else ports.is_free(port, ip):
         return
     owner = ports.owner_of(port)
     raise DetlabError(

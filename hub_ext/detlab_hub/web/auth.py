@@ -46,6 +46,8 @@ class HeaderOAuth(HubOAuth):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._confirmed: TTLCache[str, dict[str, Any]] = TTLCache(CONFIRMED_TOKENS, HUB_AWAY_SECONDS)
+        self._asked: dict[str, asyncio.Task[dict[str, Any] | None]] = {}
+        """What the Hub is being asked: requests of one token that come together wait for one answer, in their order."""
 
     def _get_token_url(self, handler: Any) -> str:
         return ""
@@ -56,6 +58,20 @@ class HeaderOAuth(HubOAuth):
         if use_cache and cache_key in self.cache:
             cached: dict[str, Any] | None = self.cache[cache_key]
             return cached
+        if not use_cache:
+            return await self._ask_hub(url, api_token, cache_key)
+        asked = self._asked.get(cache_key)
+        if asked is None:
+            asked = self._asked[cache_key] = asyncio.ensure_future(self._ask_hub(url, api_token, cache_key))
+            asked.add_done_callback(lambda done: self._forget(cache_key, done))
+        return await asyncio.shield(asked)
+
+    def _forget(self, cache_key: str, done: asyncio.Task[dict[str, Any] | None]) -> None:
+        del self._asked[cache_key]
+        if not done.cancelled():
+            done.exception()  # that is known to who waits, unless all of them have gone
+
+    async def _ask_hub(self, url: str, api_token: str, cache_key: str) -> dict[str, Any] | None:
         try:
             async with asyncio.timeout(HUB_PATIENCE_SECONDS):
                 model: dict[str, Any] | None = await super()._check_hub_authorization(url, api_token, use_cache=False)

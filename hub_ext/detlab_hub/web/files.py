@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing
 from functools import partial
@@ -14,13 +15,15 @@ from typing import Any, BinaryIO
 from tornado.iostream import StreamClosedError
 
 from detlab.errors import DetlabError
-from detlab_hub.services.checkpoints.archives import Archive
+from detlab_hub.services.checkpoints.archives import Contents
 from detlab_hub.services.kernel.threads import Workers, user_of
 from detlab_hub.web.base import Guarded
 
 _CHUNK = 1024 * 1024
 PATIENCE = 120.0
 """Seconds that a client may leave a chunk unread before the download is cut."""
+HEAD_SECONDS = 3.0
+"""Seconds after which a client is told that its download has begun, whether or not there is a byte of it."""
 _log = logging.getLogger(__name__)
 
 
@@ -63,15 +66,15 @@ class Download(Guarded):
 
         await self._while_here(send, opening.close)
 
-    async def send_archive(self, packing: Coroutine[Any, Any, Archive], media: str) -> None:
-        """Send an archive as it is packed; see `send_file`."""
+    async def send_contents(self, opening: Coroutine[Any, Any, Contents], media: str) -> None:
+        """Send what is checked, and packed, meanwhile; see `send_file`."""
 
         async def send() -> None:
-            archive = await packing
-            with closing(archive.chunks) as chunks:
-                await self._send_chunks(chunks, media, archive.size, archive.name)
+            found = await opening
+            with closing(found.chunks) as chunks:
+                await self._send_chunks(chunks, media, found.size, found.name)
 
-        await self._while_here(send, packing.close)
+        await self._while_here(send, opening.close)
 
     async def _while_here(
         self, send: Callable[[], Coroutine[Any, Any, None]], unused: Callable[[], None] | None = None
@@ -103,7 +106,8 @@ class Download(Guarded):
         """Send bytes as they are made, as a download.
 
         An error before the first of them is answered like any other; after that the connection is closed, and the
-        reader sees from the length that the rest is missing.
+        reader sees from the length that the rest is missing. If the first takes long, as hundreds of gigabytes to check
+        do, the head goes before it: what stands between, and a browser, wait only so long for a sign of life.
 
         Args:
             chunks: Made in threads; an empty one means that the next takes longer.
@@ -115,10 +119,10 @@ class Download(Guarded):
         self.set_header("Content-Disposition", f'attachment; filename="{name}"' if name else "attachment")
         self.set_header("Content-Length", str(size))
         run = partial(self._workers.downloads.run, user_of(self.caller))
-        begun = False
+        begun, at = False, time.monotonic() + HEAD_SECONDS
         try:
             while (chunk := await run(next, chunks, None)) is not None:
-                if chunk:
+                if chunk or (not begun and time.monotonic() > at):
                     begun = True
                     self.write(chunk)
                     await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(self.flush())), PATIENCE)

@@ -13,7 +13,8 @@ import pytest
 import yaml
 from spine_lab import TRIALS, Lab, single
 
-from testbed.cluster import Cluster, free_port
+from detlab.testing.ports import free_port
+from testbed.cluster import Cluster
 
 pytestmark = pytest.mark.hub
 

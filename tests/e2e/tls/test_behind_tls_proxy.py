@@ -17,8 +17,9 @@ import httpx
 import pytest
 import websocket
 
+from detlab.testing.ports import free_port
 from testbed.agents import Agent, printed_agent
-from testbed.cluster import Cluster, free_port, running_cluster
+from testbed.cluster import Cluster, running_cluster
 from testbed.network import nginx
 from testbed.network.tls_peers import Authority
 from testbed.waiting import until

@@ -18,7 +18,7 @@ import pytest
 from detlab.cli.terminal import ssh
 from detlab.launch.servers import ssh_stream
 from detlab.short_folder import short_folder
-from testbed.cluster import free_port
+from detlab.testing.ports import free_port
 from testbed.waiting import until
 
 CARRY = """

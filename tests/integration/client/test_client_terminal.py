@@ -19,7 +19,7 @@ from detlab.cli.terminal.local import EscapeWatch
 from detlab.cli.terminal.output import CLEAR
 from detlab.cli.terminal.server import Terminals
 from detlab.client.transport.discovery import ClusterAddress
-from testbed.cluster import free_port
+from detlab.testing.ports import free_port
 from testbed.front.local_terminal import on_a_terminal
 from testbed.network.cut_proxy import CutProxy
 from testbed.waiting import until

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Callable
 from typing import Any
+
+from detlab.testing.ports import free_port
 
 Agree = Callable[..., list[str]]
 RanksOf = Callable[..., list[tuple[int, str]]]
@@ -119,9 +120,7 @@ def test_ranks_out_of_step_are_told(ranks: RanksOf) -> None:
 
 
 def test_off_cluster_ranks_use_a_port_and_a_private_secret(task: Any, tmp_path: Any) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     code = """
     import os, detlab as det
     rank = int(os.environ["RANK"])
@@ -146,9 +145,7 @@ def test_off_cluster_ranks_use_a_port_and_a_private_secret(task: Any, tmp_path: 
 
 def test_two_nodes_on_one_machine(task: Any) -> None:
     """Four ranks as two nodes of two: local groups are apart, the world group uses chief_ip and a given secret."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     code = """
     import os, detlab as det
     rank = int(os.environ["RANK"])

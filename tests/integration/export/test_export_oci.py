@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from detlab.export.oci import ARTIFACT, CODE, CONFIG, DOC, WEIGHT, WEIGHT_CONFIG
 from detlab.export.oci_registry import Login
 from detlab.schemas.wire.registry import VersionView
 from detlab.storage.formats import Format
+from detlab.testing.ports import free_port
 from testbed.processes import end
 from testbed.waiting import until
 
@@ -31,12 +31,6 @@ PROGRAM = "docker-registry"
 USERS = "ada:$2b$04$Rgm.7LUoxB8NEmXV.PILYOSPMdDNTV23NczsxHK14AYstFnLUk2hO\n"
 """As `htpasswd -B` writes it, for the password below."""
 SECRET = "correct horse"
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import sys
 import nbformat
 import pytest
 
-from testbed.cluster import free_port
+from detlab.testing.ports import free_port
 
 pytestmark = pytest.mark.hub
 

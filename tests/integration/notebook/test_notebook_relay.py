@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
-from testbed.cluster import free_port
+from detlab.testing.ports import free_port
 from testbed.front.lab import jupyter
 
 pytestmark = pytest.mark.hub

@@ -14,7 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from testbed.cluster import Cluster, free_port
+from detlab.testing.ports import free_port
+from testbed.cluster import Cluster
 
 pytestmark = pytest.mark.hub
 

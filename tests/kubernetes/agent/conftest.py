@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from kubernetes_agents import ClusterAgent, FakeKube, Kube, RealKube
 
 from detlab.testing.master import MasterDouble
 from testbed.kubernetes import images
+from testbed.kubernetes.api_client import Object
 from testbed.kubernetes.fake.cluster import FakeCluster
 
 BOTH = ["fake", pytest.param("real", marks=pytest.mark.kubernetes)]
@@ -45,8 +46,9 @@ def open_tmp() -> Iterator[Path]:
 def fake(open_tmp: Path) -> Iterator[FakeCluster]:
     """A fake cluster with one node that runs pods; they do not see the agent's directory."""
     (open_tmp / "agent").mkdir()
+    labels = {"nvidia.com/gpu.product": "H100", "rack": "r1"}
     with FakeCluster(open_tmp, [open_tmp / "agent"], {images.PYTHON: {}, images.BARE: {"PATH": "/opt/none"}}) as found:
-        found.add_node("real-1", runs=True, gpus=2, cpu="8", memory="32Gi")
+        found.add_node("real-1", runs=True, gpus=2, cpu="8", memory="32Gi", labels=labels)
         yield found
 
 
@@ -71,18 +73,33 @@ def master(kube: Kube) -> Iterator[MasterDouble]:
 
 
 @pytest.fixture
-def agent(master: MasterDouble, kube: Kube, open_tmp: Path, request: pytest.FixtureRequest) -> Iterator[ClusterAgent]:
-    """An agent that is connected; after the test nothing of it is left in the cluster."""
-    process = ClusterAgent(master, open_tmp / "agent", kube)
-    process.start()
-    try:
+def agents(
+    master: MasterDouble, kube: Kube, open_tmp: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., ClusterAgent]]:
+    """Start agents with options and settings, and wait until they are connected; after the test they are ended."""
+    made: list[ClusterAgent] = []
+
+    def start(*options: str, settings: Object | None = None) -> ClusterAgent:
+        process = ClusterAgent(master, open_tmp / "agent", kube, *options, settings=settings)
+        made.append(process)
+        process.start()
         process.connected()
-        yield process
+        return process
+
+    try:
+        yield start
     finally:
-        process.end()
-        if request.node.stash.get(_FAILED, False):
-            print(process.log.read_text())
+        for process in made:
+            process.end()
+        if made and request.node.stash.get(_FAILED, False):
+            print(made[0].log.read_text())
             print(kube.told())
+
+
+@pytest.fixture
+def agent(agents: Callable[..., ClusterAgent]) -> ClusterAgent:
+    """An agent that is connected."""
+    return agents()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

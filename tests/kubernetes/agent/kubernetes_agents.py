@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from agent_helpers import AgentProcess
 
 from detlab.schemas.wire import ContainerSpec
@@ -30,8 +31,18 @@ RULES = [
 ]
 """What the agent may do in its namespace: no more than it needs."""
 NODES = [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list", "watch"]}]
+ON_FAKE = pytest.mark.parametrize("kube", ["fake"], indirect=True)
+"""For what only the fake cluster does when it is told to."""
 SLOW = 2.0
 """Seconds of each answer while the store of the fake cluster hangs."""
+STEPS = """
+import sys, time
+for step in range(int(sys.argv[1])):
+    print("step", step, flush=True)
+    time.sleep(0.1)
+"""
+WAITS = "import time; print('up', flush=True); time.sleep(600)"
+NOT_ITS_FAULT = "machine_restarted"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -69,6 +80,24 @@ class Kube:
         found = self.admin.get(self.site.pods)["items"]
         return [one for one in found if one["metadata"]["name"].startswith("det-")]
 
+    def the_pod(self) -> str:
+        """Return the name of the only pod that agents have made; wait until it is there."""
+        return until(lambda: self.of("pods"), "no pod", 30)[0]
+
+    def pod_of(self, task) -> Object:
+        """Return the pod of a task; wait until it is there."""
+        note, name = "detlab.io/allocation", task.launch.allocation_id
+
+        def found() -> list[Object]:
+            return [pod for pod in self.pods() if pod["metadata"].get("annotations", {}).get(note) == name]
+
+        return until(found, lambda: f"no pod of {name}: {self.told()}", 30)[0]
+
+    def owned_secret(self, pod: Object) -> Object | None:
+        """Return the secret of a pod; None until the pod owns it."""
+        found: Object = self.admin.get(f"{self.site.at}/secrets/{pod['metadata']['name']}")
+        return found if found["metadata"].get("ownerReferences") else None
+
     def told(self) -> str:
         """Return what there is, for a failed test."""
         with suppress(Answer):
@@ -88,6 +117,11 @@ class Kube:
         """While it lasts the store of the API server hangs."""
         raise NotImplementedError
         yield
+
+    def give_lease(self, holder: str) -> None:
+        """Say that another agent has the namespace, or none ("")."""
+        at = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/detlab-agent"
+        self.admin.patch(at, {"spec": {"holderIdentity": holder}})
 
     def kill_at(self, moment: str, agent: ClusterAgent) -> threading.Event:
         """Kill an agent at a moment of a launch; return what says that it was."""
@@ -140,12 +174,13 @@ class FakeKube(Kube):
             self.cluster.slow = 0.0
 
     def take_right(self, verb: str, plural: str) -> None:
-        self.cluster.forbid(verb, plural, self.namespace)
+        self.cluster.forbid(verb, plural, None if plural == "nodes" else self.namespace)
 
     def restart_api(self) -> None:
         self.cluster.stop()
         self.cluster.expire_history()
         self.cluster.restart()
+        self.cluster.cut_watches()
 
 
 class RealKube(Kube):
@@ -204,12 +239,23 @@ class RealKube(Kube):
         return killed
 
     def take_right(self, verb: str, plural: str) -> None:
-        at = f"{_RBAC}/namespaces/{self.namespace}/roles/agent-{self.namespace}"
-        for rule in self._rules:
-            if rule["resources"] == [plural]:
+        everywhere = plural == "nodes"
+        at = f"{_RBAC}/clusterroles" if everywhere else f"{_RBAC}/namespaces/{self.namespace}/roles"
+        rules = [dict(rule) for rule in NODES] if everywhere else self._rules
+        for rule in rules:
+            if plural in rule["resources"]:
                 rule["verbs"] = [one for one in rule["verbs"] if one != verb]
         # A rule without a verb is none: the API server does not take it.
-        self.admin.patch(at, {"rules": [rule for rule in self._rules if rule["verbs"]]})
+        self.admin.patch(f"{at}/agent-{self.namespace}", {"rules": [rule for rule in rules if rule["verbs"]]})
+        until(lambda: not self._may(verb, plural), f"the right to {verb} {plural} stays", 30)
+
+    def _may(self, verb: str, plural: str) -> bool:
+        """Whether the API server lets the agent do something: it knows of a changed role a moment later."""
+        resource, _, sub = plural.partition("/")
+        asked = {"verb": verb, "resource": resource, "subresource": sub, "namespace": self.namespace}
+        spec = {"user": f"system:serviceaccount:{self.namespace}:agent", "resourceAttributes": asked}
+        said = self.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
+        return bool(said["status"]["allowed"])
 
     def end(self) -> None:
         for kind in ("clusterrolebindings", "clusterroles"):
@@ -241,13 +287,21 @@ class ClusterAgent(AgentProcess):
         super().__init__(master, directory, *cluster, *options, forked=False)
         self.kube = kube
 
+    def start(self) -> None:
+        """Start it; if it ran before, once the master knows that it does no more: no word goes to the one that died."""
+        if self.process is not None:
+            until(lambda: not self.master.connected(), "the master still has a connection with it", 20)
+        super().start()
+
     def connected(self) -> None:
-        """Wait until the master has its nodes."""
-        until(
-            lambda: self.master.connected() and self.master.hellos[-1].nodes,
-            lambda: f"the agent is not there with its nodes:\n{self.log.read_text()}",
-            60,
-        )
+        """Wait until the master has its nodes; fail at once, with what it said, if the agent ends."""
+
+        def there() -> bool:
+            code = self.process.poll()
+            assert code is None, f"the agent ended with status {code}:\n{self.log.read_text()}"
+            return bool(self.master.connected() and self.master.hellos[-1].nodes)
+
+        until(there, lambda: f"the agent is not there with its nodes:\n{self.log.read_text()}", 60)
 
     def left_behind(self, task) -> list[str]:
         """Return what still exists for a task."""
@@ -279,3 +333,20 @@ def launch(master, entrypoint, **options):
     task = allocate(master, entrypoint, **options)
     master.send(task.launch)
     return task
+
+
+def python(text: str, *words: object) -> list[str]:
+    """Return the command that runs a program."""
+    return ["python3", "-u", "-c", text, *map(str, words)]
+
+
+def started(master, task):
+    """Wait until a task has said something."""
+    master.wait_for(lambda: master.texts(task, "stdout"), 60)
+    return task
+
+
+def ended(master, task, seconds=90.0):
+    """Wait for the end of a task, and return it."""
+    master.wait_for(lambda: task.exits, seconds, "the task ends")
+    return task.exits[0]

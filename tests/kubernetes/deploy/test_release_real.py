@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -21,6 +22,7 @@ from chart import CHART, NAME, RELEASE, run
 
 from detlab.trust import pinning
 from detlab_hub.embedded.parts import find_proxy
+from testbed.databases import postgres
 from testbed.kubernetes import images
 from testbed.kubernetes.control_plane import program
 from testbed.kubernetes.services import relayed, shown
@@ -29,6 +31,26 @@ from testbed.waiting import until
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(500)]
 IMAGE = "localhost/detlab-test/release:1"
+DATABASE = "localhost/detlab-test/postgres:1"
+"""PostgreSQL of this machine, started as the image of the chart starts it."""
+STARTS_POSTGRES = """#!/bin/sh
+# What the official image does: the first start makes the user, the database, and what the files say.
+set -eu
+test "$#" -gt 0 || set -- postgres
+if [ ! -s "$PGDATA/PG_VERSION" ]; then
+    printf %s "$POSTGRES_PASSWORD" > /tmp/password
+    initdb --username="$POSTGRES_USER" --pwfile=/tmp/password --auth-local=trust --auth-host=scram-sha-256
+    rm /tmp/password
+    echo "host all all all scram-sha-256" >> "$PGDATA/pg_hba.conf"
+    pg_ctl start --wait --options="-c listen_addresses=''"
+    createdb --username="$POSTGRES_USER" "$POSTGRES_DB"
+    for file in /docker-entrypoint-initdb.d/*.sql; do
+        psql --set=ON_ERROR_STOP=1 --username="$POSTGRES_USER" --dbname="$POSTGRES_DB" --file="$file"
+    done
+    pg_ctl stop --wait
+fi
+exec "$@" -c listen_addresses='*'
+"""
 CODE = """
 import detlab as det
 
@@ -52,21 +74,22 @@ class Release:
         self.site, self.plane, self.node, self.folder = site, plane, node, folder
         self.config = str(plane.kubeconfig(namespace=site.namespace, name=site.namespace))
 
-    def install(self, database: str, hub_database: str) -> None:
+    def install(self, databases: Mapping[str, str], pods: int) -> None:
+        """Install it; `databases` are its values about them, and `pods` is how many it is then."""
+        self.pods = pods
         proxy = f'#!/bin/sh\nexec {" ".join(find_proxy())} "$@"\n'.encode()
         files = images.layer({"opt/bin/configurable-http-proxy": (proxy, 0o755)})
         path = f"/opt/bin:{Path(sys.prefix) / 'bin'}:/usr/bin:/bin"
         self.node.add_image(IMAGE, images.archive(IMAGE, files, {"PATH": path, "LANG": "C.UTF-8"}, ["python3"]))
-        for claim in (f"state-{NAME}-master-0", f"state-{NAME}-agent-0", f"{NAME}-checkpoints"):
-            self._volume(claim)
+        for claim in ("state-{}-master-0", "state-{}-agent-0", "data-{}-database-0", "{}-checkpoints"):
+            self._volume(claim.format(NAME))
         settings = {
             "images.hub": IMAGE,
             "images.agent": IMAGE,
             "images.tasks": IMAGE,
             "images.pullPolicy": "Never",
             "checkpoints.accessMode": "ReadWriteOnce",
-            "database.url": database,
-            "database.hubUrl": hub_database,
+            **databases,
         }
         options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         done = run("upgrade", "--install", RELEASE, str(CHART), "--server-side=false", *options, *self._where())
@@ -99,7 +122,7 @@ class Release:
         pods = self.site.admin.get(self.site.pods)["items"]
         own = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app.kubernetes.io/instance") == RELEASE]
         conditions = [one for pod in own for one in pod["status"].get("conditions", []) if one["type"] == "Ready"]
-        return len(own) == 4 and len(conditions) == 4 and all(one["status"] == "True" for one in conditions)
+        return len(own) == len(conditions) == self.pods and all(one["status"] == "True" for one in conditions)
 
     def logs(self) -> str:
         """What all pods say."""
@@ -131,20 +154,38 @@ class Release:
         return page
 
 
-@pytest.fixture(scope="module")
-def release(plane, node, postgres_server):
-    """The chart as it comes, with the databases of the tests; kube-proxy's part is a relay's."""
+@contextmanager
+def given_databases(plane, node, server: postgres.Server) -> Iterator[tuple[dict[str, str], int]]:
+    """Databases of a server that is there, and how many pods the release has then."""
+    with (
+        server.database("release_master") as own,
+        server.database("release_hub") as hub,
+        shown(plane, server.port) as at,
+    ):
+        there = {"database.url": own, "database.hubUrl": hub}
+        yield {name: url.replace(f"127.0.0.1:{server.port}", at) for name, url in there.items()}, 4
+
+
+@contextmanager
+def own_databases(plane, node, server: postgres.Server) -> Iterator[tuple[dict[str, str], int]]:
+    """The same, for the chart's own server."""
+    users = b"root:x:0:0:root:/root:/bin/sh\npostgres:x:999:999:postgres:/:/bin/sh\n"
+    files = {"opt/bin/start": (STARTS_POSTGRES.encode(), 0o755), "etc/passwd": (users, 0o644)}
+    variables = {"PATH": f"{Path(postgres.binary('postgres')).parent}:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    node.add_image(DATABASE, images.archive(DATABASE, images.layer(files), variables, ["/opt/bin/start"]))
+    yield {"database.image": DATABASE}, 5
+
+
+@pytest.fixture(scope="module", params=[given_databases, own_databases])
+def release(plane, node, postgres_server, request):
+    """The chart as it comes; kube-proxy's part is a relay's."""
     folder = Path(tempfile.mkdtemp(prefix="detlab-release-"))
     folder.chmod(0o755)
     site = RealSite(plane)
     found = Release(site, plane, node, folder)
     try:
-        with (
-            postgres_server.database("release_master") as own,
-            postgres_server.database("release_hub") as hub,
-            shown(plane, postgres_server.port) as at,
-        ):
-            found.install(*(url.replace(f"127.0.0.1:{postgres_server.port}", at) for url in (own, hub)))
+        with request.param(plane, node, postgres_server) as (databases, pods):
+            found.install(databases, pods)
             with relayed(plane, site.namespace):
                 until(found.ready, found.logs, 180)
                 yield found

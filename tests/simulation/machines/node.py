@@ -54,6 +54,7 @@ class Task:
     machine_life: int
     address: str | None = None
     port: int | None = None
+    secure: bool = False
 
     @property
     def allocation_id(self) -> str:

@@ -15,7 +15,6 @@ import pwd
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from detlab.testing.ports import free_port
 
 if TYPE_CHECKING:
     import psycopg
@@ -164,7 +165,7 @@ def up(directory: Path | None = None, *, durable: bool = False) -> Server:
         port = _running_port(directory)
         if port is not None:
             return Server(directory, port, password)
-        _start(directory, _free_port())
+        _start(directory, free_port())
     log = (directory / "log").read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
     raise CannotRun("PostgreSQL did not start:\n" + "\n".join(log))
 
@@ -261,12 +262,6 @@ def _running_port(directory: Path) -> int | None:
         [binary("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)], capture_output=True, check=False
     )
     return port if ready.returncode == 0 else None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main(arguments: list[str]) -> int:

@@ -18,8 +18,8 @@ import httpx
 import nbformat
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from detlab.testing.ports import free_port
 from testbed import processes
-from testbed.cluster import free_port
 
 BROWSERS = ("/usr/bin/chromium-headless-shell", "/usr/bin/chromium")
 CHROMIUM = next((path for path in BROWSERS if Path(path).exists()), BROWSERS[-1])

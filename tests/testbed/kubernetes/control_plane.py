@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from detlab.testing.ports import free_ports
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -399,16 +400,6 @@ def _make_bridge(directory: Path) -> str:
     return f"10.214.{number}.1"
 
 
-def _free_ports(address: str, count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind((address, 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 # --- from nothing, and back ---------------------------------------------------------------------------------------
 
 
@@ -433,7 +424,7 @@ def up(directory: Path | None = None) -> ControlPlane:
     if (directory / "ports").exists():
         ports = json.loads((directory / "ports").read_text(encoding="ascii"))
     else:
-        ports = dict(zip(names, _free_ports(address, len(names)), strict=True))
+        ports = dict(zip(names, free_ports(len(names), address), strict=True))
         (directory / "ports").write_text(json.dumps(ports), encoding="ascii")
         make_certificates(directory, [address, "127.0.0.1", "10.214.240.1"])
     plane = ControlPlane(directory, address, ports)

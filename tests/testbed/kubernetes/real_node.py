@@ -5,7 +5,8 @@
 
 It needs root. Containers see this machine's /usr and this tree, read-only, so that no image has to be built. Pods have
 addresses on a bridge of the cluster's own, from which they reach this machine and each other, and nothing else; names
-of headless services and of pods are answered by `dns.py`. No rule of any firewall is made.
+of headless services and of pods are answered by `dns.py`. No rule of any firewall is made, and no setting of the
+kernel: the node sees files in their place.
 """
 
 from __future__ import annotations
@@ -27,6 +28,27 @@ from testbed.kubernetes.control_plane import CannotRun, ControlPlane, Part, brid
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN = tuple(Path(name) for name in ("/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers"))
 """Where a kubelet and CNI write whatever their options say: the node has folders of its own there."""
+_SETTINGS = (
+    *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
+    *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "net/ipv4/ip_forward"),
+)
+"""What a kubelet sets when it starts, and, the last, a bridge of CNI: our pods need no forwarding."""
+
+
+def own_settings(directory: Path) -> str:
+    """Return the commands, for a shell in a mount namespace, by which settings of the kernel become files of a folder.
+
+    Whoever sees them there reads what the machine has, and changes nothing of it, however the test run ends.
+
+    Args:
+        directory: Where the files are to be; it is made.
+    """
+    lines = []
+    for name in _SETTINGS:
+        real, own = Path("/proc/sys") / name, directory / name
+        if real.exists():
+            lines.append(f"mkdir -p {own.parent} && cat {real} > {own} && mount --bind {own} {real}")
+    return " && ".join(lines) or "true"
 
 
 class RealNode:
@@ -75,10 +97,11 @@ class RealNode:
         for folder in own:
             folder.mkdir(parents=True, exist_ok=True)
         mounts = " && ".join(f"mount -t tmpfs none {folder}" for folder in own)
-        script = f"{mounts} && touch {self.directory}/seen && exec sleep 2147483647"
-        (self.directory / "seen").unlink(missing_ok=True)
+        settings, seen = own_settings(self.directory / "settings"), self.directory / "seen"
+        script = f"{mounts} && {settings} && touch {seen} && exec sleep 2147483647"
+        seen.unlink(missing_ok=True)
         self.view.start(["unshare", "--mount", "--propagation", "slave", "sh", "-c", script])
-        wait((self.directory / "seen").exists, [self.view], "mounts of the node's own", 30)
+        wait(seen.exists, [self.view], "mounts of the node's own", 30)
 
     def _inside(self, *command: str) -> list[str]:
         return ["nsenter", f"--mount=/proc/{self.view.pid}/ns/mnt", *command]

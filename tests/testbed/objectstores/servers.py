@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detlab.testing.ports import free_port
 from testbed.objectstores.faultproxy import Answer, Asked, FaultProxy
 
 AZURITE = Path(__file__).parent / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
@@ -137,9 +138,7 @@ def _make_container(port: int) -> None:
 @contextlib.contextmanager
 def _running(command: list[str], log: Path, environment: dict[str, str]) -> Iterator[int]:
     """Run a server on a free port, which is the last argument of its command, until the block ends."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, str(port)], stdout=output, stderr=output, env={**os.environ, **environment}

@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import time
@@ -20,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from detlab.testing.ports import free_ports
 from testbed.waiting import until
 
 NODES = ("n0", "n1")
@@ -190,7 +190,7 @@ class SlurmCluster:
         for number in range(GPUS):
             os.mknod(top / f"nvidia{number}", 0o666 | stat.S_IFCHR, os.makedev(1, (3, 5)[number]))
             (top / f"nvidia{number}").chmod(0o666)
-        ports = _free_ports(1 + len(NODES))
+        ports = free_ports(1 + len(NODES))
         self.conf.write_text(
             _CONF.format(top=top, port=ports[0], partition=self._partition)
             + "".join(
@@ -212,17 +212,6 @@ class SlurmCluster:
 
     def _answers(self) -> bool:
         return "UP" in self.ask("scontrol", "ping")
-
-
-def _free_ports(number: int) -> list[int]:
-    held = [socket.socket() for _ in range(number)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
 
 
 _CONF = """\

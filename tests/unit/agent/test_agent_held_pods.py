@@ -6,16 +6,20 @@ import pytest
 from test_agent_containers import GPU, order
 
 from detlab_agent.runtimes.kubernetes.options import Options
-from detlab_agent.runtimes.kubernetes.pods import Rules, pod
+from detlab_agent.runtimes.kubernetes.pods import HOLD, Rules, pod
 
 NODE = {"name": "node-1", "labels": {}, "taints": [], "cordoned": False, "allocatable": {"nvidia.com/gpu": "4"}}
 
 
-@pytest.mark.parametrize(("kind", "limits"), [("notebook", {"nvidia.com/gpu": "2"}), ("hold", {})])
-def test_the_devices_of_held_slots_are_requested_by_the_hubs_pod_alone(tmp_path, kind, limits):
+@pytest.mark.parametrize(
+    ("kind", "limits", "requests"),
+    [("notebook", {"nvidia.com/gpu": "2"}, {"nvidia.com/gpu": "2"}), ("hold", None, HOLD)],
+)
+def test_the_devices_of_held_slots_are_requested_by_the_hubs_pod_alone(tmp_path, kind, limits, requests):
     made = order(tmp_path, GPU, GPU.model_copy(update={"id": "cuda2"}))
     made.launch.entrypoint = ["python3", "-m", "detlab.launch.hub_server", "--kind", kind]
     rules = Rules(Options(image="lab:1"), "kubernetes")
     found = pod(made, "det-x", NODE, rules)
     (container,) = found["spec"]["containers"]
-    assert container["resources"] == {"limits": limits, "requests": limits}
+    assert container["resources"].get("limits") == limits
+    assert container["resources"]["requests"] == requests

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from cryptography import x509
 
 from detlab.errors import DetlabError
+from detlab.testing.ports import free_ports
 from detlab_hub.commands import up
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.certificate import make_certificate
@@ -157,7 +158,6 @@ def test_ports_taken_and_free() -> None:
         assert f"pid {os.getpid()} " in owner
     assert ports.is_free(port)
     assert ports.owner_of(port) is None
-    assert len(set(ports.free_ports(3))) == 3
 
 
 def test_the_port_of_a_process_that_is_just_ending_is_waited_for() -> None:
@@ -368,3 +368,24 @@ def test_all_clusters_that_were_started_are_remembered(tmp_path: Path, monkeypat
     assert (notes / "started").read_text() == f"{tmp_path}/c\n{tmp_path}/a\n"
     assert (notes / "last").read_text() == f"{tmp_path}/c\n"
     assert stat.S_IMODE((notes / "started").stat().st_mode) == 0o600
+
+
+def test_private_ports_of_an_ordinary_user_are_none_that_a_connection_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a port is had again when the cluster is started anew, though clients connected meanwhile."""
+    monkeypatch.setattr(ports, "privileged_ports", lambda: range(0))
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    for _ in range(20):
+        with ports.listen_privately() as held:
+            port = held.getsockname()[1]
+        assert port >= 10_000
+        assert not first <= port <= last
+
+
+def test_ports_of_tests_are_none_that_a_connection_may_have_and_nobody_elses() -> None:
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    mine = free_ports(50)
+    assert len(set(mine)) == 50
+    assert not [port for port in mine if first <= port <= last]
+    for port in mine:  # any process that asks for one of them is refused it
+        with socket.socket(socket.AF_UNIX) as other, pytest.raises(OSError, match="in use"):
+            other.bind(f"\0detlab-test-port-{port}")

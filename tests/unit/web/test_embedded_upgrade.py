@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from detlab.testing.ports import free_ports
 from detlab_hub.app import DetHub
 from detlab_hub.embedded import lifecycle
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.process import identify
 from detlab_hub.embedded.report import PartReport, PartState, Report, write_report
-from detlab_hub.embedded.sockets.ports import free_ports
 from detlab_hub.embedded.state import Plan, StateFolder
 from detlab_hub.store import migrate
 

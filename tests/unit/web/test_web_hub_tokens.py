@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -96,6 +98,32 @@ async def test_a_hub_that_knows_nobody_is_not_believed(hub: Hub, identifier: Ide
 async def test_the_masters_own_token_is_asked_about_for_unknown_ones_alone(hub: Hub, identifier: Identifier) -> None:
     await ask(identifier, "ada")
     assert hub.asked == ["ada"]
+
+
+async def test_requests_that_come_together_ask_once_and_go_on_in_their_order(hub: Hub, identifier: Identifier) -> None:
+    """Each asked for itself: the Hub had all the work at once, and a later request was answered before an earlier."""
+    order: list[int] = []
+
+    async def request(number: int, token: str) -> None:
+        try:
+            await ask(identifier, token)
+        finally:
+            order.append(number)
+
+    gone = asyncio.create_task(request(-1, "ada"))
+    await asyncio.sleep(0)
+    requests = [asyncio.create_task(request(number, "ada")) for number in range(20)]
+    wrong = [asyncio.create_task(request(100 + number, "wrong")) for number in range(20)]
+    await asyncio.sleep(0)
+    gone.cancel()  # its client hangs up; the others wait for the answer all the same
+    await asyncio.gather(*requests)
+    assert [number for number in order if number < 100] == [-1, *range(20)]
+    answers = await asyncio.gather(*wrong, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [AuthError] * 20
+    assert Counter(hub.asked) == {"ada": 1, "wrong": 1, OWN: 1}
+    identifier.hub.cache.clear()
+    await ask(identifier, "ada")
+    assert hub.asked.count("ada") == 2
 
 
 async def test_a_server_is_refused_for_what_the_hub_lacks_not_for_scopes(hub: Hub) -> None:

@@ -5,6 +5,7 @@ A pid alone names nothing: the kernel reuses it. `(pid, start time)` does, which
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -32,11 +33,21 @@ class Process:
     pgid: int
     session: int
     start_time: int
+    threads: int = 1
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs: a zombie has ended and only waits to be reaped."""
-        return self.state not in _DEAD_STATES
+        """Whether it still runs: a zombie has ended and only waits to be reaped.
+
+        The state is the first thread's alone. While others run, or are not gone yet after a SIGKILL, so does the
+        process: it has its files, sockets and locks.
+        """
+        return self.state not in _DEAD_STATES or self.threads > 1
+
+    @property
+    def headless(self) -> bool:
+        """Whether its first thread has ended and others have not: by its pid, nothing of its program is shown."""
+        return self.state in _DEAD_STATES and self.alive
 
 
 def read_process(pid: int) -> Process | None:
@@ -59,6 +70,7 @@ def read_process(pid: int) -> Process | None:
         pgid=int(fields[2]),
         session=int(fields[3]),
         start_time=int(fields[19]),
+        threads=int(fields[17]),
     )
 
 
@@ -92,21 +104,28 @@ def processes() -> Iterator[Process]:
 
 def read_environment(pid: int) -> dict[str, str]:
     """Return the environment that a process was started with; empty when it is gone or not ours to read."""
-    try:
-        raw = (PROC / str(pid) / "environ").read_bytes()
-    except OSError:
-        return {}
+    raw = _of_program(pid, "environ")
     pairs = (item.partition(b"=") for item in raw.split(b"\0") if item)
     return {os.fsdecode(key): os.fsdecode(value) for key, _, value in pairs}
 
 
 def read_command(pid: int) -> list[str]:
     """Return the argument vector of a process; empty when it is gone."""
-    try:
-        raw = (PROC / str(pid) / "cmdline").read_bytes()
-    except OSError:
-        return []
-    return [os.fsdecode(item) for item in raw.split(b"\0")[:-1]]
+    return [os.fsdecode(item) for item in _of_program(pid, "cmdline").split(b"\0")[:-1]]
+
+
+def _of_program(pid: int, name: str) -> bytes:
+    """Return a file of a process about its program; empty when it is gone, not ours to read, or the kernel's."""
+    raw, place = b"", PROC / str(pid)
+    with contextlib.suppress(OSError):
+        raw = (place / name).read_bytes()
+    if raw or (process := read_process(pid)) is None or not process.headless:
+        return raw
+    with contextlib.suppress(OSError):
+        for thread in (place / "task").iterdir():
+            with contextlib.suppress(OSError):  # this thread has ended as well
+                raw = raw or (thread / name).read_bytes()
+    return raw
 
 
 def is_in_exec(pid: int) -> bool:
@@ -118,7 +137,8 @@ def is_in_exec(pid: int) -> bool:
         text = (PROC / str(pid) / "stat").read_bytes()
     except OSError:
         return False
-    return text[text.rindex(b")") + 2 :].split()[_START_CODE] == b"0"
+    fields = text[text.rindex(b")") + 2 :].split()
+    return fields[_START_CODE] == b"0" and fields[0].decode() not in _DEAD_STATES
 
 
 def adopt_orphans() -> bool:

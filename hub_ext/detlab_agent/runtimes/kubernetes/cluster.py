@@ -35,6 +35,8 @@ _SETTLE_OTHERS = 5.0
 MOST_LINES, MOST_OUTPUT = 20_000, 8 << 20
 """Lines and bytes that are read of a pod's output."""
 KUEUE = "kueue.x-k8s.io/v1beta1"
+_UNCERTAIN = 500
+"""From this status on the store may still do what the API server gave up."""
 _NOT_FOUND, _CONFLICT, _INVALID, _FORBIDDEN = 404, 409, 422, 403
 
 
@@ -181,11 +183,11 @@ class Cluster:
                 return self.pods.items.get(name)
             await asyncio.sleep(backoff.next_pause())
 
-    async def create(self, secrets: list[Object], pod: Object, first: Sequence[tuple[str, Object]] = ()) -> None:
-        """Make the pod of a task and its secrets; doing it again changes nothing.
+    async def create(self, secret: Object, pod: Object, first: Sequence[tuple[str, Object]] = ()) -> None:
+        """Make the pod of a task and its secret; doing it again changes nothing.
 
         Args:
-            secrets: These.
+            secret: This.
             pod: The pod.
             first: What is made before, if it is not there: plurals and objects.
 
@@ -197,20 +199,21 @@ class Cluster:
         try:
             for plural, one in first:
                 await self._make(plural, one)
-            for secret in secrets:
-                await self._make("secrets", secret)
+            await self._make("secrets", secret)
             made = await self._make("pods", pod)
         except ApiAway as error:
-            self._give_up(name)
+            self.give_up(name, first)
             raise RefusedTask(str(error)) from error
         except ApiRefused as error:
-            for secret in secrets:  # they have no owner yet
-                await self.delete(secret["metadata"]["name"], 0)
+            if error.code >= _UNCERTAIN:
+                self.give_up(name, first)
+            else:
+                await self.delete(name, 0)  # the secret has no owner yet
+                await self._forget_groups(first)
             raise self._refusal(error) from error
         self.pods.put(made)
         owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": made["metadata"]["uid"]}
-        for secret in secrets:
-            await self._own(secret["metadata"]["name"], owner)
+        await self._own(name, owner)
 
     async def _make(self, plural: str, body: Object) -> Object:
         backoff, loop = Backoff(first=0.2, cap=5.0), asyncio.get_running_loop()
@@ -259,19 +262,26 @@ class Cluster:
         return RefusedTask(f"the cluster does not take the pod now: {error}")
 
     async def delete(self, name: str, grace: int | None) -> None:
-        """Delete a task's pod and secrets. What fails is tried again until it works, in the background."""
+        """Delete a task's pod and secret. What fails is tried again until it works, in the background."""
         if not await self._delete(name, grace) and name not in self._deleting:
             job = asyncio.create_task(self._delete_at_last(name, grace))
             self._deleting[name] = job
             job.add_done_callback(lambda _: self._deleting.pop(name, None))
 
-    def _give_up(self, name: str) -> None:
-        """Delete what was asked for and may be made when the API server answers again: another attempt will run."""
+    def give_up(self, name: str, first: Sequence[tuple[str, Object]] = ()) -> None:
+        """Delete what was asked for and may be made when the API server answers again: another attempt will run.
+
+        Args:
+            name: The pod's.
+            first: What was made before it, see `create`.
+        """
 
         async def twice() -> None:
             await self._delete_at_last(name, 0)
+            await self._forget_groups(first)
             await asyncio.sleep(_LATE_SECONDS)
             await self._delete_at_last(name, 0)
+            await self._forget_groups(first)
 
         if name not in self._deleting:
             job = asyncio.create_task(twice())
@@ -300,13 +310,21 @@ class Cluster:
 
     async def forget_group(self, allocation_id: str) -> None:
         """Delete the PodGroup of an allocation, one of whose pods is over: by then all are placed, or none will be."""
-        if self.rules.options.gang != "native":
-            return
+        if self.rules.options.gang == "native":
+            await self._forget_group(group_name(allocation_id))
+
+    async def _forget_groups(self, made: Sequence[tuple[str, Object]]) -> None:
+        """Delete the PodGroup among what was made for a pod that will not be; the home of a user stays."""
+        for plural, one in made:
+            if plural == "podgroups":
+                await self._forget_group(one["metadata"]["name"])
+
+    async def _forget_group(self, name: str) -> None:
         try:
-            await self.api.ask("DELETE", self.api.path("podgroups", group_name(allocation_id), group=POD_GROUPS))
+            await self.api.ask("DELETE", self.api.path("podgroups", name, group=POD_GROUPS))
         except (ApiAway, ApiRefused) as error:
             if getattr(error, "code", 0) != _NOT_FOUND:
-                _log.warning("the PodGroup of %s stays: %s", allocation_id, error)
+                _log.warning("the PodGroup %s stays: %s", name, error)
 
     async def queued(self, allocation_id: str) -> str:
         """Return what Kueue says of an allocation that it has not admitted; "" where it says nothing."""

@@ -33,8 +33,8 @@ POD_GROUPS = "scheduling.k8s.io/v1beta1"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 SERVICE_PORT = 8888
 """Where the service of a task listens in its pod, which has an address of its own."""
-PULL = "-pull"
-"""Ends the name of the secret with which a task's image is pulled."""
+_PULLS = ".dockerconfigjson"
+"""The key of a secret with which images are pulled."""
 _DOCKER_HUB = "https://index.docker.io/v1/"
 EXIT_FILE = "/dev/termination-log"
 SHM, DEFAULT_SHM = "/dev/shm", 4 << 30  # noqa: S108 - in its own pod
@@ -75,29 +75,26 @@ def pod_group(order: Order, rules: Rules) -> Object | None:
     return {"apiVersion": POD_GROUPS, "kind": "PodGroup", "metadata": meta, "spec": {"schedulingPolicy": policy}}
 
 
-def secrets(order: Order, name: str, rules: Rules) -> list[Object]:
-    """Return the secret with the task's parcel, and one with the password of its registry if the config has that.
+def secret(order: Order, name: str, rules: Rules) -> Object:
+    """Return the secret with the task's parcel, and with the password of its registry if the config has that.
+
+    It is one for both: it goes with the pod, and with it both do.
 
     Raises:
         SetupFailed: It is too long.
     """
     service = ("0.0.0.0", SERVICE_PORT) if order.launch.service is not None else None  # noqa: S104 - its pod has an address of its own
-    made = [_secret(order, name, "Opaque", VARIABLE, order.parcel(service), rules)]
+    kind, data = "Opaque", {VARIABLE: order.parcel(service)}
     asked = order.launch.container
     if asked is not None and asked.registry_auth:
-        kind, key = "kubernetes.io/dockerconfigjson", ".dockerconfigjson"
-        made.append(_secret(order, f"{name}{PULL}", kind, key, _docker_config(asked.image, asked.registry_auth), rules))
-    return made
-
-
-def _secret(order: Order, name: str, kind: str, key: str, value: str, rules: Rules) -> Object:
+        kind, data[_PULLS] = "kubernetes.io/dockerconfigjson", _docker_config(asked.image, asked.registry_auth)
     labels = {AGENT_LABEL: rules.agent, TASK_LABEL: label_value(order.record.stem)}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "type": kind,
         "metadata": {"name": name, "labels": labels},
-        "data": {key: base64.b64encode(value.encode()).decode()},
+        "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
     }
 
 
@@ -173,7 +170,7 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
     inner.setdefault("terminationGracePeriodSeconds", GRACE)
     if (group := pod_group(order, rules)) is not None:
         inner["schedulingGroup"] = {"podGroupName": group["metadata"]["name"]}
-    _defaults(inner, rules.options, [f"{name}{PULL}"] if asked.registry_auth else [])
+    _defaults(inner, rules.options, [name] if asked.registry_auth else [])
     if node is not None and GROUP in node:
         inner["nodeSelector"] = {**block(inner, "nodeSelector"), **node["labels"]}
     elif node is not None:

@@ -25,7 +25,7 @@ from detlab_agent.runtimes.kubernetes.pods import (
     pod,
     pod_group,
     pod_name,
-    secrets,
+    secret,
 )
 from detlab_agent.runtimes.kubernetes.preparation import PATIENCE, prepare
 from detlab_agent.runtimes.kubernetes.task import KubernetesTask
@@ -123,7 +123,7 @@ class KubernetesRuntime:
         if node is None:
             raise RefusedTask(f"node {launch.node} is not in the cluster any more")
         made = pod(order, name, node, self._rules)
-        hidden = secrets(order, name, self._rules)
+        hidden = secret(order, name, self._rules)
         task = KubernetesTask(
             launch.allocation_id,
             launch.run,
@@ -143,6 +143,7 @@ class KubernetesRuntime:
         try:
             future.result(_CREATE_SECONDS)
         except TooLate as error:
+            self._loop.call_soon_threadsafe(cluster.give_up, name, first)
             future.cancel()
             raise RefusedTask(f"the API server at {cluster.api.url} takes too long to make the pod") from error
         cluster.use(name, launch.node, launch.slots)

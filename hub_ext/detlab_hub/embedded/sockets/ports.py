@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 
 from detlab.errors import DetlabError
+from detlab.launch.host.ports import lasting_ports
 from detlab.launch.host.procfs import read_process
 from detlab_hub.embedded.sockets.listeners import LOOPBACK, listen, listening_inodes
 
+_TRIES = 1000
 _LOWEST = 600
 """Ports below this are those of well-known services."""
 
@@ -49,18 +51,6 @@ def becomes_free(port: int, ip: str = "127.0.0.1", seconds: float = 3.0) -> bool
     return free
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that are free now, all different."""
-    probes = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
-
-
 def first_unprivileged() -> int:
     """Return the lowest port that an ordinary user may bind."""
     try:
@@ -75,11 +65,15 @@ def privileged_ports() -> range:
 
 
 def listen_privately(ip: str = LOOPBACK) -> socket.socket:
-    """Return a socket that listens on a free port of an address: if possible one that no ordinary user may bind."""
-    for port in random.sample(privileged_ports(), len(privileged_ports())):
-        if not _is_named(port):
-            with contextlib.suppress(OSError):
-                return listen(ip, port)
+    """Return a socket that listens on a free port of an address: if possible one that no ordinary user may bind.
+
+    Otherwise it is, where there are such ports, one that can be had again when the cluster is started anew.
+    """
+    for candidates in (privileged_ports(), lasting_ports()):
+        for port in random.sample(candidates, min(_TRIES, len(candidates))):
+            if not _is_named(port):
+                with contextlib.suppress(OSError):
+                    return listen(ip, port)
     return listen(ip, 0)
 
 

@@ -1,16 +1,17 @@
-"""A checkpoint as one tar, packed while it is sent: no copy of it lies anywhere, and memory holds one chunk.
+"""What is sent of a checkpoint: a file, or all as one tar, packed meanwhile: memory holds one chunk, no disk a copy.
 
 A tar because its length is known before its first byte from the manifest alone: a browser shows how much is still to
 come, and takes an archive that broke off for the failure that it is. Each file's bytes are given out only after their
-digest was found to be the committed one, as `open_verified` does for a single file.
+digest was found to be the committed one.
 """
 
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, BinaryIO
 
 from detlab.errors import CheckpointError
 from detlab_hub.services.checkpoints.files import open_found, verifying
@@ -20,19 +21,35 @@ _END = bytes(2 * tarfile.BLOCKSIZE)
 
 
 @dataclass(frozen=True)
-class Archive:
-    """A checkpoint that is being sent; the receiver closes `chunks`.
+class Contents:
+    """What is being sent; the receiver closes `chunks`.
 
     Attributes:
-        name: For the file that it becomes.
         size: Bytes over all chunks.
         chunks: An empty one means that the next takes longer: files are checked before they are sent. Raises what
             `open_verified` raises when a file is not what was committed.
+        name: For the file that it becomes, if it has one of its own.
     """
 
-    name: str
     size: int
     chunks: Generator[bytes]
+    name: str | None = None
+
+
+def checked(
+    opening: Callable[[], BinaryIO], uuid: str, path: str, digest: str, size: int, header: bytes = b""
+) -> Generator[bytes]:
+    """Open a file by `open_found`, check its bytes, and yield them after a header; see `Contents`."""
+    with opening() as file:
+        for _ in verifying(file, uuid, path, digest, size):
+            yield b""
+        yield header
+        while size:
+            chunk = file.read(min(_CHUNK, size))
+            if not chunk:
+                raise CheckpointError(f"the file {path} of checkpoint {uuid} was cut while it was read")
+            size -= len(chunk)
+            yield chunk
 
 
 @dataclass(frozen=True)
@@ -53,7 +70,7 @@ class Packing:
     created: float
     owner: int | None = None
 
-    def archive(self) -> Archive:
+    def archive(self) -> Contents:
         """Look for all files and begin with the first.
 
         Raises:
@@ -65,7 +82,7 @@ class Packing:
         for path, entry in self.files.items():
             open_found(self.storage, self.uuid, path, int(entry["size"]), self.owner).close()
             size += len(self._header(path)) + int(entry["size"]) + _padding(int(entry["size"]))
-        return Archive(f"checkpoint-{self.uuid}.tar", size, self._chunks())
+        return Contents(size, self._chunks(), f"checkpoint-{self.uuid}.tar")
 
     def _header(self, path: str) -> bytes:
         entry = self.files[path]
@@ -77,18 +94,10 @@ class Packing:
 
     def _chunks(self) -> Generator[bytes]:
         for path, entry in sorted(self.files.items()):
-            left = int(entry["size"])
-            with open_found(self.storage, self.uuid, path, left, self.owner) as file:
-                for _ in verifying(file, self.uuid, path, str(entry["digest"]), left):
-                    yield b""
-                yield self._header(path)
-                while left:
-                    chunk = file.read(min(_CHUNK, left))
-                    if not chunk:
-                        raise CheckpointError(f"the file {path} of checkpoint {self.uuid} was cut while it was read")
-                    left -= len(chunk)
-                    yield chunk
-            if padding := _padding(int(entry["size"])):
+            size = int(entry["size"])
+            opening = partial(open_found, self.storage, self.uuid, path, size, self.owner)
+            yield from checked(opening, self.uuid, path, str(entry["digest"]), size, self._header(path))
+            if padding := _padding(size):
                 yield bytes(padding)
         yield _END
 

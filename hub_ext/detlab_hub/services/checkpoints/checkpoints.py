@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import BinaryIO
 
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView, SeriesView
 from detlab_hub.services.checkpoints import files
-from detlab_hub.services.checkpoints.archives import Archive, Packing
+from detlab_hub.services.checkpoints.archives import Contents, Packing, checked
 from detlab_hub.services.checkpoints.removals import DELETED
 from detlab_hub.services.checkpoints.stores import check_own_keys
 from detlab_hub.services.kernel.access import checkpoint_for
@@ -20,8 +19,6 @@ from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
-
-_VERIFIED = object()
 
 
 class Checkpoints:
@@ -48,16 +45,13 @@ class Checkpoints:
 
         return await self._shell.read(get)
 
-    async def open_file(self, caller: Caller, uuid: str, digest: str) -> tuple[BinaryIO, int]:
-        """Open one file, named by its digest; the caller closes it.
-
-        Returns:
-            The file, and its size in bytes.
+    async def open_file(self, caller: Caller, uuid: str, digest: str) -> Contents:
+        """Open one file, named by its digest.
 
         Raises:
             NotFound: There is no such checkpoint for the caller, or it has no such file.
             StorageError: The checkpoint is not where this master can read it.
-            CheckpointError: The bytes are not those that were committed.
+            CheckpointError: It does not have the committed size. (Its digest is checked later.)
         """
 
         row, uid = await self._found(caller, uuid)
@@ -65,18 +59,11 @@ class Checkpoints:
         if path is None or row.state == DELETED:
             raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
         size = int(row.files[path]["size"])
-        run = partial(self._shell.workers.downloads.run, caller.name)
-        file = await run(files.open_found, row.storage, uuid, path, size, uid)
-        try:
-            steps = files.verifying(file, uuid, path, digest, size)
-            while await run(next, steps, _VERIFIED) is not _VERIFIED:
-                pass
-        except BaseException:  # also when the client is gone
-            file.close()
-            raise
-        return file, size
+        opening = partial(files.open_found, row.storage, uuid, path, size, uid)
+        await self._shell.workers.downloads.run(caller.name, lambda: opening().close())
+        return Contents(size, checked(opening, uuid, path, digest, size))
 
-    async def open_archive(self, caller: Caller, uuid: str) -> Archive:
+    async def open_archive(self, caller: Caller, uuid: str) -> Contents:
         """Open all files as one tar.
 
         Raises:

@@ -111,7 +111,7 @@ class CheckpointFileBytes(Download):
     async def get(self, uuid: str, digest: str) -> None:
         """Download one file by its digest, as the manifest names it."""
         opening = self.services.checkpoints.open_file(self.person, uuid, digest)
-        await self.send_file(opening, "application/octet-stream")
+        await self.send_contents(opening, "application/octet-stream")
 
 
 class CheckpointArchive(Download):
@@ -120,4 +120,4 @@ class CheckpointArchive(Download):
     @needs("read", cross_site="link", media="application/x-tar")
     async def get(self, uuid: str) -> None:
         """Download all files as a tar with one folder, named by the checkpoint's uuid."""
-        await self.send_archive(self.services.checkpoints.open_archive(self.person, uuid), "application/x-tar")
+        await self.send_contents(self.services.checkpoints.open_archive(self.person, uuid), "application/x-tar")

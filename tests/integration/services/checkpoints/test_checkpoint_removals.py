@@ -123,9 +123,7 @@ async def test_some_files_are_removed_and_the_others_stay(place: Place) -> None:
     assert place.there(first.uuid) == {"model.pt"}
     assert await place.removals.remove_files(ALICE, first.uuid, ["*.log"]) == view
     assert await place.pending() == 0
-    file, size = await place.world.services.checkpoints.open_file(ALICE, first.uuid, DIGEST)
-    file.close()
-    assert size == 1
+    assert (await place.world.services.checkpoints.open_file(ALICE, first.uuid, DIGEST)).size == 1
     assert (await place.removals.remove_files(ALICE, first.uuid, ["**"])).state == "DELETED"
     assert not (place.root / first.uuid).exists()
 

@@ -254,14 +254,14 @@ async def test_records_checkpoint_files_are_served_by_digest_and_verified(make_w
     await world.services.tasks.commit_checkpoint(
         task.caller, commit(files={"a/b.pt": CheckpointFile(size=len(data), digest=digest)})
     )
-    file, size = await world.services.checkpoints.open_file(ALICE, UUID, digest)
-    with file:
-        assert (file.read(), size) == (data, len(data))
+    found = await world.services.checkpoints.open_file(ALICE, UUID, digest)
+    assert (b"".join(found.chunks), found.size) == (data, len(data))
     with pytest.raises(NotFound):
         await world.services.checkpoints.open_file(ALICE, UUID, DIGEST)
     (folder / "b.pt").write_bytes(b"altered")
+    found = await world.services.checkpoints.open_file(ALICE, UUID, digest)
     with pytest.raises(CheckpointError, match="not what was committed"):
-        await world.services.checkpoints.open_file(ALICE, UUID, digest)
+        next(filter(None, found.chunks))
     secret = tmp_path / "secret"
     secret.write_bytes(data)
     (folder / "b.pt").unlink()

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from detlab.errors import DetlabError
+from detlab.testing.ports import free_ports
 from detlab_hub.embedded import lifecycle
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.master import answers
@@ -196,7 +198,7 @@ def chosen(folder: StateFolder, before: Plan | None) -> list[int]:
     if before is not None:
         folder.write_plan(before)
     with Listeners() as bound:
-        plan = lifecycle.make_plan(folder, lifecycle.Options(port=ports.free_ports(1)[0]), bound)
+        plan = lifecycle.make_plan(folder, lifecycle.Options(port=free_ports(1)[0]), bound)
         found = [plan.hub_port, plan.proxy_api_port, plan.master_port]
         assert set(bound.all()) == {plan.port, *found}
     return found
@@ -219,7 +221,7 @@ def test_root_has_ports_that_no_user_may_bind(folder: StateFolder) -> None:
 
 @needs_privileged
 def test_last_times_ports_are_kept_while_tasks_may_know_them(folder: StateFolder) -> None:
-    old = ports.free_ports(3)
+    old = free_ports(3)
     before = Plan(port=1, hub_port=old[0], proxy_api_port=old[1], master_port=old[2], operator="ann")
     (folder.root / "agent" / "tasks" / "1").mkdir(parents=True)
     assert chosen(folder, before) == old
@@ -232,9 +234,26 @@ def test_last_times_ports_are_kept_while_tasks_may_know_them(folder: StateFolder
 
 def test_a_port_that_was_taken_meanwhile_is_replaced(folder: StateFolder) -> None:
     (folder.root / "agent" / "tasks" / "1").mkdir(parents=True)
-    old = ports.free_ports(3)
+    old = free_ports(3)
     with listen(LOOPBACK, old[1]):
         found = chosen(folder, Plan(port=1, hub_port=old[0], proxy_api_port=old[1], master_port=old[2], operator="ann"))
     assert found[0] == old[0]
     assert found[1] != old[1]
     assert found[2] == old[2]
+
+
+def test_the_clusters_own_port_is_waited_for_while_its_killed_proxy_still_has_it(folder: StateFolder) -> None:
+    """A killed process has its sockets until the last of its threads is gone, and is not named as their owner then."""
+    port = free_ports(1)[0]
+    options, has_it = lifecycle.Options(port=port), listen(LOOPBACK, port)
+    with has_it, Listeners() as bound, pytest.raises(DetlabError, match=f"port {port} of 127.0.0.1 is taken by pid"):
+        lifecycle.make_plan(folder, options, bound)
+    folder.write_plan(Plan(port=port, hub_port=1, proxy_api_port=1, master_port=1, operator="ann"))
+    has_it = listen(LOOPBACK, port)
+    ending = threading.Timer(0.5, has_it.close)
+    ending.start()
+    try:
+        with Listeners() as bound:
+            assert lifecycle.make_plan(folder, options, bound).port == port
+    finally:
+        ending.join()

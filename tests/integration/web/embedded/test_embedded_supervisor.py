@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from detlab.testing.ports import free_ports
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.attached import Sources, code_of_parts, reload_changed
 from detlab_hub.embedded.parts import Part
 from detlab_hub.embedded.report import PartReport, PartState, read_report
-from detlab_hub.embedded.sockets.ports import free_ports
 from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 from testbed.waiting import soon

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import sys
 import threading
 from collections import deque
@@ -24,6 +23,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
+from detlab.testing.ports import free_port
 from testbed.kubernetes.fake.commands import Exec
 from testbed.kubernetes.fake.kubelet import Kubelet
 from testbed.kubernetes.fake.resources import Object, Resource
@@ -63,7 +63,7 @@ class FakeCluster:
         self.after: Callable[[str, str], None] = lambda method, path: None
         """Called in the server's thread with each request that comes, and with each that is done but not answered."""
         self.bookmark_every = 1.0
-        self.port = _free_port()
+        self.port = free_port()
         self.scheduler = Scheduler(self.store)
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
         self.kubelet = Kubelet(self.store, directory / "pods", hidden, images, {"PATH": path})
@@ -338,10 +338,3 @@ class FakeCluster:
     ) -> None:
         """Let the node end a pod, since it runs out of something."""
         self.do(lambda: self.kubelet.evict(namespace, name, message))
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

@@ -1,11 +1,12 @@
-"""What the agent tells of a cluster, and what it makes there."""
+"""What the agent makes in a cluster: pods with all that their configs say, and nothing that they may not."""
 
 import re
 import urllib.request
 
 import pytest
-from pod_helpers import ended, gone, main_container, pod_of, running, start
+from kubernetes_agents import ON_FAKE, WAITS, allocate, ended, launch, python, started
 
+from detlab.schemas.podspec import MAIN_CONTAINER
 from detlab.schemas.wire import ContainerSpec
 from testbed.kubernetes import images
 from testbed.waiting import until
@@ -19,29 +20,20 @@ server.handle_request()
 """
 
 
-def test_nodes_are_told_with_their_gpus_and_labels(master, cluster, agent):
-    hello = master.hellos[-1]
-    idle, real = sorted(hello.nodes, key=lambda node: node.name)
-    assert (hello.slots, hello.max_zero_slot_tasks, hello.address) == ([], 0, "")
-    assert [slot.id for slot in real.slots] == ["gpu0", "gpu1"]
-    assert (real.slots[0].name, real.slots[0].kind, real.labels["rack"]) == ("H100", "cuda", "r1")
-    assert (real.cpus, real.memory) == (64.0, 512 << 30)
-    assert (len(idle.slots), idle.slots[0].name) == (7, "nvidia.com/mig-1g.5gb")
+pytestmark = ON_FAKE
 
 
-def test_nodes_come_and_go(master, cluster, agent):
-    names = lambda: {node.name for node in master.hellos[-1].nodes}  # noqa: E731
-    cluster.add_node("late-1", gpus=8)
-    master.wait_for(lambda: "late-1" in names())
-    cluster.cordon("late-1")
-    master.wait_for(lambda: "late-1" not in names())
-    cluster.remove_node("idle-1")
-    master.wait_for(lambda: "idle-1" not in names())
-    cluster.lose_node("real-1")
-    master.wait_for(lambda: names() == set())
+@pytest.fixture(autouse=True)
+def idle(kube):
+    """A second node, which takes pods and does not run them."""
+    kube.cluster.add_node("idle-1", gpus=4, resources={"nvidia.com/mig-1g.5gb": "7"})
 
 
-def test_a_pod_has_what_its_config_says(master, cluster, agents):
+def main_container(pod):
+    return next(one for one in pod["spec"]["containers"] if one["name"] == MAIN_CONTAINER)
+
+
+def test_a_pod_has_what_its_config_says(master, kube, agents):
     agents("--allow-mount", "/srv", settings={"tolerations": [{"key": "gpu", "operator": "Exists"}]})
     spec = {
         "metadata": {"labels": {"team": "vision"}},
@@ -59,11 +51,9 @@ def test_a_pod_has_what_its_config_says(master, cluster, agents):
         shm_size=1 << 20,
         mounts=[{"host_path": "/srv/data", "container_path": "/data", "read_only": True}],
     )
-    task = start(
-        master, "", node="idle-1", slots=["gpu0", "gpu1"], container=asked, config={"environment": {"pod_spec": spec}}
-    )
-    until(lambda: cluster.objects("pods"), lambda: "no pod", 20)
-    pod = pod_of(cluster, task)
+    config = {"environment": {"pod_spec": spec}}
+    task = launch(master, python(""), node="idle-1", slots=["gpu0", "gpu1"], container=asked, config=config)
+    pod = kube.pod_of(task)
     main = main_container(pod)
     assert main["image"] == images.PYTHON
     assert main["resources"]["limits"] == {
@@ -87,7 +77,7 @@ def test_a_pod_has_what_its_config_says(master, cluster, agents):
     host = next(one for one in pod["spec"]["volumes"] if "hostPath" in one)
     assert host["hostPath"]["path"] == "/srv/data"
     assert {"name": host["name"], "mountPath": "/data", "readOnly": True} in main["volumeMounts"]
-    secret = next(one for one in cluster.objects("secrets") if one["metadata"]["name"] == pod["metadata"]["name"])
+    secret = until(lambda: kube.owned_secret(pod), "the secret has no owner", 20)
     assert secret["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
     assert task.launch.task_token not in str(pod)
 
@@ -110,82 +100,75 @@ def test_a_pod_has_what_its_config_says(master, cluster, agents):
         ),
     ],
 )
-def test_a_pod_spec_with_what_is_not_allowed_ends_the_task_with_its_name(master, cluster, agent, spec, said):
-    task = start(master, "", config={"environment": {"pod_spec": {"spec": spec}}})
+def test_a_pod_spec_with_what_is_not_allowed_ends_the_task_with_its_name(master, kube, agent, spec, said):
+    task = launch(master, python(""), config={"environment": {"pod_spec": {"spec": spec}}})
     exit_ = ended(master, task)
     assert exit_.reason == "setup"
     assert re.search(said, exit_.message), exit_.message
-    assert not cluster.objects("pods")
+    assert not kube.pods()
 
 
-def test_a_service_is_reached_at_the_address_of_its_pod(master, cluster, agent):
-    task, name = running(master, cluster, SERVES, service={})
-    address = cluster.pod(name)["status"]["podIP"]
+def test_a_service_is_reached_at_the_address_of_its_pod(master, kube, agent):
+    task = started(master, launch(master, python(SERVES), service={}))
+    address = kube.pod_of(task)["status"]["podIP"]
     assert (task.starts[-1].address, task.starts[-1].port) == (address, 8888)
     assert master.texts(task, "stdout") == [f"serves {address}"]
     urllib.request.urlopen(f"http://{address}:8888/", timeout=10).close()
     assert ended(master, task).exit_code == 0
 
 
-def test_parts_of_a_gang_are_pods_of_their_own(master, cluster, agent):
-    cluster.add_node("real-2", gpus=2, runs=True)
+def test_parts_of_a_gang_are_pods_of_their_own(master, kube, agent):
+    kube.cluster.add_node("real-2", gpus=2, runs=True)
     master.wait_for(lambda: "real-2" in {node.name for node in master.hellos[-1].nodes})
-    task, _ = running(master, cluster)
+    task = started(master, launch(master, python(WAITS)))
     other = task.launch.model_copy(update={"node": "real-2", "entrypoint": ["true"]})
     master.send(other)
     assert (ended(master, task).node, task.exits[-1].exit_code) == ("real-2", 0)
     master.send_kill(task, grace=0)
     master.wait_for(lambda: "real-1" in {one.node for one in task.exits}, timeout=40)
-    gone(cluster)
+    agent.none_left()
 
 
-def test_pods_that_kueue_admits_are_a_group_and_wait_with_its_reason(master, cluster, agents):
+def test_pods_that_kueue_admits_are_a_group_and_wait_with_its_reason(master, kube, agents):
     """They are bound to their node as ever; Kueue only opens their gate, and detlab gives none of them up."""
     agents(settings={"gang": "kueue", "kueue_queue": "team", "pending_limit": 1})
+    cluster = kube.cluster
     cluster.serve("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
-    asked = {"runtime": "kubernetes", "node": "idle-1", "slots": ["gpu0"], "container": ContainerSpec(image="")}
-    task = master.allocate("true", **asked)
+    task = allocate(master, "true", node="idle-1")
     task.launch.info.container_addrs = ["127.0.0.1", "127.0.0.1"]
     cluster.scheduler.stop()
     master.send(task.launch)
-    until(lambda: cluster.objects("pods"), lambda: "no pod", 20)
-    pod = pod_of(cluster, task)
+    pod = kube.pod_of(task)
     group = pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"]
     assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
     assert pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "2"
     said = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu"
     reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": said}
     workload = {"metadata": {"name": group}, "spec": {}, "status": {"conditions": [reserved]}}
-    cluster.create("workloads", workload, group="kueue.x-k8s.io")
+    cluster.create("workloads", workload, kube.namespace, "kueue.x-k8s.io")
     gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "Scheduling is blocked"}
-    cluster.set_pod(pod["metadata"]["name"], {"conditions": [gate]})
+    cluster.set_pod(pod["metadata"]["name"], {"conditions": [gate]}, kube.namespace)
     master.wait_for(lambda: [stage for stage in task.stages if stage.message == f"queued: {said}"])
     assert not task.exits
-    cluster.delete_pod(pod["metadata"]["name"], grace=0)
+    cluster.delete_pod(pod["metadata"]["name"], kube.namespace, grace=0)
     assert ended(master, task).reason == "machine_restarted", "Kueue preempts by deleting"
 
 
-def test_pods_are_a_group_of_the_clusters_own_scheduler_where_it_has_groups(master, cluster, agents):
-    settings = {"gang": "native"}
-    process = agents(settings=settings, wait=False)
-    assert process.process.wait(40) == 1
-    assert "gang: native needs PodGroups of scheduling.k8s.io/v1beta1" in process.log.read_text()
-
+def test_pods_are_a_group_of_the_clusters_own_scheduler_where_it_has_groups(master, kube, agents):
+    cluster = kube.cluster
     cluster.serve("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
-    agents(settings=settings)
-    asked = {"runtime": "kubernetes", "node": "real-1", "slots": ["gpu0"], "container": ContainerSpec(image="")}
-    task = master.allocate(["sleep", "60"], **asked)
+    agent = agents(settings={"gang": "native"})
+    task = allocate(master, ["sleep", "60"])
     task.launch.info.container_addrs = ["127.0.0.1", "127.0.0.1"]
     master.send(task.launch)
     master.wait_for(lambda: task.started, 40)
     (group,) = cluster.objects("podgroups", group="scheduling.k8s.io")
     assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 2}}}
-    pod = pod_of(cluster, task)
+    pod = kube.pod_of(task)
     assert pod["spec"]["schedulingGroup"] == {"podGroupName": group["metadata"]["name"]}
     master.send_kill(task, grace=0.0)
     ended(master, task)
     until(lambda: not cluster.objects("podgroups", group="scheduling.k8s.io"), "the group stays", 20)
-    alone = master.launch(["true"], **asked)
-    ended(master, alone)
+    ended(master, launch(master, ["true"]))
     assert not cluster.objects("podgroups", group="scheduling.k8s.io")
-    gone(cluster)
+    agent.none_left()
