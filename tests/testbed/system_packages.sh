@@ -1,9 +1,8 @@
 #!/bin/sh
 # The tests start a real PostgreSQL, a real chromium, a real nginx, a real Docker engine, a real registry of containers,
-# a real sshd and a real Slurm, of which a node has another clock. On Debian as root this installs what is missing (and
-# says so first); elsewhere it names what is missing and how to get it, and the tests that need it say why they are
-# skipped. Of chromium the build without windows will do, which is the quicker one; where the whole browser is there
-# already, it is only tried for.
+# a real sshd and a real Slurm. On Debian as root this installs what is missing (and says so first); elsewhere it names what is missing
+# and how to get it, and the tests that need it say why they are skipped. Of chromium the build without windows will do,
+# which is the quicker one; where the whole browser is there already, it is only tried for.
 set -u
 wanted=""
 shell=chromium-headless-shell
@@ -18,7 +17,6 @@ command -v nginx >/dev/null 2>&1 || [ -x /usr/sbin/nginx ] || wanted="$wanted ng
 command -v docker-registry >/dev/null 2>&1 || wanted="$wanted docker-registry"
 command -v sshd >/dev/null 2>&1 || [ -x /usr/sbin/sshd ] || wanted="$wanted openssh-server"
 command -v slurmctld >/dev/null 2>&1 || [ -x /usr/sbin/slurmctld ] || wanted="$wanted slurm-wlm munge"
-ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || wanted="$wanted libfaketime"
 [ -n "$wanted$shell" ] || exit 0
 if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
   echo "==> installing from Debian for the tests:$wanted${shell:+ $shell}"

@@ -14,16 +14,14 @@ from spine_lab import until
 
 from detlab.client.resources import Experiment, Trial
 from detlab.errors import ConfigError, ResourcesError
-from testbed import waiting
+from testbed import other_clock, waiting
 from testbed.slurm import ACCOUNT
 
 pytestmark = [pytest.mark.slurm, pytest.mark.hub, pytest.mark.timeout(480)]
 
 MINUTE = 60
-HOUR = 3600.0
+HOUR = 3600
 TRIALS = Path(__file__).parents[1] / "trials"
-OTHER_CLOCK = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
-"""What gives all processes of a job another time than that of this machine."""
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +107,7 @@ def test_at_the_time_limit_a_trial_has_saved_and_left_and_goes_on_in_the_next_jo
 def test_a_trial_runs_on_while_the_controller_is_dead_and_what_was_submitted_then_starts_once(place: SlurmLab) -> None:
     made = submit(place, steps=80)
     trial = place.lab.at_step(place.lab.first_trial(made), 32, MINUTE)
+    place.slurm.save(job_of(place, trial))
     place.slurm.controller.kill()
     late = submit(place, steps=4)
     reached = place.lab.trial(trial).view.steps_completed
@@ -205,10 +204,10 @@ def test_a_job_that_its_partition_is_too_small_for_waits_and_says_so(place: Slur
     assert not place.slurm.ask("scontrol", "delete", "PartitionName=one")
 
 
-@pytest.mark.skipif(OTHER_CLOCK is None, reason="no other clock: apt-get install libfaketime")
+@pytest.mark.skipif(bool(other_clock.missing()), reason=other_clock.missing())
 @pytest.mark.parametrize("hours", [-5, 5])
 def test_on_a_node_whose_clock_is_another_one_nothing_is_lost(place: SlurmLab, hours: int) -> None:
-    clock = {"LD_PRELOAD": OTHER_CLOCK, "FAKETIME": f"{hours:+d}h", "FAKETIME_DONT_FAKE_MONOTONIC": 1}
+    clock = other_clock.other_clock(place.slurm.directory, hours * HOUR)
     began = time.time()
     made = submit(place, {"setup": "\n".join(f"export {name}={value}" for name, value in clock.items())})
     trial = place.lab.at_step(place.lab.first_trial(made), 12, MINUTE)

@@ -134,12 +134,12 @@ def test_a_job_over_two_nodes_is_adopted_by_the_next_agent_and_killed_as_one(pla
 
 
 def test_at_the_time_limit_all_nodes_have_saved_and_left(place: SlurmLab, code: Path) -> None:
-    slurm = {"slots_per_node": 1, "time": 1, "leave_seconds": 20}
-    made = submit(place, code, 2, slurm, max_epochs=20, pause=0.2)
+    slurm = {"slots_per_node": 1, "time": 2, "leave_seconds": 40}
+    made = submit(place, code, 2, slurm, max_epochs=25, pause=0.2)  # 90 s, and a job has 80
     (trial,) = place.lab.completed(made, 6 * MINUTE).list_trials()
     assert trial.view.run >= 2
     assert trial.view.restarts == 0
     steps = place.lab.steps(trial)  # also where it left, in the middle of an epoch
     assert steps == sorted(set(steps)), "none is doubled"
-    assert steps[-1] == 20 * 18
+    assert steps[-1] == 25 * 18
     assert "TIMEOUT" not in place.slurm.ask("squeue", "-h", "-t", "all", "-o", "%T")

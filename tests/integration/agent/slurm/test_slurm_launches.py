@@ -1,5 +1,9 @@
 """An agent that is killed at each step of a launch: no run is doubled, no job is left."""
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 
 from detlab.testing.runtimes import COUNTS_UNTIL_SIGTERM
@@ -72,6 +76,22 @@ def test_a_launch_without_a_job_is_told_as_lost_and_a_job_that_comes_late_is_can
         assert not jobs_of(agent, task)
 
 
+def test_what_the_setup_script_sets_reaches_the_task(master, agent):
+    setup = "export CUDA_HOME=/apps/cuda PATH=/apps/cuda/bin:$PATH SLURM_NTASKS=8"
+    program = "import json, os; print(json.dumps(dict(os.environ)))"
+    task = master.launch(
+        ["python3", "-c", program], runtime="slurm", slots=["any0"], config={"slurm": {"setup": setup}}
+    )  # fmt: skip
+    master.wait_for(lambda: task.exits, timeout=60)
+    (text,) = master.texts(task, "stdout")
+    found = json.loads(text)
+    places = found["PATH"].split(":")
+    assert found["CUDA_HOME"] == "/apps/cuda"
+    assert places[:2] == ["/apps/cuda/bin", str(Path(sys.executable).parent)]
+    assert not [name for name in found if name.startswith("SLURM")]
+    assert found["CUDA_VISIBLE_DEVICES"] in {"0", "1"}
+
+
 def test_a_launch_waits_for_a_controller_that_is_away(master, agent):
     agent.slurm.controller.kill()
     try:
@@ -87,7 +107,8 @@ def test_a_launch_waits_for_a_controller_that_is_away(master, agent):
 
 def test_an_agent_that_starts_while_the_controller_is_away_adopts_its_jobs(master, agent):
     task = launch(master)
-    master.wait_for(lambda: len(master.texts(task, "stdout")) > 150, timeout=60)  # the controller has saved it by then
+    master.wait_for(lambda: master.texts(task, "stdout"), timeout=60)
+    agent.slurm.save(*jobs_of(agent, task))
     agent.slurm.controller.kill()
     try:
         agent.kill()

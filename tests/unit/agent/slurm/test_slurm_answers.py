@@ -19,6 +19,7 @@ from detlab_agent.runtimes.preparation import Order, TaskMaker
 from detlab_agent.runtimes.slurm import task
 from detlab_agent.runtimes.slurm.client import (
     Commands,
+    Job,
     JobEnd,
     SlurmAway,
     SlurmFull,
@@ -309,6 +310,18 @@ def test_a_job_knows_an_address_at_which_others_reach_its_node(
         check=True,
     )
     assert found.stdout.strip() == expected, (lines, found.stderr)
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("Resources", "Slurm job 7: Resources, expected to start 2027-01-01 10:00:00"),
+        ("None", "Slurm job 7: waits for its turn, expected to start 2027-01-01 10:00:00"),
+        ("JobHeldUser", "JobHeldUser: it does not start by itself, somebody holds it (scontrol release)"),
+    ],
+)
+def test_a_job_that_waits_for_somebody_is_told_from_one_that_waits_for_its_turn(reason: str, said: str) -> None:
+    assert said in task._waiting(Job("7", "PENDING", reason, "2027-01-01T10:00:00"))
 
 
 class Forgetful(Commands):
