@@ -47,15 +47,19 @@ def test_nodes_come_and_go(master, cluster, agent):
     master.wait_for(lambda: notes()["late-1"] == "")
 
 
-def test_a_node_that_is_lost_under_a_task_is_away_with_its_reason(master, cluster, agent):
+def test_a_node_that_is_not_ready_under_a_task_is_away_with_its_reason(master, cluster, agent):
     """The master waits for it and then takes the task for lost, and people see why."""
-    running(master, cluster)
-    cluster.lose_node("real-1")
+    task, _ = running(master, cluster)
+    silent = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
+    cluster.change_node("real-1", lambda node: node["status"].update(conditions=[silent]))
 
     def away():
         return {node.name: node.note for node in master.hellos[-1].nodes if node.away}
 
-    master.wait_for(lambda: away() == {"real-1": "not ready: NodeStatusUnknown"})
+    master.wait_for(lambda: away() == {"real-1": "not ready: Kubelet stopped posting node status."})
+    cluster.change_node("real-1", lambda node: node["status"].update(conditions=[{**silent, "status": "True"}]))
+    master.wait_for(lambda: not away())
+    assert not task.exits, "it is still there"
 
 
 def test_a_pod_has_what_its_config_says(master, cluster, agents):
