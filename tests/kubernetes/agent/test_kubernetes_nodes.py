@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import pytest
-from kubernetes_agents import ON_FAKE, STEPS, ended, launch, python, started
+from kubernetes_agents import ON_FAKE, STEPS, WAITS, ended, launch, python, started
 
 
 @ON_FAKE
@@ -40,15 +40,20 @@ class TestTold:
         kube.cluster.cordon("late-1", on=False)
         master.wait_for(lambda: notes()["late-1"] == "")
 
-    def test_a_node_that_is_lost_under_a_task_is_away_with_its_reason(self, master, kube, agent):
+    def test_a_node_that_is_not_ready_under_a_task_is_away_with_its_reason(self, master, kube, agent):
         """The master waits for it and then takes the task for lost, and people see why."""
-        started(master, launch(master, python(STEPS, 300)))
-        kube.cluster.lose_node("real-1", tolerated=True)
+        task = started(master, launch(master, python(WAITS)))
+        silent = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
+        kube.cluster.change_node("real-1", lambda node: node["status"].update(conditions=[silent]))
 
         def away():
             return {node.name: node.note for node in master.hellos[-1].nodes if node.away}
 
-        master.wait_for(lambda: away() == {"real-1": "not ready: NodeStatusUnknown"})
+        master.wait_for(lambda: away() == {"real-1": "not ready: Kubelet stopped posting node status."})
+        back = {**silent, "status": "True"}
+        kube.cluster.change_node("real-1", lambda node: node["status"].update(conditions=[back]))
+        master.wait_for(lambda: not away())
+        assert not task.exits, "it is still there"
 
 
 class TestOthers:

@@ -108,6 +108,22 @@ def test_a_pod_spec_with_what_is_not_allowed_ends_the_task_with_its_name(master,
     assert not kube.pods()
 
 
+def test_everything_that_a_pod_spec_may_not_have_is_named_at_once(master, kube, agent):
+    """Only the first mistake was named, and each new attempt showed the next one."""
+    volumes = [{"name": f"v{number}", "hostPath": {"path": f"/etc/{number}"}} for number in range(20)]
+    spec = {"hostNetwork": True, "serviceAccountName": "root", "priorityClassName": "high", "volumes": volumes}
+    exit_ = ended(master, launch(master, python(WAITS), config={"environment": {"pod_spec": {"spec": spec}}}))
+    for said in (
+        "environment.pod_spec.spec.hostNetwork is not configurable",
+        "serviceAccountName: root is not one of allow_service_accounts",
+        "priorityClassName: high is not one of allow_priority_classes",
+        "volumes[4]: the agent does not allow mounts of /etc/4",
+        "; and 15 more",
+    ):
+        assert said in exit_.message
+    assert not kube.pods()
+
+
 def test_a_service_is_reached_at_the_address_of_its_pod(master, kube, agent):
     task = started(master, launch(master, python(SERVES), service={}))
     address = kube.pod_of(task)["status"]["podIP"]

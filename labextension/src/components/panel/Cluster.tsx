@@ -108,21 +108,23 @@ function Node({ agent, batch, experiments, tasks, jobs, me }: {
   const admin = useStore(s => s.me?.admin ?? false);
   const free = agent.slots.filter(slot => slot.enabled && !slot.allocation_id).length;
   const held = heldOn(agent, experiments, tasks);
+  const open = agent.state === 'connected' && agent.enabled;
+  const counted = open && !batch && agent.slots.length > 0 && !isClosed(agent);
   const kinds = [...new Set(agent.slots.map(slot => slot.name || slot.kind))];
   return (
     <li className="det-item">
       <div className="det-item-head">
-        <strong className="det-ellipsis" title={nameText(agent.address)}>{nameText(agent.id)}</strong>
+        <strong className="det-ellipsis" title={nameText([agent.id, agent.address].filter(Boolean).join(', '), 200)}>{nameText(agent.id)}</strong>
         {agent.state !== 'connected' && (
           <span className="det-warn" title={`last seen ${formatAgo(agent.last_seen, now)}`}>{agent.state}</span>
         )}
         {!agent.enabled && (
           <span className="det-warn" title="nothing new starts">{agent.mode === 'enabled' ? 'disabled' : agent.mode}</span>
         )}
-        {agent.state === 'connected' && agent.enabled && isClosed(agent) && (
+        {open && isClosed(agent) && (
           <span className="det-warn" title="nothing new starts">closed</span>
         )}
-        <span className="det-age det-num">{agent.state === 'connected' && agent.enabled && !batch && agent.slots.length > 0 && `${free}/${plural(agent.slots.length, 'slot')} free`}</span>
+        <span className="det-age det-num">{counted && `${free}/${plural(agent.slots.length, 'slot')} free`}</span>
         {admin && <NodeMenu agent={agent} />}
       </div>
       <ul className="det-slots" aria-label={`Slots of ${nameText(agent.id)}`}>

@@ -6,7 +6,7 @@ import pytest
 from services_scripted import ALICE, DIGEST, ROOT, training
 from sqlalchemy import update
 
-from detlab.errors import Conflict, Forbidden
+from detlab.errors import Conflict, Forbidden, ResourcesError
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import (
     ExitAck,
@@ -200,6 +200,20 @@ async def test_people_are_told_what_a_nodes_cluster_says_of_it_and_of_each_slot(
     views = await seen()
     assert (views["dark"].state, views["dark"].note) == ("lost", dark.note)
     assert views["shut"].state == "connected"
+
+
+async def test_more_gpus_than_any_node_has_are_refused_at_submission_with_the_largest(make_world):
+    """A node that is closed now counts: it comes back."""
+    cluster = Speaker(await make_world(training(1)))
+    shut = [slot.model_copy(update={"enabled": False, "note": "cordoned"}) for slot in GPUS]
+    await cluster.connect(
+        nodes=[NodeHello(name="small", slot_count=2), NodeHello(name="shut", slots=shut, note="cordoned")]
+    )
+    with pytest.raises(ResourcesError, match="needs 8 slots; the largest agent has 4") as caught:
+        await cluster.start(8)
+    assert "det agent list" in caught.value.hint
+    waits = await cluster.view(await cluster.start(4))
+    assert waits.agent_id is None
 
 
 async def test_a_note_that_is_too_long_is_refused(make_world):

@@ -304,13 +304,8 @@ class FakeCluster:
             if pod["spec"].get("nodeName") == name:
                 self.delete_pod(pod["metadata"]["name"], pod["metadata"]["namespace"])
 
-    def lose_node(self, name: str, *, tolerated: bool = False) -> None:
-        """Cut a machine's power: its processes are gone, and the node is not ready.
-
-        Args:
-            name: Of the node.
-            tolerated: Whether its pods stay for now: usually they are deleted after five minutes only.
-        """
+    def lose_node(self, name: str) -> None:
+        """Cut a machine's power: its processes are gone, the node is not ready, and its pods are to be deleted."""
         self.do(lambda: self.kubelet.lose(name))
         taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
 
@@ -320,7 +315,7 @@ class FakeCluster:
             node["spec"].setdefault("taints", []).append(taint)
 
         self.change_node(name, change)
-        for pod in [] if tolerated else self.objects("pods"):
+        for pod in self.objects("pods"):
             if pod["spec"].get("nodeName") == name:
                 self.delete_pod(pod["metadata"]["name"], pod["metadata"]["namespace"], grace=30)
 
