@@ -24,7 +24,7 @@ from detlab_agent.runtimes.docker.container import (
     mounts_for,
     parse_volume,
 )
-from detlab_agent.runtimes.docker.engine import Ended
+from detlab_agent.runtimes.docker.engine import Ended, EngineRefused
 from detlab_agent.runtimes.docker.images import _progress, unknown_image
 from detlab_agent.runtimes.docker.runtime import container_package
 from detlab_agent.runtimes.docker.task import DockerTask
@@ -250,6 +250,21 @@ def test_an_end_with_the_engine_is_not_the_tasks_own(tmp_path, lost_at, asked, r
     task = DockerTask("a", 1, (), tmp_path / "r", directory=TaskDir(tmp_path), owner=0, engine=engine, container="c")
     task._asked = asked
     assert task._exit(Ended(137, oom=False, error="", at=100.0)).reason == reason
+
+
+async def test_a_removal_that_the_engine_refuses_for_a_moment_is_tried_again(tmp_path):
+    """It refused while it was starting or its disk was busy, and the container stayed until the engine's next start."""
+    refusals = [EngineRefused("device or resource busy"), EngineRefused("removal is already in progress"), None]
+
+    def remove(container):
+        refusal = refusals.pop(0)
+        if refusal is not None:
+            raise refusal
+
+    engine = SimpleNamespace(remove=remove)
+    task = DockerTask("a", 1, (), tmp_path / "r", directory=TaskDir(tmp_path), owner=0, engine=engine, container="c")
+    await task.remove(clean=False)
+    assert refusals == []
 
 
 def test_an_oom_of_the_launcher_itself(tmp_path):

@@ -333,10 +333,17 @@ class DockerRuntime:
         try:
             for container, allocation in self.engine.ours().items():
                 if not keeps(allocation):
-                    _log.info("container of %s is left from an earlier life: removed", allocation)
-                    self.engine.remove(container)
+                    self._remove_left(container, allocation)
         except (EngineAway, EngineRefused) as error:
             _log.info("containers of earlier lives are looked for when the engine is there: %s", error)
+
+    def _remove_left(self, container: str, allocation: str) -> None:
+        try:
+            self.engine.remove(container)
+        except EngineRefused as error:
+            _log.warning("container of %s is left from an earlier life and stays: %s", allocation, error)
+        else:
+            _log.info("container of %s is left from an earlier life: removed", allocation)
 
 
 def make(setup: RuntimeSetup) -> DockerRuntime | None:

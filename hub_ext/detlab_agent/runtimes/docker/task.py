@@ -9,6 +9,7 @@ import signal
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from detlab.backoff import Backoff
 from detlab.launch.host import procfs
 from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.runtimes.docker.accounts import forget_names
@@ -19,6 +20,8 @@ from detlab_agent.runtimes.records import LocalTask
 _log = logging.getLogger(__name__)
 _RETRY = 1.0
 """Seconds between two tries to reach an engine that is away."""
+_REMOVALS = 8
+"""Times that a container is removed whose removal the engine refuses."""
 _OUTAGE_SLACK = 5.0
 """Seconds of tolerance: the clocks differ, and it takes time to notice that the engine is away."""
 
@@ -125,13 +128,29 @@ class DockerTask(LocalTask):
 
     async def remove(self, *, clean: bool) -> None:
         """See `RunningTask.remove`."""
-        await asyncio.to_thread(self._remove, clean=clean)
+        await self._remove_container()
+        await asyncio.to_thread(self._forget, clean=clean)
 
-    def _remove(self, *, clean: bool) -> None:
-        try:
-            self.engine.remove(self.container)
-        except (EngineAway, EngineRefused) as error:
-            _log.warning("container %s stays until the engine is back: %s", self.container, error)
+    async def _remove_container(self) -> None:
+        """Remove it; what stays nevertheless is swept when the engine or this agent starts again.
+
+        An engine that has just started, or whose disk is busy, refuses for a moment.
+        """
+        pauses, said = Backoff(first=0.2, cap=_RETRY), ""
+        for _ in range(_REMOVALS):
+            try:
+                await asyncio.to_thread(self.engine.remove, self.container)
+            except EngineAway as error:
+                said = str(error)
+                break
+            except EngineRefused as error:
+                said = str(error)
+                await asyncio.sleep(pauses.next_pause())
+            else:
+                return
+        _log.warning("container %s stays until the engine is back: %s", self.container, said)
+
+    def _forget(self, *, clean: bool) -> None:
         forget_names(self.record)
         self.forget(clean=clean)
 
