@@ -96,6 +96,15 @@ class Agents:
         if any(known):
             self._forget_queue(agent_id)
 
+    def note_of(self, agent_id: str) -> str:
+        """Return what an agent, or the one that speaks for it, says of it for people; "" if that is nothing."""
+        connection = self._connections.get(agent_id)
+        if connection is not None:
+            return connection.hello.note
+        speaker, _, name = agent_id.partition("/")
+        there = self._connections.get(speaker)
+        return "" if there is None else next((node.note for node in there.hello.nodes if node.name == name), "")
+
     def connected(self) -> list[Connection]:
         """List the current connections."""
         return list(self._connections.values())

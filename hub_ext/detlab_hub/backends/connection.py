@@ -66,6 +66,10 @@ class AgentBackend(Backend, Protocol):
         """Note that the connection is closed; return whether it was the current one."""
         ...
 
+    def note_of(self, agent_id: str) -> str:
+        """Return what an agent, or the one that speaks for it, says of it for people; "" if that is nothing."""
+        ...
+
     def connected(self) -> Sequence[Connection]:
         """Return the current connections."""
         ...

@@ -56,7 +56,7 @@ def progress_of(view: SpawnView) -> tuple[int, str]:
         case AllocationState.PENDING:
             return percent, _waiting(view)
         case AllocationState.ASSIGNED:
-            return percent, f"{node} has room{_slots(view)}"
+            return percent, view.stage_message or f"{node} has room{_slots(view)}"
         case AllocationState.PULLING:
             return percent, view.stage_message or f"{node} pulls the image"
         case AllocationState.STARTING:

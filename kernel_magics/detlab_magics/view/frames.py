@@ -8,7 +8,7 @@ from typing import Any
 from detlab.schemas.wire import TrialView, encode_floats
 from detlab_magics.plaintext import plain
 from detlab_magics.view.state import Curve, ViewState, greyed
-from detlab_magics.view.text import notices, progress_line, table, title
+from detlab_magics.view.text import notices, progress_line, shown_state, table, title
 
 MAX_ROWS = 50
 Sent = dict[int, tuple[list[int], list[float], list[int]]]
@@ -72,6 +72,7 @@ class FrameWriter:
             "id": e.id,
             "title": title(e),
             "state": e.state.value,
+            "shown": shown_state(state),
             "ended": state.ended,
             "metric": plain(e.metric, 60),
             "progress": e.progress,

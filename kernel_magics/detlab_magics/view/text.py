@@ -84,6 +84,13 @@ def eta(state: ViewState, now: float) -> float | None:
     return max((now - begun - e.paused_seconds) * (1 - e.progress) / e.progress, 0.0)
 
 
+def shown_state(state: ViewState) -> str:
+    """Return the state as the pages show it: an active experiment that waits, and runs nothing, is queued."""
+    e = state.experiment
+    waits = e.state is ExperimentState.ACTIVE and e.pending_reason and not state.counted()[1]
+    return "QUEUED" if waits else e.state.value
+
+
 def progress_line(state: ViewState, now: float | None = None) -> str:
     """Return the one progress line: done/total, running, best, time."""
     e = state.experiment

@@ -28,6 +28,7 @@ export interface AgentView {
   memory: number | null;
   memory_asked: number;
   refused: string | null;
+  note: string;
 }
 
 /** Progress of one attempt, in order; it never goes back. */
@@ -845,6 +846,7 @@ export interface SlotView {
   uuid: string | null;
   allocation_id: string | null;
   enabled: boolean;
+  note: string;
   memory: number;
   device: string;
   shares: number;

@@ -7,6 +7,8 @@ export interface Experiment {
   id: number;
   title: string;
   state: ExperimentState;
+  /** As it is shown; views that an older kernel drew have none. */
+  shown?: ExperimentState | 'QUEUED';
   ended: boolean;
   metric: string;
   progress: number;

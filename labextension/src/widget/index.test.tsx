@@ -48,6 +48,14 @@ class Kernel {
 const ALL = { need: 'snapshot' };
 
 describe('the notebook widget', () => {
+  it('shows a search that waits as queued, and one of an older kernel by its state', async () => {
+    for (const [word, more] of [['queued', { shown: 'QUEUED' as const }], ['running', {}]] as const) {
+      const { el, end } = await shown(new Kernel(frame([], { experiment: { ...EXPERIMENT, ...more }, whole: true })));
+      expect(el.querySelector('.det-badge')?.textContent).toContain(word);
+      act(end);
+    }
+  });
+
   it('asks for all there is as soon as it listens: what came before is lost', () => {
     const kernel = new Kernel(frame([1, 2]));
     const end = widget.render({ model: kernel, el: document.createElement('div') });

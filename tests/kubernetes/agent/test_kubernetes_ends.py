@@ -42,6 +42,9 @@ class TestWhoEndsPods:
         agent.none_left()
 
     def test_a_node_that_is_drained(self, master, agent, kube):
+        def offered():
+            return [slot.id for node in master.hellos[-1].nodes for slot in node.slots if slot.enabled]
+
         task = started(master, launch(master, python(WAITS)))
         node = "/api/v1/nodes/real-1"
         kube.admin.patch(node, {"spec": {"unschedulable": True}})
@@ -55,11 +58,12 @@ class TestWhoEndsPods:
             }
             kube.admin.post(f"{kube.site.pods}/{name}/eviction", body)
             assert ended(master, task).reason == NOT_ITS_FAULT
-            # It is offered no more, so that the master places nothing there.
-            master.wait_for(lambda: not master.hellos[-1].nodes, 30, "the node is offered no more")
+            # Its slots are offered no more, so that the master places nothing there.
+            master.wait_for(lambda: not offered(), 30, "the node is offered no more")
+            assert master.hellos[-1].nodes[0].note == "cordoned, so it takes no new pods: kubectl uncordon real-1"
         finally:
             kube.admin.patch(node, {"spec": {"unschedulable": None}})
-        master.wait_for(lambda: master.hellos[-1].nodes, 40, "the node is offered again")
+        master.wait_for(offered, 40, "the node is offered again")
         agent.none_left()
 
     def test_a_program_that_uses_up_its_memory(self, master, agent, kube):
@@ -156,6 +160,22 @@ class TestWithoutExec:
         assert master.texts(task, "stdout")[-1].startswith("last")
         agent.none_left()
 
+    @ON_FAKE
+    @pytest.mark.parametrize(
+        "task", [COUNTS_UNTIL_SIGTERM.replace("sys.exit", "time.sleep(3)\nsys.exit")], indirect=True
+    )
+    def test_a_program_of_which_its_node_has_not_told_yet_gets_its_time_too(self, master, agent, kube, task):
+        """It was killed at once, as one that never began."""
+        states = [{"name": MAIN_CONTAINER, "state": {"waiting": {"reason": "ContainerCreating"}}}]
+        kube.cluster.set_pod(kube.the_pod(), {"phase": "Pending", "containerStatuses": states}, kube.namespace)
+        kube.cluster.add_node("late-1")  # that the agent has heard of the pod shows when it tells of this
+        master.wait_for(lambda: "late-1" in {node.name for node in master.hellos[-1].nodes})
+        master.send_kill(task, grace=30.0)
+        exit_ = ended(master, task)
+        assert exit_.exit_code == 3, exit_
+        assert master.texts(task, "stdout")[-1].startswith("last")
+        agent.none_left()
+
 
 def test_an_agent_that_begins_without_exec_says_what_that_costs(master, agents, kube):
     for verb in ("get", "create"):
@@ -163,7 +183,7 @@ def test_an_agent_that_begins_without_exec_says_what_that_costs(master, agents, 
     agent = agents()
     assert "without the rights get pods/exec, create pods/exec the last output" in agent.log.read_text()
     task = started(master, launch(master, python(IGNORES_SIGTERM)))
-    master.send_kill(task, grace=1.0)
+    master.send_kill(task, grace=4.0)
     assert ended(master, task).exit_code == -9
     agent.none_left()
 

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import pytest
-from kubernetes_agents import ON_FAKE, STEPS, ended, launch, python, started
+from kubernetes_agents import ON_FAKE, STEPS, WAITS, ended, launch, python, started
 
 
 @ON_FAKE
@@ -22,19 +22,38 @@ class TestTold:
         assert (len(idle.slots), idle.slots[0].name) == (7, "nvidia.com/mig-1g.5gb")
 
     def test_nodes_come_and_go(self, master, kube, agent):
-        def told():
-            return {node.name for node in master.hellos[-1].nodes}
+        def notes():
+            return {node.name: node.note for node in master.hellos[-1].nodes}
 
         kube.cluster.add_node("idle-1", gpus=4)
-        master.wait_for(lambda: "idle-1" in told())
+        master.wait_for(lambda: notes().get("idle-1") == "")
         kube.cluster.add_node("late-1", gpus=8)
-        master.wait_for(lambda: "late-1" in told())
+        master.wait_for(lambda: notes().get("late-1") == "")
         kube.cluster.cordon("late-1")
-        master.wait_for(lambda: "late-1" not in told())
+        master.wait_for(lambda: notes()["late-1"].startswith("cordoned, so it takes no new pods"))
+        (late,) = [node for node in master.hellos[-1].nodes if node.name == "late-1"]
+        assert not any(slot.enabled for slot in late.slots)
         kube.cluster.remove_node("idle-1")
-        master.wait_for(lambda: "idle-1" not in told())
+        master.wait_for(lambda: "idle-1" not in notes())
         kube.cluster.lose_node("real-1")
-        master.wait_for(lambda: told() == set())
+        master.wait_for(lambda: notes()["real-1"] == "not ready: NodeStatusUnknown")
+        kube.cluster.cordon("late-1", on=False)
+        master.wait_for(lambda: notes()["late-1"] == "")
+
+    def test_a_node_that_is_not_ready_under_a_task_is_away_with_its_reason(self, master, kube, agent):
+        """The master waits for it and then takes the task for lost, and people see why."""
+        task = started(master, launch(master, python(WAITS)))
+        silent = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
+        kube.cluster.change_node("real-1", lambda node: node["status"].update(conditions=[silent]))
+
+        def away():
+            return {node.name: node.note for node in master.hellos[-1].nodes if node.away}
+
+        master.wait_for(lambda: away() == {"real-1": "not ready: Kubelet stopped posting node status."})
+        back = {**silent, "status": "True"}
+        kube.cluster.change_node("real-1", lambda node: node["status"].update(conditions=[back]))
+        master.wait_for(lambda: not away())
+        assert not task.exits, "it is still there"
 
 
 class TestOthers:
@@ -56,6 +75,8 @@ class TestOthers:
         kube.site.start("theirs", "sleep", "60", container=gpu, terminationGracePeriodSeconds=0)
         kube.site.phase("theirs", "Running")
         agreed("gpu1")
+        notes = {slot.id: slot.note for node in master.hellos[-1].nodes for slot in node.slots if node.name == "real-1"}
+        assert notes == {"gpu0": "used by others on the cluster", "gpu1": ""}
         assert not task.exits, "the task has its device, and others another one"
         kube.admin.delete(f"{kube.site.pods}/theirs", {"gracePeriodSeconds": 0})
         agreed("gpu0", "gpu1")

@@ -108,6 +108,22 @@ def test_a_pod_spec_with_what_is_not_allowed_ends_the_task_with_its_name(master,
     assert not kube.pods()
 
 
+def test_everything_that_a_pod_spec_may_not_have_is_named_at_once(master, kube, agent):
+    """Only the first mistake was named, and each new attempt showed the next one."""
+    volumes = [{"name": f"v{number}", "hostPath": {"path": f"/etc/{number}"}} for number in range(20)]
+    spec = {"hostNetwork": True, "serviceAccountName": "root", "priorityClassName": "high", "volumes": volumes}
+    exit_ = ended(master, launch(master, python(WAITS), config={"environment": {"pod_spec": {"spec": spec}}}))
+    for said in (
+        "environment.pod_spec.spec.hostNetwork is not configurable",
+        "serviceAccountName: root is not one of allow_service_accounts",
+        "priorityClassName: high is not one of allow_priority_classes",
+        "volumes[4]: the agent does not allow mounts of /etc/4",
+        "; and 15 more",
+    ):
+        assert said in exit_.message
+    assert not kube.pods()
+
+
 def test_a_service_is_reached_at_the_address_of_its_pod(master, kube, agent):
     task = started(master, launch(master, python(SERVES), service={}))
     address = kube.pod_of(task)["status"]["podIP"]
@@ -148,7 +164,8 @@ def test_pods_that_kueue_admits_are_a_group_and_wait_with_its_reason(master, kub
     cluster.create("workloads", workload, kube.namespace, "kueue.x-k8s.io")
     gate = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "Scheduling is blocked"}
     cluster.set_pod(pod["metadata"]["name"], {"conditions": [gate]}, kube.namespace)
-    master.wait_for(lambda: [stage for stage in task.stages if stage.message == f"queued: {said}"])
+    master.wait_for(lambda: [stage for stage in task.stages if stage.message == f"Kueue: {said}"])
+    assert task.stages[-1].stage == "queued", "the master shows it as queued, with this reason"
     assert not task.exits
     cluster.delete_pod(pod["metadata"]["name"], kube.namespace, grace=0)
     assert ended(master, task).reason == "machine_restarted", "Kueue preempts by deleting"

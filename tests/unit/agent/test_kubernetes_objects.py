@@ -10,13 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.kubernetes.endings import exit_of, is_over, kept_pod
 from detlab_agent.runtimes.kubernetes.homes import claim, claim_name, mounted
 from detlab_agent.runtimes.kubernetes.nodes import closed, kept_node, offered, quantity
 from detlab_agent.runtimes.kubernetes.options import Home, Options, Rules, read_options
 from detlab_agent.runtimes.kubernetes.others import Others, TakenSlots, kept_other
 from detlab_agent.runtimes.kubernetes.pods import label_value, pod_name
-from detlab_agent.runtimes.kubernetes.scaling import Placed, come_already, count_elsewhere, nodes_to_come
+from detlab_agent.runtimes.kubernetes.scaling import Placed, by_whom, come_already, count_elsewhere, nodes_to_come
 from detlab_agent.settings import AgentError
 
 
@@ -87,6 +88,57 @@ def test_pools_are_chosen_by_labels_of_nodes() -> None:
         "c": _node("c", size="big"),
     }
     assert [(node.name, node.pool) for node in offered(nodes, options, frozenset())] == [("a", "big"), ("b", None)]
+
+
+def _told(node: dict[str, object], *used: str) -> list[NodeHello]:
+    return offered({"n": node}, Options(), used)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"cordoned": True}, "cordoned, so it takes no new pods: kubectl uncordon n"),
+        ({"taints": [TAINT]}, "taint gpu=a100:NoSchedule, which the agent's tolerations do not name"),
+        (
+            {"taints": [{"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule"}]},
+            "taint node.kubernetes.io/memory-pressure:NoSchedule",
+        ),
+        ({"ready": False, "not_ready": "Kubelet stopped posting node status."}, "not ready: Kubelet stopped posting"),
+        ({"ready": False, "not_ready": "x" * 500}, "not ready: xxx"),
+    ],
+    ids=["cordoned", "taint", "pressure", "not ready", "long"],
+)
+def test_a_node_that_takes_no_pods_is_shown_closed_with_the_reason(change: dict[str, object], why: str) -> None:
+    """It vanished from all lists, and people asked where it was."""
+    (told,) = _told({**_node("n"), **change})
+    assert told.note.startswith(why)
+    assert len(told.note) <= 200
+    assert [(slot.enabled, slot.note) for slot in told.slots] == [(False, told.note)] * 2
+    assert (told.max_zero_slot_tasks, told.away) == (0, False)
+
+
+def test_a_closed_node_with_tasks_keeps_them_and_gets_no_more_and_one_that_is_not_ready_is_away() -> None:
+    (cordoned,) = _told({**_node("n"), "cordoned": True}, "n")
+    assert not any(slot.enabled for slot in cordoned.slots)
+    assert not cordoned.away
+    (away,) = _told({**_node("n"), "ready": False, "not_ready": "gone"}, "n")
+    assert (away.away, away.note, away.slots) == (True, "not ready: gone", [])
+
+
+def test_machines_that_are_not_for_tasks_are_not_shown_and_closed_ones_leave_the_room_to_open_ones() -> None:
+    taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
+    assert _told({**_node("n"), "taints": [taint]}) == []
+    assert _told({**_node("n"), "cordoned": True, "allocatable": {"cpu": "8"}}) == []
+    nodes = {f"n{number}": {**_node(f"n{number}"), "cordoned": number > 900} for number in range(1200)}
+    told = offered(nodes, Options(), ())
+    assert len(told) == 1000
+    assert sum(not node.note for node in told) == 901
+
+
+def test_devices_of_others_say_so() -> None:
+    (told,) = offered({"n": _node("n")}, Options(), (), {"n": {"gpu1": "used by others on the cluster"}})
+    assert [(slot.enabled, slot.note) for slot in told.slots] == [(True, ""), (False, "used by others on the cluster")]
+    assert told.note == ""
 
 
 def test_a_heartbeat_of_a_node_changes_nothing_of_what_is_kept() -> None:
@@ -186,12 +238,15 @@ def test_what_is_left_of_a_node_that_has_come_is_offered_once() -> None:
     options = Options.model_validate({"autoscaled": [GROUP]})
     real, came = {"n1": _node("n1", pool="a100")}, [Placed("a100-to-come-1", ("gpu0",), "n1")]
     to_come = nodes_to_come(options, real, came)
-    assert come_already(came, to_come, options) == {"a100-to-come-1": {"gpu1"}}
+    assert come_already(came, to_come, options) == {"a100-to-come-1": {"gpu1": "listed under node n1"}}
     amounts: dict[str, Counter[str]] = {}
     count_elsewhere(came, real, options, amounts)
     assert TakenSlots(options).choose(amounts, real, {}) == {"n1": {"gpu1"}}
+    assert by_whom({"gpu1"}, "n1", came) == {"gpu1": "used by a task that is listed under a100-to-come-1"}
+    assert by_whom({"gpu0", "gpu1"}, "n1", came)["gpu0"] == "used by others on the cluster"
     (told,) = [one for one in offered(to_come, options, {"a100-to-come-1"}) if one.name == "a100-to-come-1"]
     assert (len(told.slots), told.cpus, told.memory, told.max_zero_slot_tasks) == (2, 8.0, 64 << 30, 0)
+    assert told.note.startswith("not there yet: the autoscaler adds it")
 
 
 def _pod(reason: str = "", why: str = "", **terminated: object) -> dict[str, object]:

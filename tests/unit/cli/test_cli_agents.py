@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
 from detlab.cli.commands.agents import words_of
+from detlab.cli.output.printing import _widths
 from detlab.schemas.wire import AgentView
 
 HOSTILE = "\x1b[31mred\x1b]0;x\x07"
@@ -96,3 +98,57 @@ def test_labels_are_listed_where_an_agent_has_any(master, det) -> None:
     header, *rows = det("agent", "list").stdout.splitlines()
     assert "Labels" in header
     assert [row.split()[0] for row in rows if "disk=nvme, zone=b" in row] == ["node2"]
+
+
+def test_what_a_cluster_says_of_a_node_is_shown_and_not_that_an_administrator_closed_it(master, det) -> None:
+    """A GPU that others used was `disabled`, as if an administrator had done it."""
+    slots = master.agents[0].slots
+    slots[0] = slots[0].model_copy(update={"enabled": False, "note": "used by others on the cluster"})
+    shown = det("slot", "list").stdout
+    assert "used by others on the cluster" in shown
+    assert "disabled" not in shown
+
+    note = f"cordoned, so it takes no new pods{HOSTILE}"
+    shut = [slot.model_copy(update={"enabled": False, "note": note}) for slot in slots]
+    master.agents[0] = master.agents[0].model_copy(update={"slots": shut, "note": note})
+    listed = det("agent", "list")
+    assert "connected, closed" in listed.stdout
+    assert "node1: cordoned, so it takes no new podsred\n" in listed.stderr
+    shown = det("slot", "list")
+    assert shown.stdout.count(" closed") == len(slots)
+    assert "node1: cordoned, so it takes no new podsred\n" in shown.stderr, "once, and not for each slot"
+
+
+WORDS = ("kube/h100-to-come-1", "gpu", "connected", "8", "kubernetes.io/hostname=h1, nvidia.com/gpu.product=A100")
+NAMES = ("Agent", "Pool", "State", "Slots", "Labels")
+
+
+@pytest.mark.parametrize(
+    ("room", "kept", "divided"),
+    [
+        (200, [0, 1, 2, 3, 4], False),
+        (100, [0, 1, 2, 3, 4], True),
+        (60, [0, 1, 2, 3], False),
+        (45, [0, 2, 3], False),
+        (20, [0, 2, 3], True),
+    ],
+)
+def test_a_narrow_terminal_leaves_columns_out_and_divides_words_only_where_it_must(room, kept, divided) -> None:
+    """Labels of a cluster's nodes made a list in which names were a letter a line."""
+    found, widths = _widths(NAMES, [WORDS], room, ("Labels", "Pool"))
+    assert found == kept
+    natural = [max(len(NAMES[index]), len(WORDS[index])) for index in kept]
+    wide = [full if width is None else width for full, width in zip(natural, widths, strict=True)]
+    assert (wide != natural) is divided
+    if room > 20:
+        assert sum(wide) + 3 * (len(wide) - 1) <= room
+    assert min(wide) >= 4
+
+
+def test_columns_that_are_left_out_are_named(master, det, monkeypatch) -> None:
+    monkeypatch.setattr("detlab.cli.output.printing.PIPE_WIDTH", 60)
+    labels = {"kubernetes.io/hostname": "h" * 60}
+    master.agents[0] = master.agents[0].model_copy(update={"labels": labels})
+    done = det("agent", "list")
+    assert "Labels" not in done.stdout
+    assert re.search(r"\d columns left out \(.*Labels.*\): --csv, --json or a wider terminal has them", done.stderr)

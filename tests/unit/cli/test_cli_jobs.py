@@ -110,7 +110,7 @@ def test_why_of_a_task_in_the_queue_of_a_batch_system_is_in_its_words(det, maste
     master.whys["7"] = JobWhy(job=master.jobs[0], items=[waits], waiting=1)
     shown = det("job", "why", 7).stdout
     assert "Trial 12 of experiment 7: Slurm job 7: Priority, expected to start 2026-11-27 16:00:00" in shown
-    assert "in the batch system's queue" in shown
+    assert "in the cluster's own queue" in shown
     assert "unknown" not in shown, "the start is in the reason"
     assert "\x1b" not in shown
 

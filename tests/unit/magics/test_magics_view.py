@@ -236,6 +236,18 @@ def test_the_progress_line_says_done_running_best_and_time():
     assert progress_line(state, now=1100.0).startswith("1/4 trials · paused · best")
 
 
+def test_a_search_that_waits_is_shown_as_queued_with_the_reason():
+    """The card said running, while the pages said queued."""
+    said = "Slurm job 7: Resources, expected to start 2026-11-27 16:00:00"
+    state = start(pending_reason=said)
+    shown = FrameWriter().increment(state)["experiment"]
+    assert (shown["state"], shown["shown"]) == ("ACTIVE", "QUEUED")
+    assert shown["line"].endswith(said)
+    state.trials[1] = trial(1, display_state="RUNNING")
+    shown = FrameWriter().increment(state)["experiment"]
+    assert (shown["shown"], said in shown["line"]) == ("ACTIVE", False)
+
+
 def test_the_progress_line_says_what_is_left_of_budgets():
     budgets = [
         BudgetView(name="slot_hours", limit=4, used=2.75),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schemas_problems import GOOD, errors, hints, warnings
 
@@ -247,6 +247,7 @@ def _axis(count: int, **more: Any) -> dict[str, Any]:
         ({f"x{i}": _axis(10) for i in range(20)}, f"{10**20:,}"),
         ({"x": {"nested": {"deep": _axis(1e6)}}, "list": [_axis(7)], "c": {"type": "const", "val": 1}}, "1,000,000"),
         ({f"x{i}": _axis(10**9) for i in range(2000)}, "more than 10**30"),
+        ({"x": {"type": "int", "minval": 0, "maxval": 2**62, "count": 10**9}}, "1,000,000,000"),
     ],
 )
 def test_a_grid_of_too_many_points_is_refused_with_their_number(hyperparameters: dict[str, Any], points: str) -> None:
@@ -287,10 +288,13 @@ _SPECS = st.one_of(
     st.just({"type": "const", "val": [1, 2]}),
     st.lists(st.integers(), max_size=2),
 )
+_WIDE = {"type": "int", "minval": 0, "maxval": float(2**53), "count": 2}
+"""Of more integers than floats tell apart: its points were counted as one."""
 _SPACES = st.dictionaries(st.sampled_from("abcde"), st.one_of(_SPECS, st.dictionaries(st.sampled_from("pq"), _SPECS)))
 
 
 @settings(deadline=None)
+@example({"a": _WIDE, "b": {**_WIDE, "minval": -5, "maxval": 2**62, "count": 300}})
 @given(_SPACES)
 def test_what_check_accepts_can_be_searched_and_has_as_many_points_as_it_counts(space: dict[str, Any]) -> None:
     raw = _grid(space)

@@ -143,6 +143,9 @@ def test_the_page_says_place_and_reason():
     assert wording.progress_of(waiting)[1] == "Waiting in the queue, place 2: needs 1 slot: none of 2 free"
     pulling = view(allocation_state=AllocationState.PULLING, stage_message="pulling img:1, 41 %", agent_id="n1")
     assert wording.progress_of(pulling)[1] == "pulling img:1, 41 %"
+    said = "Slurm job 7: Resources, expected to start 2026-11-27 16:00:00"
+    elsewhere = view(allocation_state=AllocationState.ASSIGNED, agent_id="login-1", stage_message=said)
+    assert wording.progress_of(elsewhere)[1] == said, "it waits in the cluster's own queue, which has no room yet"
     percents = [wording.progress_of(view(allocation_state=state))[0] for state in list(AllocationState)[:5]]
     assert percents == sorted(percents)
 

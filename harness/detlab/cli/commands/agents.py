@@ -24,7 +24,8 @@ def words_of(view: AgentView) -> str:
     """Describe an agent's state and what an administrator decided for it: `connected, draining, 29m 10s left`."""
     mode = view.mode if view.mode != "enabled" or view.enabled else "disabled"  # an older master says no mode
     if mode == "enabled":
-        return view.state
+        shut = view.state == "connected" and view.note and view.slots and not any(slot.enabled for slot in view.slots)
+        return f"{view.state}, closed" if shut else view.state
     if mode == "draining" and view.drain_until is not None:
         return f"{view.state}, draining, {duration(view.drain_until - time.time())} left"
     return f"{view.state}, {mode}"
@@ -42,11 +43,12 @@ def part_of(slot: SlotView) -> str:
     return f"1/{slot.shares} of {slot.device}" if slot.shares > 1 else ""
 
 
-def holder_of(slot: SlotView) -> str:
-    """Describe what holds a slot, or why nothing does."""
+def holder_of(slot: SlotView, told: str = "") -> str:
+    """Describe what holds a slot, or why nothing does; `told` is said elsewhere, and so not repeated."""
     if slot.enabled:
         return slot.allocation_id or "free"
-    return f"{slot.allocation_id}, then disabled" if slot.allocation_id else "disabled"
+    why = "closed" if slot.note and slot.note == told else slot.note or "disabled"
+    return f"{slot.allocation_id}, then {why}" if slot.allocation_id else why
 
 
 # --- names at the Tab key

@@ -16,6 +16,7 @@ from detlab.cli.output.printing import Shown, clean, duration, moment, note, say
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.pasted import word
+from detlab.schemas.wire import AgentView
 from detlab.trust import join_enrolment
 
 NO_AGENTS = "No agents. Start one: det agent run --master URL"
@@ -131,10 +132,18 @@ def list_agents(invocation: Invocation) -> None:
     ]
     told = ("Serves", "Labels") if labelled else ("Serves",)
     columns = ("Agent", "Pool", "State", "Used", "Slots", "Tasks", "Runtimes", *told, "Version", "Seen")
-    table(columns, rows, right=("Used", "Slots", "Tasks"))
+    spare = ("Labels", "Version", "Serves", "Runtimes", "Seen", "Pool")
+    table(columns, rows, right=("Used", "Slots", "Tasks"), spare=spare)
     for item in found:
+        _note_of(item)
         if item.refused:
             note(clean(f"The master refuses agent {item.id}: {item.refused}"))
+
+
+def _note_of(item: AgentView) -> None:
+    """Print what an agent's cluster says of it to standard error."""
+    if item.note:
+        note(clean(f"{item.id}: {item.note}"))
 
 
 @agent.command()
@@ -230,11 +239,14 @@ def list_slots(invocation: Invocation) -> None:
         say_json([{"agent_id": item.id, **each.model_dump(mode="json")} for item in agents for each in item.slots])
         return
     rows = [
-        (item.id, each.id, each.kind, each.name, part_of(each), holder_of(each))
+        (item.id, each.id, each.kind, each.name, part_of(each), holder_of(each, item.note))
         for item in agents
         for each in item.slots
     ]
     if not rows and not invocation.as_csv:
         say(NO_AGENTS if not agents else "The agents have no slots.")
         return
-    table(("Agent", "Slot", "Kind", "Name", "Part", "Held by"), rows)
+    spare = ("Kind", "Name") if any(row[4] for row in rows) else ("Part", "Kind", "Name")
+    table(("Agent", "Slot", "Kind", "Name", "Part", "Held by"), rows, spare=spare)
+    for item in agents:
+        _note_of(item)

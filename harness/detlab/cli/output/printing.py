@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from pydantic import BaseModel
@@ -30,6 +30,11 @@ _SEQUENCES = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 PIPE_WIDTH = 200
+WHOLE = 24
+"""Characters of the longest word of a column that is not divided while there is room."""
+NARROWEST = 6
+"""Characters of a column that takes room from others no more."""
+ELSEWHERE = "--csv, --json or a wider terminal has them"
 READABLE = 16
 """Characters of a column at least, where its values have as many: a number, a name."""
 SEPARATION = 3
@@ -137,7 +142,12 @@ def json_text(text: str) -> str:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[str] = (), choose: str | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    right: Iterable[str] = (),
+    choose: str | None = None,
+    spare: Sequence[str] = (),
 ) -> None:
     """Print a table, as CSV if the command was asked for that; all texts are cleaned.
 
@@ -149,6 +159,7 @@ def table(
         right: Columns whose values are aligned to the right.
         choose: For columns that users make, of any number: those for which there is no room are left out, and a line
             to standard error says so, and how to see them.
+        spare: Columns that a narrow terminal leaves out, this one first, until the words of the others fit.
     """
     if wants_csv():
         _say_csv([columns, *rows])
@@ -161,16 +172,55 @@ def table(
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     out = console()
     found = list(rows)
-    kept = len(columns) if choose is None else _fitting(columns, found, out.width)
-    for column in columns[:kept]:
-        grid.add_column(Text(clean(column)), justify="right" if column in aligned else "left", overflow="fold")
-    for row in found:
-        grid.add_row(*(Text(clean(show(value)), style=STYLES.get(str(value), "")) for value in row[:kept]))
+    number = len(columns) if choose is None else _fitting(columns, found, out.width)
+    texts = [[clean(show(value)) for value in row] for row in found]
+    kept, widths = _widths(columns[:number], texts, out.width, spare)
+    for index, width in zip(kept, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if columns[index] in aligned else "left"
+        grid.add_column(Text(clean(columns[index])), justify=justify, overflow="fold", width=width)
+    for row, said in zip(found, texts, strict=True):
+        grid.add_row(*(Text(said[index], style=STYLES.get(str(row[index]), "")) for index in kept))
     out.print(grid)
-    left = [clean(column) for column in columns[kept:]]
+    left = [clean(column) for index, column in enumerate(columns) if index not in kept]
     if left:
         names = ", ".join(left[:NAMED]) + (", …" if len(left) > NAMED else "")
-        note(f"{counted(len(left), 'column')} left out ({names[:200]}): {choose}")
+        note(f"{counted(len(left), 'column')} left out ({names[:200]}): {choose or ELSEWHERE}")
+
+
+def _widths(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], room: int, spare: Sequence[str]
+) -> tuple[list[int], list[int | None]]:
+    """Return which columns are shown and how wide, so that words are divided only where there is no other way.
+
+    Args:
+        columns: Their names.
+        rows: The texts.
+        room: Characters of a line.
+        spare: Columns that may be left out, this one first.
+    """
+    from rich.cells import cell_len
+
+    cells = [[clean(column), *(row[index] for row in rows)] for index, column in enumerate(columns)]
+    full = [max(map(cell_len, each)) for each in cells]
+    words = [min(WHOLE, max((cell_len(word) for text in each for word in text.split()), default=1)) for each in cells]
+    kept = list(range(len(columns)))
+
+    def over(widths: Sequence[int]) -> int:
+        return sum(widths[index] for index in kept) + SEPARATION * (len(kept) - 1) - room
+
+    if over(full) <= 0:
+        return kept, [None] * len(kept)
+    for name in spare:
+        if over(words) > 0 and name in columns and len(kept) > 1:
+            kept.remove(columns.index(name))
+    widths = [full[index] for index in kept]
+    for floors in ([words[index] for index in kept], [min(NARROWEST, words[index]) for index in kept]):
+        while sum(widths) + SEPARATION * (len(kept) - 1) > room:
+            widest = max(range(len(kept)), key=lambda index: widths[index] if widths[index] > floors[index] else 0)
+            if widths[widest] <= floors[widest]:
+                break
+            widths[widest] -= 1
+    return kept, list(widths)
 
 
 def _fitting(columns: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> int:

@@ -67,6 +67,10 @@ class NodeHello(Wire):
     """Of this node; None: they are not counted."""
     memory: Annotated[int, Field(ge=0, le=2**60)] | None = None
     """Likewise."""
+    note: str = ""
+    """For people: why nothing new starts there (then no slot is enabled), or that it is still to come."""
+    away: bool = False
+    """Whether it does not answer, as `note` says: its tasks are waited for as if it were not named."""
 
 
 class Partition(Wire):
@@ -135,6 +139,8 @@ class Hello(Wire):
     """Nodes that it speaks for beside its own; the master places tasks on each, and messages name the node."""
     queue: QueueHello | None = None
     """The batch system that places the tasks of its pool; None: the master places them."""
+    note: str = ""
+    """As in a `NodeHello`."""
     uids: Annotated[dict[str, int] | None, BeforeValidator(_not_huge)] = None
     """Hub user -> uid of tasks that this node ran before the master assigned uids, and of its operator's map. None: an
     agent that assigns uids by itself."""
@@ -172,7 +178,7 @@ class TaskStage(Wire):
     allocation_id: str
     run: int
     stage: Literal["queued", "pulling", "starting"]
-    """queued: it waits in the batch system's own queue, for what `message` says."""
+    """queued: it waits in the cluster's own queue or for a node of it, for what `message` says."""
     message: str = ""
     node: str = ""
     """As in the Launch."""

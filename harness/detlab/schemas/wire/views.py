@@ -28,6 +28,8 @@ class SlotView(Wire):
     allocation_id: str | None = None
     enabled: bool = True
     """Whether tasks may start on it: an administrator may close it; an agent says so of devices that others use."""
+    note: str = ""
+    """Why the agent offers it to nobody, for people, such as "used by others on the cluster"; empty: it does."""
     memory: int = 0
     """Bytes of the GPU's own memory, of a share its part; 0: none, or not known."""
     device: str = ""
@@ -67,6 +69,8 @@ class AgentView(Wire):
     memory_asked: int = 0
     refused: str | None = None
     """Why the master did not accept its last connection, for administrators."""
+    note: str = ""
+    """What its cluster says of it, for people: why nothing new starts there, that it does not answer, or will come."""
 
 
 class ClusterView(Wire):

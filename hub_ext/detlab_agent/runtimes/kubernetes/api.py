@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -23,6 +25,9 @@ _MOST_ERROR = 100_000
 _EXEC_SECONDS = 10.0
 _CONNECTIONS = 64
 _UNAUTHORIZED = 401
+MOST_AHEAD = 60.0
+"""Seconds by which two clocks may differ; certificates and tokens that were just made are wrong beyond that."""
+_OF_CLOCKS = ("certificate is not yet valid", "certificate has expired")
 
 
 class ApiAway(Exception):
@@ -55,6 +60,18 @@ class Api:
         self._credentials = Credentials(opened.read, opened.first)
         self._certificate = opened.first.certificate
         self._session = _session()
+        self.ahead = 0.0
+        """Seconds by which the server's clock is ahead of this machine's, by its last answer."""
+
+    def clocks(self) -> str:
+        """Return how the two clocks differ, for people; "" if they do not."""
+        if abs(self.ahead) <= MOST_AHEAD:
+            return ""
+        here = "behind" if self.ahead > 0 else "ahead of"
+        return (
+            f"this machine's clock is {abs(self.ahead):.0f} s {here} the API server's: with a wrong clock certificates "
+            "and tokens count as expired or not yet valid (timedatectl)"
+        )
 
     async def close(self) -> None:
         """Close all connections."""
@@ -200,6 +217,7 @@ class Api:
                 allow_redirects=False,
                 timeout=timeout or self._session.timeout,
             )
+            self._compare(reply.headers.get("Date", ""))
             if reply.status != _UNAUTHORIZED:
                 return reply
             before, shown = shown, await self._shown(refused=shown)
@@ -215,12 +233,20 @@ class Api:
             await before.close()
         return shown
 
+    def _compare(self, date: str) -> None:
+        try:
+            self.ahead = parsedate_to_datetime(date).timestamp() - time.time()
+        except ValueError:  # it says none
+            self.ahead = 0.0
+
     @staticmethod
     def _url(server: str, path: str, query: Sequence[tuple[str, Any]]) -> URL:
         return URL(f"{server}{path}?{urlencode(query)}" if query else f"{server}{path}", encoded=True)
 
     def _away(self, error: BaseException) -> ApiAway:
         said = str(error) or type(error).__name__
+        if any(words in said for words in _OF_CLOCKS):
+            said += f"; this machine's clock says {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC: is it right?"
         return ApiAway(f"the Kubernetes API server at {self.url} ({self.origin}): {said}")
 
 

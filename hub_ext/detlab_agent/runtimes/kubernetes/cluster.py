@@ -18,7 +18,7 @@ from detlab_agent.runtimes.kubernetes.options import NodeGroup, Rules
 from detlab_agent.runtimes.kubernetes.others import Others, TakenSlots
 from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, POD_GROUPS, group_name
 from detlab_agent.runtimes.kubernetes.reflector import Reflector
-from detlab_agent.runtimes.kubernetes.scaling import GROUP, Placed, come_already, count_elsewhere, nodes_to_come
+from detlab_agent.runtimes.kubernetes.scaling import Placed, by_whom, come_already, count_elsewhere, nodes_to_come
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +112,9 @@ class Cluster:
         self._to_come = nodes_to_come(options, there, placed)
         amounts = {} if self.others is None else self.others.amounts()
         count_elsewhere(placed, there, options, amounts)
-        taken = {**self._taken.choose(amounts, there, busy), **come_already(placed, self._to_come, options)}
+        chosen = self._taken.choose(amounts, there, busy)
+        taken = {name: by_whom(slots, name, placed) for name, slots in chosen.items()}
+        taken |= come_already(placed, self._to_come, options)
         return nodes.offered({**there, **self._to_come}, options, busy, taken)
 
     def node(self, name: str) -> Object | None:
@@ -121,7 +123,7 @@ class Cluster:
 
     def group_of(self, node: str) -> NodeGroup | None:
         """Return the group of a node to come; None: it is one that is there, or was."""
-        name = self._to_come.get(node, {}).get(GROUP)
+        name = self._to_come.get(node, {}).get(nodes.TO_COME)
         return next((group for group in self.rules.options.autoscaled if group.name == name), None)
 
     def _pod_changed(self, name: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from detlab.schemas.podspec import MAIN_CONTAINER
-from detlab_agent.runtimes.base import TaskExit
+from detlab_agent.runtimes.base import Stage, TaskExit
 from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.records import TaskElsewhere
 
@@ -30,12 +30,12 @@ class Waiting:
     """Why a pod does not run yet.
 
     Attributes:
-        stage: As the master shows it.
+        stage: As in a `TaskStage`: "queued" as long as no node has it.
         message: For people.
         trouble: "" | gate | place | image | start | hopeless: what limits the patience.
     """
 
-    stage: str
+    stage: Stage
     message: str
     trouble: str = ""
 
@@ -116,9 +116,7 @@ def waiting_for(pod: Object) -> Waiting | None:
     unplaced = _condition(pod, "PodScheduled")
     if unplaced.get("status") == "False":
         told, why = str(unplaced.get("message") or ""), str(unplaced.get("reason") or "Unschedulable")
-        if why == GATED:
-            return Waiting("starting", f"queued: {told}" if told else "queued", "gate")
-        return Waiting("starting", f"{why}: {told}" if told else why, "place")
+        return Waiting("queued", f"{why}: {told}" if told else why, "gate" if why == GATED else "place")
     if reason:
         where = f" on node {pod['node']}" if pod["node"] else ""
         return Waiting("starting", f"{reason}{where}")

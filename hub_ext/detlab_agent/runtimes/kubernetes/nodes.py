@@ -12,11 +12,18 @@ from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.options import Options
 
 MOST_LABELS, LABEL_CHARS = 48, 200
+MOST_NODES = 1000
+"""Nodes of which a master takes notice; those that take no pods are the first to be left out."""
+TO_COME = "to_come"
+"""The key of a node that is not there: the name of its group of nodes."""
 _UNITS = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _UNITS |= {f"{name}i": 1024.0**power for power, name in enumerate(("K", "M", "G", "T", "P", "E"), 1)}
 _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)")
 _PASSED_OVER = ("feature.node.kubernetes.io/", "beta.kubernetes.io/")
 _BLOCKS = frozenset({"NoSchedule", "NoExecute"})
+_OWN_TAINTS = "node.kubernetes.io/"
+"""What those begin with that Kubernetes itself gives a node, for the time being."""
+_NOT_FOR_TASKS = frozenset({"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"})
 
 
 def quantity(text: Any) -> float:
@@ -42,6 +49,7 @@ def kept_node(node: Object) -> Object:
         "cordoned": bool(spec.get("unschedulable")),
         "allocatable": status.get("allocatable") or {},
         "ready": bool(ready) and ready[0].get("status") == "True",
+        "not_ready": "" if not ready else str(ready[0].get("message") or ready[0].get("reason") or ""),
     }
 
 
@@ -67,30 +75,61 @@ def offered(
     nodes: Mapping[str, Object],
     options: Options,
     used: Collection[str],
-    taken: Mapping[str, Collection[str]] = MappingProxyType({}),
+    taken: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> list[NodeHello]:
     """Return the nodes for a Hello, in the order of their names.
 
-    A node that is not ready is left out: the master waits for it for a while, then takes its tasks for lost. One that
-    takes no new pods is offered only as long as there are tasks on it.
+    A node with tasks that is not ready is away: the master waits for it for a while, then takes its tasks for lost. Of
+    one that takes no new pods all slots are closed, and people see why; machines that are not for tasks are left out.
 
     Args:
         nodes: By name, as `kept_node` returns them.
         options: The operator's.
         used: Names of nodes with tasks.
-        taken: Slots by node whose devices others use.
+        taken: Slots by node whose devices are used, and by whom.
     """
-    found = []
-    for name in sorted(nodes):
-        node = nodes[name]
-        chosen = all(node["labels"].get(key) == value for key, value in options.node_selector.items())
-        if not chosen or not node["ready"] or (name not in used and closed(node, options.tolerations)):
+    found: dict[str, NodeHello] = {}
+    closed_ones = []
+    for name, node in nodes.items():
+        if not all(node["labels"].get(key) == value for key, value in options.node_selector.items()):
             continue
-        found.append(_hello(node, options, taken.get(name, ())))
-    return found
+        why = why_closed(node, options.tolerations)
+        if not node["ready"] and name in used:
+            found[name] = NodeHello(name=name, away=True, note=why)
+        elif why and name not in used:
+            closed_ones.append((name, why))
+        else:
+            found[name] = _closed(_hello(node, options, {}), why) if why else _hello(node, options, taken.get(name, {}))
+    for name, why in sorted(closed_ones)[: max(0, MOST_NODES - len(found))]:
+        told = _hello(nodes[name], options, {})
+        if told.slots and not _NOT_FOR_TASKS & {taint.get("key") for taint in nodes[name]["taints"]}:
+            found[name] = _closed(told, why)
+    return [found[name] for name in sorted(found)]
 
 
-def _hello(node: Object, options: Options, taken: Collection[str]) -> NodeHello:
+def why_closed(node: Object, tolerations: Sequence[Mapping[str, Any]]) -> str:
+    """Return for people why a node takes no tasks now; "" if it does."""
+    if not node["ready"]:
+        return _short(f"not ready: {node['not_ready'] or 'its kubelet does not report'}")
+    if node["cordoned"]:
+        return _short(f"cordoned, so it takes no new pods: kubectl uncordon {node['name']}")
+    taint = _in_the_way(node, tolerations)
+    if taint is None:
+        return ""
+    own = str(taint.get("key")).startswith(_OWN_TAINTS)
+    return _short(f"taint {_word_of(taint)}" + ("" if own else ", which the agent's tolerations do not name"))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LABEL_CHARS else f"{text[: LABEL_CHARS - 1]}…"
+
+
+def _closed(told: NodeHello, why: str) -> NodeHello:
+    slots = [slot.model_copy(update={"enabled": False, "note": why}) for slot in told.slots]
+    return told.model_copy(update={"slots": slots, "note": why, "max_zero_slot_tasks": 0})
+
+
+def _hello(node: Object, options: Options, taken: Mapping[str, str]) -> NodeHello:
     resource, count = gpu_resource(node, options)
     labels: Mapping[str, str] = node["labels"]
     kind = "rocm" if resource.startswith("amd.com/") else "cuda"
@@ -100,7 +139,14 @@ def _hello(node: Object, options: Options, taken: Collection[str]) -> NodeHello:
     memory = _megabytes(labels.get("nvidia.com/gpu.memory")) if resource.endswith("/gpu") else 0
     slots = [
         SlotView.model_validate(
-            {"id": name, "kind": kind, "name": model[:LABEL_CHARS], "memory": memory, "enabled": name not in taken}
+            {
+                "id": name,
+                "kind": kind,
+                "name": model[:LABEL_CHARS],
+                "memory": memory,
+                "enabled": name not in taken,
+                "note": taken.get(name, ""),
+            }
         )
         for name in gpu_slots(count)
     ]
@@ -116,6 +162,7 @@ def _hello(node: Object, options: Options, taken: Collection[str]) -> NodeHello:
         max_zero_slot_tasks=max(0, pods - len(slots)),
         cpus=quantity(node["allocatable"].get("cpu", "0")) or None,
         memory=int(quantity(node["allocatable"].get("memory", "0"))) or None,
+        note="not there yet: the autoscaler adds it when a task is placed on it" if TO_COME in node else "",
     )
 
 
@@ -136,11 +183,22 @@ def closed(node: Object, tolerations: Sequence[Mapping[str, Any]]) -> str:
     """Return why a node takes no new pod with these tolerations; "" if it does."""
     if node["cordoned"]:
         return f"node {node['name']} is cordoned"
+    taint = _in_the_way(node, tolerations)
+    return "" if taint is None else f"node {node['name']} has the taint {_word_of(taint)}"
+
+
+def _in_the_way(node: Object, tolerations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the first taint of a node that keeps a pod with these tolerations away; None: none does."""
     for taint in node["taints"]:
         if taint.get("effect") in _BLOCKS and not any(_tolerates(one, taint) for one in tolerations):
-            value = f"={taint['value']}" if taint.get("value") else ""
-            return f"node {node['name']} has the taint {taint.get('key')}{value}:{taint['effect']}"
-    return ""
+            found: Mapping[str, Any] = taint
+            return found
+    return None
+
+
+def _word_of(taint: Mapping[str, Any]) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key')}{value}:{taint['effect']}"
 
 
 def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:

@@ -17,9 +17,8 @@ from detlab.schemas.wire import ContainerSpec
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.homes import claim, mounted
-from detlab_agent.runtimes.kubernetes.nodes import closed, gpu_resource
+from detlab_agent.runtimes.kubernetes.nodes import TO_COME, closed, gpu_resource
 from detlab_agent.runtimes.kubernetes.options import Home, Options, Rules
-from detlab_agent.runtimes.kubernetes.scaling import GROUP
 from detlab_agent.runtimes.kubernetes.userspecs import check_host_path, checked
 from detlab_agent.runtimes.preparation import Order
 
@@ -171,7 +170,7 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
     if (group := pod_group(order, rules)) is not None:
         inner["schedulingGroup"] = {"podGroupName": group["metadata"]["name"]}
     _defaults(inner, rules.options, [name] if asked.registry_auth else [])
-    if node is not None and GROUP in node:
+    if node is not None and TO_COME in node:
         inner["nodeSelector"] = {**block(inner, "nodeSelector"), **node["labels"]}
     elif node is not None:
         inner["affinity"] = _bound(block(inner, "affinity"), node["name"])

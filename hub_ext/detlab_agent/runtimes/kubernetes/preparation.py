@@ -94,6 +94,8 @@ async def prepare(access: Access, lease: str, rules: Rules, directory: Path, tas
     try:
         async with asyncio.timeout(PATIENCE):
             await _answered(api)
+        if clocks := api.clocks():
+            _log.warning("%s", clocks)
         if rules.options.gang == "native":
             await _check_groups(api)
         await _check_rights(api, rules)
@@ -131,7 +133,8 @@ async def _answered(api: Api) -> None:
 def _explained(api: Api, error: ApiRefused) -> AgentError:
     where = f"the Kubernetes API server at {api.url} ({api.origin})"
     if error.code == _UNAUTHORIZED:
-        return AgentError(f"{where} does not accept the credentials: {error}. Try the same with kubectl get pods")
+        clocks = f"; {clocks}" if (clocks := api.clocks()) else ""
+        return AgentError(f"{where} does not accept the credentials: {error}{clocks}. Try it with kubectl get pods")
     if error.code == _NOT_FOUND:
         return AgentError(f"{where}: {error}. kubectl create namespace {api.namespace}, or another --namespace")
     if error.code == _FORBIDDEN:

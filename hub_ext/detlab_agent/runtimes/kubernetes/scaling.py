@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from itertools import count
 
 from detlab_agent.runtimes.kubernetes.api import Object
-from detlab_agent.runtimes.kubernetes.nodes import gpu_resource, gpu_slots
+from detlab_agent.runtimes.kubernetes.nodes import TO_COME, gpu_resource, gpu_slots
 from detlab_agent.runtimes.kubernetes.options import NodeGroup, Options
 
-GROUP = "to_come"
-"""The key of a node that is not there: the name of its group."""
+OTHERS = "used by others on the cluster"
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,8 @@ def _node(name: str, group: NodeGroup, options: Options) -> Object:
         "cordoned": False,
         "allocatable": {**amounts, "cpu": str(group.cpus or 0)},
         "ready": True,
-        GROUP: group.name,
+        "not_ready": "",
+        TO_COME: group.name,
     }
 
 
@@ -92,11 +92,22 @@ def count_elsewhere(
             amounts.setdefault(one.actual, Counter())[resource] += len(one.slots)
 
 
-def come_already(placed: Collection[Placed], to_come: Mapping[str, Object], options: Options) -> dict[str, set[str]]:
-    """Return the slots of nodes to come that have come: what is left of them is offered under their real names."""
-    found: dict[str, set[str]] = {}
-    for name in {one.named for one in placed if one.elsewhere} & to_come.keys():
-        _, number = gpu_resource(to_come[name], options)
-        ours = {slot for one in placed if one.named == name for slot in one.slots}
-        found[name] = set(gpu_slots(number)) - ours
+def come_already(
+    placed: Collection[Placed], to_come: Mapping[str, Object], options: Options
+) -> dict[str, dict[str, str]]:
+    """Return the slots of nodes to come that have come, and where: what is left is offered under their real names."""
+    found: dict[str, dict[str, str]] = {}
+    for name, actual in {one.named: one.actual for one in placed if one.elsewhere}.items():
+        if name in to_come:
+            _, number = gpu_resource(to_come[name], options)
+            ours = {slot for one in placed if one.named == name for slot in one.slots}
+            found[name] = {slot: f"listed under node {actual}" for slot in gpu_slots(number) if slot not in ours}
     return found
+
+
+def by_whom(slots: Collection[str], node: str, placed: Collection[Placed]) -> dict[str, str]:
+    """Return for people who uses these slots of a node: tasks that are listed at a node to come, then others."""
+    ours = [one.named for one in placed if one.elsewhere and one.actual == node for _ in one.slots]
+    left = len(slots) - len(ours)
+    words = [OTHERS] * left + [f"used by a task that is listed under {name}" for name in ours]
+    return dict(zip(sorted(slots), words, strict=False))

@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 _LOOK = 5.0
 """Seconds after which a pod that does not change is looked at, for its limits."""
 _TRIES = 3
+_FORBIDDEN = 403
 _BETWEEN = 1.0
 WORDS = 200
 """Characters of each line of a pod's output in the message of its end."""
@@ -85,13 +86,13 @@ class KubernetesTask(TaskElsewhere):
             waits = endings.waiting_for(found)
             if waits is not None and waits.trouble == "gate":
                 queued = await self.cluster.queued(self.allocation_id)
-                waits = replace(waits, message=f"queued: {queued}" if queued else waits.message)
+                waits = replace(waits, message=f"Kueue: {queued}" if queued else waits.message)
             group = self.cluster.group_of(self.node)
             if waits is not None and waits.trouble == "place" and group is not None:
                 waits = replace(waits, message=f"scaling up {group.name}: {waits.message}")
             if waits is not None and waits.message != said:
                 said = waits.message
-                say("pulling" if waits.stage == "pulling" else "starting", said)
+                say(waits.stage, said)
             if waits is not None and waits.trouble != trouble:
                 trouble, since = waits.trouble, time.monotonic()
             if waits is not None and waits.trouble and not self.asked:
@@ -185,11 +186,12 @@ class KubernetesTask(TaskElsewhere):
         found = await self.cluster.look(self.pod)
         if found is None or endings.is_over(found):
             return
-        if not endings.is_running(found):
-            # Its node tells a second late that it runs: what has begun gets its time to end.
-            if not found["node"] or not await self._signal(signal.SIGTERM, tries=1):
-                await self.delete(0)
-        elif not await self._signal(signal.SIGTERM):
+        running = endings.is_running(found)
+        # Its node tells a second late that it runs: what has begun gets its time to end.
+        heard = await self._signal(signal.SIGTERM, _TRIES if running else 1) if running or found["node"] else False
+        if heard is False and not running:
+            await self.delete(0)
+        elif not heard:
             # The node sends the signal, then: it kills the task after its own grace, not after that of the pod.
             await self.delete(max(1, math.ceil(grace)))
 
@@ -203,22 +205,23 @@ class KubernetesTask(TaskElsewhere):
                 pass
             else:
                 return
-        await self.delete(1)
+        known = self.cluster.pods.items.get(self.pod)
+        await self.delete(0 if known is not None and not endings.is_running(known) else 1)
 
-    async def _signal(self, number: int, tries: int = _TRIES) -> bool:
-        """Signal the launcher; return whether that was possible."""
+    async def _signal(self, number: int, tries: int = _TRIES) -> bool | None:
+        """Signal the launcher; return whether that was possible, or None where it is not known whether it runs."""
         for _ in range(tries):
             try:
                 await self.cluster.api.signal_first(self.pod, MAIN_CONTAINER, number)
             except ApiRefused as error:
                 _log.warning("pod %s cannot be signalled: %s", self.pod, error)
-                return False
+                return None if error.code == _FORBIDDEN else False
             except ApiAway as error:
                 _log.warning("pod %s: %s", self.pod, error)
                 await asyncio.sleep(_BETWEEN)
             else:
                 return True
-        return False
+        return None
 
     async def delete(self, grace: int | None) -> None:
         """Delete the pod; with no API server, as soon as there is one."""

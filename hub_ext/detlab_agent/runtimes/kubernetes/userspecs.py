@@ -14,20 +14,23 @@ from detlab_agent.runtimes.preparation import Order
 _SAFE_VOLUMES = frozenset({"emptyDir", "configMap", "downwardAPI", "ephemeral"})
 _OURS = "det-"
 """Begins the names of volumes that this agent adds."""
+_TOLD = 8
+"""How many mistakes are named."""
 
 
 def checked(order: Order, rules: Rules) -> Mapping[str, Any]:
     """Return the pod_spec of a task's config.
 
     Raises:
-        SetupFailed: It has what this agent does not allow.
+        SetupFailed: It has what this agent does not allow; everything is named.
     """
     config = order.launch.info.config
     wanted = block(block(config, "environment"), "pod_spec")
-    for path, what, _ in forbidden(wanted):
-        raise SetupFailed(f"{path} {what}")
-    for problem in _not_allowed(block(wanted, "spec"), rules):
-        raise SetupFailed(f"environment.pod_spec.spec.{problem}")
+    problems = [f"{path} {what}" for path, what, _ in forbidden(wanted)]
+    problems += [f"environment.pod_spec.spec.{problem}" for problem in _not_allowed(block(wanted, "spec"), rules)]
+    if problems:
+        more = f"; and {len(problems) - _TOLD} more" if len(problems) > _TOLD else ""
+        raise SetupFailed("; ".join(problems[:_TOLD]) + more)
     return wanted
 
 
@@ -52,7 +55,7 @@ def _not_allowed(spec: Mapping[str, Any], rules: Rules) -> Iterator[str]:
 
 
 def _volume_not_allowed(where: str, volume: Any, rules: Rules) -> Iterator[str]:
-    for kind in set(block({"it": volume}, "it")) - {"name"} - _SAFE_VOLUMES:
+    for kind in sorted(set(block({"it": volume}, "it")) - {"name"} - _SAFE_VOLUMES):
         source = block(volume, kind)
         match kind:
             case "persistentVolumeClaim":

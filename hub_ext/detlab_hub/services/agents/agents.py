@@ -119,6 +119,7 @@ class Agents:
                 "enrolled_at": row.created_at,
                 "last_seen": row.last_seen if heard is None else heard,
                 "refused": self._connections.refused.get(row.id) if administers(caller, Kind.AGENT) else None,
+                "note": self._connections.note_of(row.id),
             }
         )
 

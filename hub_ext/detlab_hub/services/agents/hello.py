@@ -44,6 +44,7 @@ def _problems(hello: Hello, settings: Settings) -> Iterator[str]:
         yield "max_zero_slot_tasks is negative"
     yield from _slots(hello)
     yield from _too_long("version, process, pool, serves_user", _texts(hello))
+    yield from _too_long("note", (hello.note, *(note for node in hello.nodes for note in (node.name, node.note))))
     yield from _too_long("runtimes", hello.runtimes)
     yield from _too_long("labels", [*hello.labels, *hello.labels.values()])
     yield from _too_long("tasks", (task.allocation_id for task in hello.tasks))
@@ -61,7 +62,9 @@ def _slots(hello: Hello) -> Iterator[str]:
     for slot in hello.slots:
         if not slot.id or not slot.id.isprintable():
             yield f"slots: the id {slot.id[:80]!r} is empty or has control characters"
-        yield from _too_long("slots", (slot.id, slot.name, slot.uuid or "", slot.device, slot.allocation_id or ""))
+        yield from _too_long(
+            "slots", (slot.id, slot.name, slot.uuid or "", slot.device, slot.note, slot.allocation_id or "")
+        )
         if not (0 <= slot.memory <= LARGEST and slot.shares == 1):
             yield f"slots: {slot.id[:80]!r} has a memory or shares that no device has"
 

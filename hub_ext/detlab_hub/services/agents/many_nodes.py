@@ -54,13 +54,17 @@ def check_nodes(hello: Hello) -> None:
 
 
 def each_node(hello: Hello) -> Iterator[tuple[str, Hello]]:
-    """Return a function that sends a node's messages: they name it, and one heartbeat is enough for all nodes."""
+    """Yield the Hello of the agent's own node, named "", and of each other one; what is away is in the first alone."""
     tasks: dict[str, list[object]] = {}
     for task in hello.tasks:
         tasks.setdefault(task.node, []).append(task)
-    own = hello.model_copy(update={"nodes": []})
+    away = [node for node in hello.nodes if node.away]
+    own = hello.model_copy(update={"nodes": away})
     yield "", own.model_copy(update={"tasks": tasks.get("", [])})
+    own = own.model_copy(update={"nodes": []})
     for node in hello.nodes:
+        if node.away:
+            continue
         most = own.max_zero_slot_tasks if node.max_zero_slot_tasks is None else node.max_zero_slot_tasks
         yield (
             node.name,
@@ -75,6 +79,7 @@ def each_node(hello: Hello) -> Iterator[tuple[str, Hello]]:
                     "max_zero_slot_tasks": most,
                     "cpus": node.cpus,
                     "memory": node.memory,
+                    "note": node.note,
                 }
             ),
         )

@@ -14,7 +14,7 @@ from detlab_hub.services.kernel.access import check_administers, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.services.placement.active_rows import PLACED, slots_for_tasks
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.tables import AllocationRow, ExperimentRow
 
@@ -53,7 +53,7 @@ class Cluster:
             url=shell.settings.public_url or shell.settings.service_url,
             started_at=shell.started_at,
             agents=sum(not node.suspect for node in nodes),
-            slots_total=sum(node.slot_count for node in nodes),
+            slots_total=sum(slots_for_tasks(s, nodes).values()),
             slots_used=sum(len(used) for used in slots),
             experiments_active=s.scalar(active) or 0,
             draining=shell.draining,

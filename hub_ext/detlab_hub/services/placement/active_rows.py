@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
+from detlab_hub.backends.base import Node
 from detlab_hub.store.prepared import Prepared, Seen
+from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
 PLACED = (
@@ -127,3 +129,11 @@ def job_of(row: Waiting | Placed) -> str:
 def holder_of(row: AllocationRow | Waiting) -> int | str:
     """Return the holder of an allocation: a trial's id, or a user task's id."""
     return row.task_id if row.task_id is not None else row.trial_id or 0
+
+
+def slots_for_tasks(s: Session, nodes: Sequence[Node]) -> dict[str, int]:
+    """Return how many slots each node has for tasks: without those that others use, with those that tasks hold."""
+    taken = {node.id: node.taken for node in nodes if node.taken}
+    held = parts.held_on(s, taken, PLACED) if taken else {}
+    shut = {name: len(slots - held.get(name, set())) for name, slots in taken.items()}
+    return {node.id: node.slot_count - shut.get(node.id, 0) for node in nodes}

@@ -87,7 +87,13 @@ def lines(settings: Settings, found: Iterable[Entry]) -> dict[str, list[Entry]]:
 
 
 def job_view(
-    entry: Entry, order: int, caller: Caller, reasons: Reasons, starts: Mapping[str, float | None], now: float
+    entry: Entry,
+    order: int,
+    caller: Caller,
+    reasons: Reasons,
+    starts: Mapping[str, float | None],
+    now: float,
+    elsewhere: Mapping[str, str],
 ) -> JobView:
     """Make the view of a job for a caller (I9): of another user's job only position, size and age are shown.
 
@@ -98,16 +104,18 @@ def job_view(
         reasons: Why allocations wait.
         starts: Seconds until each allocation starts; None where that is not known.
         now: The time, in seconds since the epoch.
+        elsewhere: What allocations wait for that were handed to a cluster with a queue of its own.
     """
     waiting = entry.waiting
     held = [one for one in entry.live if not one.pending]
+    why = [elsewhere[one.allocation_id] for one in held if one.allocation_id in elsewhere]
     known = [seconds for one in waiting if (seconds := starts.get(one.allocation_id)) is not None]
     public = JobView(
         id=f"place {order}",
         kind=entry.kind,
         owner=ANOTHER_USER,
         pool=entry.pool,
-        state=RUNNING if held else QUEUED,
+        state=RUNNING if len(held) > len(why) else QUEUED,
         order=order,
         priority=entry.job.priority,
         weight=entry.job.weight,
@@ -125,7 +133,7 @@ def job_view(
         "mine": owns(caller, entry.owner),
         "max_slots": entry.job.max_slots,
         "moved": entry.job.position is not None,
-        "reason": reasons.get(waiting[0].allocation_id, "") if waiting else "",
+        "reason": why[0] if why else reasons.get(waiting[0].allocation_id, "") if waiting else "",
         "estimated_start": now + min(known) if known else None,
     }
     return public.model_copy(update=told)
@@ -137,10 +145,11 @@ def views(
     reasons: Reasons,
     starts: Mapping[str, float | None],
     now: float,
+    elsewhere: Mapping[str, str],
 ) -> list[tuple[Entry, JobView]]:
     """Make the views of all jobs of all lines, in their order."""
     return [
-        (entry, job_view(entry, order, caller, reasons, starts, now))
+        (entry, job_view(entry, order, caller, reasons, starts, now, elsewhere))
         for line in standing.values()
         for order, entry in enumerate(line, 1)
     ]

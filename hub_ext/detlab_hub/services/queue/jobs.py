@@ -75,7 +75,7 @@ class Jobs:
                         starts.update(self._forecasts.starts(name, snapshot, around.now))
             standing = lines(self._shell.settings, entries(jobs.live(s)).values())
             kept = {name: line for name, line in standing.items() if pool in (None, name)}
-            found = views(kept, caller, self._shell.pending_reasons, starts, around.now)
+            found = views(kept, caller, self._shell.pending_reasons, starts, around.now, _elsewhere(s, kept))
             return JobList(items=[view for entry, view in found if not mine or owns(caller, entry.owner)])
 
         return await self._shell.read(read)
@@ -176,7 +176,7 @@ class Jobs:
         placed_here = not self._shell.draining and entry.pool not in around.queues
         if entry.waiting and placed_here and entry.pool in (snapshots := self._snapshots(s, around)):
             starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now))
-        found = views(standing, caller, self._shell.pending_reasons, starts, around.now)
+        found = views(standing, caller, self._shell.pending_reasons, starts, around.now, _elsewhere(s, standing))
         view = next(view for one, view in found if one is entry)
         # A caller who may read a shared experiment sees its name here, too.
         return view.model_copy(update={"id": entry.job.id, "name": entry.name, "owner": entry.owner})
@@ -229,6 +229,14 @@ class Jobs:
         for number, position in positions.items():
             _row_of(s, number).position = position
         return {"place": f"{'ahead of' if ahead else 'behind'} {_words(other)}"} if positions else {}
+
+
+def _elsewhere(s: Session, standing: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
+    """Return what those allocations of some jobs wait for that wait in a cluster's own queue."""
+    placed = [
+        one.allocation_id for line in standing.values() for entry in line for one in entry.live if not one.pending
+    ]
+    return jobs.waiting_elsewhere(s, placed)
 
 
 def _asked(s: Session, caller: Caller, job_id: str) -> tuple[ExperimentRow | TaskRow, int | None]:

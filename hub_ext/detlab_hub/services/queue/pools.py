@@ -13,7 +13,7 @@ from detlab.schemas.wire import Partition
 from detlab_hub.backends.base import BatchSystem, Node
 from detlab_hub.core.scheduling import PoolConfig, Pools, Scheduler
 from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.placement.active_rows import PLACED
+from detlab_hub.services.placement.active_rows import PLACED, slots_for_tasks
 from detlab_hub.store.queries import pools
 
 
@@ -35,13 +35,14 @@ class PoolViews:
             used[one.pool or ""] += len(one.slots)
             running[one.pool or ""] += 1
         waiting = {queued.pool: queued for queued in pools.queued(s)}
-        closed = pools.closed(s)
+        closed, offered = pools.closed(s), slots_for_tasks(s, nodes)
         found = []
         for name, pool in configured.by_name.items():
             queued = waiting.get(name, pools.Queued(name, 0, 0))
             here = [node for node in nodes if node.pool == name]
             facts = {
                 "takes": _takes(configured, name),
+                "slots_total": sum(offered[node.id] for node in here),
                 "slots_used": used[name],
                 "tasks_running": running[name],
                 "tasks_waiting": queued.tasks,
@@ -76,7 +77,6 @@ def _view(pool: PoolConfig, nodes: list[Node], closed: Collection[str]) -> PoolV
         agents=len(heard),
         agents_away=len(nodes) - len(heard),
         agents_closed=sum(node.id in closed for node in heard),
-        slots_total=sum(node.slot_count for node in nodes),
         batch=next((_batch(node.queue) for node in nodes if node.queue is not None), None),
     )
 

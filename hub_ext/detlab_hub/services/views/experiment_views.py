@@ -73,8 +73,8 @@ def experiment_views(
     bests = _bests(s, rows)
     names = workspaces.labels(s, {row.project_id for row in rows if row.project_id is not None})
     waiting = {row.id: reasons.of_experiments.get(row.id) or _search_waits(row, reasons) for row in rows}
-    silent = [row.id for row in rows if row.state == ExperimentState.ACTIVE and waiting[row.id] is None]
-    waiting |= experiments.waiting_elsewhere(s, silent)
+    active = [row.id for row in rows if row.state == ExperimentState.ACTIVE]
+    waiting |= experiments.waiting_elsewhere(s, active)  # the trials that will start first
     rights = rights_to(s, caller, rows)
     views = [
         _experiment_view(row, rights[row.id], counts[row.id], bests.get(row.id), names, waiting.get(row.id), full=full)

@@ -87,3 +87,13 @@ def places(s: Session, allocations: Iterable[str]) -> Iterator[tuple[str, str, l
         there = PartRow.allocation_id.in_(names)
         for row in s.execute(wanted.where(there).order_by(PartRow.allocation_id, PartRow.rank)):
             yield row[0], row[1], row[2]
+
+
+def held_on(s: Session, agents: Collection[str], states: Collection[str]) -> dict[str, set[str]]:
+    """Return which slots allocations in one of these states hold of some agents."""
+    found: dict[str, set[str]] = {}
+    held = select(PartRow.agent_id, PartRow.slots).join(AllocationRow, AllocationRow.id == PartRow.allocation_id)
+    for names in chunks(list(agents)):
+        for agent, slots in s.execute(held.where(PartRow.agent_id.in_(names), AllocationRow.state.in_(states))):
+            found.setdefault(agent, set()).update(slots)
+    return found

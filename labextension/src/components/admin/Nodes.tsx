@@ -8,7 +8,7 @@ import { ActionButton, EmptyState, Loading, plural } from '../common';
 import { BatchNotes, CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools, type NodeVerb } from '../jobs';
 import { nameText } from '../common/text';
 import { Enrol } from './Enrol';
-import { heldOn, slotlessOn, taskWord, type Held } from './holders';
+import { heldOn, isClosed, slotlessOn, slotNotes, taskWord, type Held } from './holders';
 import { useAct } from '../common/load';
 import { Ago, Go, Sheet, View } from './parts';
 
@@ -58,8 +58,8 @@ function Pools({ pools }: { pools: readonly PoolView[] }): ReactElement | null {
   const head = (
     <>
       <th>Pool</th>
-      <th>Scheduler</th>
-      <th className="det-right">Nodes</th>
+      <th className="det-adm-roomy">Scheduler</th>
+      <th className="det-right det-adm-roomy">Nodes</th>
       <th className="det-right" title="Slots in use / all slots">Slots</th>
       <th className="det-right" title="Tasks in the queue">Queued</th>
       <th>Description</th>
@@ -70,8 +70,8 @@ function Pools({ pools }: { pools: readonly PoolView[] }): ReactElement | null {
       {pools.map(pool => (
         <tr key={pool.name}>
           <td>{nameText(pool.name)}</td>
-          <td>{schedulerWord(pool)}</td>
-          <td className="det-right det-num" title={closedWords(pool)}>{pool.agents}{pool.agents_closed > 0 && ` (${pool.agents_closed} unavailable)`}</td>
+          <td className="det-adm-roomy">{schedulerWord(pool)}</td>
+          <td className="det-right det-num det-adm-roomy" title={closedWords(pool)}>{pool.agents}{pool.agents_closed > 0 && ` (${pool.agents_closed} unavailable)`}</td>
           <td className="det-right det-num">{pool.slots_used}/{pool.slots_total}</td>
           <td className="det-right det-num" title={`${plural(pool.slots_waiting, 'slot')} requested`}>{pool.tasks_waiting}</td>
           <td className="det-adm-wide">
@@ -107,8 +107,7 @@ function Node({ agent, version, manage, batch }: {
   const tasks = useStore(snapshot => snapshot.tasks);
   const held = heldOn(agent, experiments, tasks);
   const slotless = slotlessOn(agent, tasks);
-  const taken = agent.slots.filter(slot => slot.allocation_id).length;
-  const shown = agent.state !== 'connected' ? WORDS[agent.state] : agent.enabled ? 'connected' : closedAs(agent);
+  const shown = agent.state !== 'connected' ? WORDS[agent.state] : !agent.enabled ? closedAs(agent) : isClosed(agent) ? 'closed' : 'connected';
   const tone = agent.state === 'lost' ? 'bad' : shown === 'connected' ? 'good' : 'off';
   return (
     <article className="det-adm-node" aria-label={`Node ${nameText(agent.id)}`} data-state={shown}>
@@ -120,15 +119,8 @@ function Node({ agent, version, manage, batch }: {
         {manage && <NodeActions agent={agent} />}
       </header>
       {!agent.enabled && <p className="det-adm-note">{CLOSED[closedAs(agent)]}</p>}
-      {batch ? <BatchNotes batch={batch} /> : (
-        <>
-          <SlotGrid agent={agent} held={held} />
-          <p className="det-soft">
-            {taken} of {plural(agent.slots.length, 'slot')} in use
-            {agent.slots[0]?.name ? `, ${nameText(agent.slots[0].name)}` : ''}
-          </p>
-        </>
-      )}
+      {agent.note && <p className="det-adm-note">{nameText(agent.note, 200)}</p>}
+      {batch ? <BatchNotes batch={batch} /> : <Slots agent={agent} held={held} />}
       <Holders held={held} slotless={slotless} />
       <dl className="det-adm-facts">
         <dt>Pool</dt>
@@ -189,21 +181,38 @@ function NodeActions({ agent }: { agent: AgentView }): ReactElement {
   );
 }
 
+function Slots({ agent, held }: { agent: AgentView; held: Held[] }): ReactElement {
+  const speaksFor = useStore(snapshot => snapshot.agents.filter(one => one.id.startsWith(`${agent.id}/`)).length);
+  if (!agent.slots.length) {
+    if (speaksFor) return <p className="det-soft">Connects {plural(speaksFor, 'node')} of its cluster, each listed by itself.</p>;
+    return <p className="det-soft">No slots: only tasks that need none run here.</p>;
+  }
+  const taken = agent.slots.filter(slot => slot.allocation_id).length;
+  return (
+    <>
+      <SlotGrid agent={agent} held={held} />
+      <p className="det-soft">
+        {[`${taken} of ${plural(agent.slots.length, 'slot')} in use`, ...slotNotes(agent)].join(', ')}
+        {agent.slots[0]?.name ? `, ${nameText(agent.slots[0].name)}` : ''}
+      </p>
+    </>
+  );
+}
+
 function SlotGrid({ agent, held }: { agent: AgentView; held: Held[] }): ReactElement {
   const holderAt = new Map(held.flatMap((one, i) => one.slots.map(slot => [slot.id, { holder: one.holder, colour: i % 8 }])));
-  if (!agent.slots.length) return <p className="det-soft">No slots: only tasks that need none run here.</p>;
   return (
     <ul className="det-adm-slots" aria-label={`Slots of ${nameText(agent.id)}`}>
       {agent.slots.map(slot => {
         const found = holderAt.get(slot.id);
-        const state = found ? `${found.holder.what}${found.holder.owner ? ` of ${nameText(found.holder.owner)}` : ''}` : 'free';
+        const state = found ? `${found.holder.what}${found.holder.owner ? ` of ${nameText(found.holder.owner)}` : ''}` : slot.enabled ? 'free' : nameText(slot.note, 200) || 'disabled';
         return (
           <li
             key={slot.id}
             className="det-adm-slot"
             data-colour={found?.colour}
             data-free={found ? undefined : ''}
-            data-off={slot.enabled ? undefined : ''}
+            data-off={slot.enabled ? undefined : slot.note ? 'note' : ''}
             title={`slot ${slot.id}, ${slot.kind}: ${state}`}
           >
             {slot.id}

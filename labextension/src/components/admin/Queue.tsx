@@ -60,14 +60,14 @@ function QueueSheet({ queue, pools }: { queue: readonly QueueItem[]; pools: read
   const weighted = queue.some(item => item.weight !== 1);
   const head = (
     <>
-      <th className="det-right">Position</th>
+      <th className="det-right det-adm-roomy">Position</th>
       <th>Work</th>
-      <th>Owner</th>
+      <th className="det-adm-roomy">Owner</th>
       {pooled && <th>Pool</th>}
       <th className="det-right">Slots</th>
-      <th className="det-right" title="Lower runs first">Priority</th>
+      <th className="det-right det-adm-roomy" title="Lower runs first">Priority</th>
       {weighted && <th className="det-right" title="Share relative to other jobs">Weight</th>}
-      <th className="det-right">Waiting</th>
+      <th className="det-right det-adm-roomy">Waiting</th>
       <th>Why</th>
     </>
   );
@@ -88,16 +88,16 @@ function QueueRow({ item, now, pooled, weighted }: {
   return (
     <Fragment>
       <tr data-mine={item.mine ? '' : undefined}>
-        <td className="det-right det-num">{item.place}</td>
+        <td className="det-right det-num det-adm-roomy">{item.place}</td>
         <td>
           <What item={item} />
         </td>
-        <td>{item.mine ? 'you' : nameText(item.owner)}</td>
+        <td className="det-adm-roomy">{item.mine ? 'you' : nameText(item.owner)}</td>
         {pooled && <td>{nameText(item.pool)}</td>}
         <td className="det-right det-num">{item.slots}</td>
-        <td className="det-right det-num">{item.priority}</td>
+        <td className="det-right det-num det-adm-roomy">{item.priority}</td>
         {weighted && <td className="det-right det-num">{item.weight}</td>}
-        <td className="det-right det-num">{formatDuration(now - item.requested_at)}</td>
+        <td className="det-right det-num det-adm-roomy">{formatDuration(now - item.requested_at)}</td>
         <td className="det-adm-wide">
           {known
             ? (

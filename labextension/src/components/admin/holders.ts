@@ -57,6 +57,22 @@ export function heldOn(
   return [...found.values()];
 }
 
+/** Whether the cluster behind an agent lets nothing new start there, as its note says. */
+export function isClosed(agent: AgentView): boolean {
+  return agent.note !== '' && agent.slots.length > 0 && agent.slots.every(slot => !slot.enabled);
+}
+
+/** Why slots without a task take none, each reason with how many there are; what the node's own note says is left out. */
+export function slotNotes(agent: AgentView): string[] {
+  const counts = new Map<string, number>();
+  for (const slot of agent.slots) {
+    if (slot.enabled || slot.allocation_id || (agent.note !== '' && slot.note === agent.note)) continue;
+    const note = nameText(slot.note, 200) || 'disabled';
+    counts.set(note, (counts.get(note) ?? 0) + 1);
+  }
+  return [...counts].map(([note, count]) => `${count} ${note}`);
+}
+
 /** What runs on an agent without slots: notebooks and shells hold none. */
 export function slotlessOn(agent: AgentView, tasks: readonly TaskView[]): TaskView[] {
   return tasks.filter(

@@ -81,3 +81,27 @@ test('an enrolment token is shown once, with the command', async () => {
   await userEvent.click(screen.getByRole('button', { name: 'Done' }));
   expect(screen.queryByText('dtenrol_secret')).toBeNull();
 });
+
+test('what a cluster says of a node and of its slots is shown, not that an administrator closed them', async () => {
+  const plain = agent({ id: 'kube/gpu-1' });
+  const off = (note: string) => plain.slots.map((slot, i) => (i < 2 ? slot : { ...slot, enabled: false, note }));
+  const cordoned = 'cordoned, so it takes no new pods';
+  const shut = plain.slots.map(slot => ({ ...slot, enabled: false, note: cordoned }));
+  const agents = [
+    agent({ id: 'kube', slots: [] }), { ...plain, slots: off('used by others on the cluster') },
+    agent({ id: 'kube/gpu-2', slots: shut, note: cordoned }), agent({ id: 'kube/gpu-3', note: HOSTILE, state: 'lost' }),
+    agent({ id: 'plain', slots: off('') })
+  ];
+  show(<Nodes title="Cluster" />, { overview: overview({ agents }) });
+  const shared = await screen.findByRole('article', { name: 'Node kube/gpu-1' });
+  expect(shared.dataset['state']).toBe('connected');
+  expect(shared.textContent).toContain('0 of 4 slots in use, 2 used by others on the cluster, EPYC');
+  expect(within(shared).getByTitle('slot 3, cpu: used by others on the cluster').dataset['off']).toBe('note');
+  const closed = screen.getByRole('article', { name: 'Node kube/gpu-2' });
+  expect(closed.dataset['state']).toBe('closed');
+  expect(closed.textContent?.match(new RegExp(cordoned, 'g'))).toHaveLength(5); // the note once, and of each slot for screen readers
+  expect(screen.getByRole('article', { name: 'Node kube/gpu-3' }).textContent).toContain(HOSTILE);
+  expect(document.querySelector('img')).toBeNull();
+  expect(screen.getByRole('article', { name: 'Node kube' }).textContent).toContain('Connects 3 nodes of its cluster');
+  expect(screen.getByRole('article', { name: 'Node plain' }).textContent).toContain('0 of 4 slots in use, 2 disabled');
+});

@@ -4,7 +4,7 @@ import type { ReactElement } from 'react';
 
 import { useApp, useStore, type Place } from '../../state/context';
 import type { AgentView, ElasticPoolView, ExperimentView, JobList, JobView, PoolView, SlotView, TaskView } from '../../state/wire';
-import { Held, heldOn, holderOf } from '../admin/holders';
+import { Held, heldOn, holderOf, isClosed, slotNotes } from '../admin/holders';
 import { useReloadOn } from '../common/load';
 import { EmptyState, formatAgo, Menu, plural, useLoaded, useNow, type Action } from '../common';
 import { BatchNotes, CloudNotes, NODE_VERBS, schedulerWord, changeNode, useInstances, usePools } from '../jobs';
@@ -81,7 +81,7 @@ function PoolHead({ name, pool, agents, cloud }: {
       <div className="det-item-head">
         <strong className="det-ellipsis" title={nameText(pool?.description || name)}>{nameText(name)}</strong>
         {pool && <span className="det-ellipsis">{schedulerWord(pool)}{pool.elastic ? ', elastic' : ''}</span>}
-        {slots.length > 0 && <span className="det-age det-num">{used}/{slots.length} in use</span>}
+        {slots.length > 0 && <span className="det-age det-num">{pool?.slots_used ?? used}/{pool?.slots_total ?? slots.length} in use</span>}
         {pool?.batch && <span className="det-age det-num">{pool.slots_used}/{pool.slots_total} in use or queued</span>}
       </div>
       {pool?.batch && <BatchNotes batch={pool.batch} />}
@@ -108,23 +108,30 @@ function Node({ agent, batch, experiments, tasks, jobs, me }: {
   const admin = useStore(s => s.me?.admin ?? false);
   const free = agent.slots.filter(slot => slot.enabled && !slot.allocation_id).length;
   const held = heldOn(agent, experiments, tasks);
+  const open = agent.state === 'connected' && agent.enabled;
+  const counted = open && !batch && agent.slots.length > 0 && !isClosed(agent);
   const kinds = [...new Set(agent.slots.map(slot => slot.name || slot.kind))];
   return (
     <li className="det-item">
       <div className="det-item-head">
-        <strong className="det-ellipsis" title={nameText(agent.address)}>{nameText(agent.id)}</strong>
+        <strong className="det-ellipsis" title={nameText([agent.id, agent.address].filter(Boolean).join(', '), 200)}>{nameText(agent.id)}</strong>
         {agent.state !== 'connected' && (
           <span className="det-warn" title={`last seen ${formatAgo(agent.last_seen, now)}`}>{agent.state}</span>
         )}
         {!agent.enabled && (
           <span className="det-warn" title="nothing new starts">{agent.mode === 'enabled' ? 'disabled' : agent.mode}</span>
         )}
-        <span className="det-age det-num">{agent.enabled && !batch && `${free}/${plural(agent.slots.length, 'slot')} free`}</span>
+        {open && isClosed(agent) && (
+          <span className="det-warn" title="nothing new starts">closed</span>
+        )}
+        <span className="det-age det-num">{counted && `${free}/${plural(agent.slots.length, 'slot')} free`}</span>
         {admin && <NodeMenu agent={agent} />}
       </div>
       <ul className="det-slots" aria-label={`Slots of ${nameText(agent.id)}`}>
         {agent.slots.map(slot => <Slot key={slot.id} slot={slot} experiments={experiments} tasks={tasks} me={me} />)}
       </ul>
+      {agent.note && <div className="det-reason">{nameText(agent.note, 200)}</div>}
+      {slotNotes(agent).map(note => <div key={note} className="det-reason">{note}</div>)}
       {kinds.length > 0 && <div className="det-facts"><span className="det-ellipsis">{nameText(kinds.join(', '))}</span></div>}
       {held.map(one => <Holding key={one.holder.what} held={one} jobs={jobs} me={me} />)}
     </li>
@@ -137,7 +144,8 @@ function Slot({ slot, experiments, tasks, me }: {
   const holder = holderOf(slot, experiments, tasks);
   const mine = holder !== null && holder.owner === me;
   const kind = !slot.enabled ? 'disabled' : holder === null ? 'free' : mine ? 'mine' : 'taken';
-  const who = holder ? `${holder.what}${mine ? ' (you)' : holder.owner ? ` (${nameText(holder.owner)})` : ''}` : kind;
+  const idle = kind === 'disabled' && slot.note ? nameText(slot.note, 200) : kind;
+  const who = holder ? `${holder.what}${mine ? ' (you)' : holder.owner ? ` (${nameText(holder.owner)})` : ''}` : idle;
   const text = `slot ${slot.id}: ${who}`;
   return <li className="det-slot" data-slot={kind} title={text} aria-label={text} />;
 }

@@ -40,6 +40,27 @@ describe('the panel', () => {
     expect(screen.getByLabelText('slot 1: free')).toBeTruthy();
   });
 
+  it('says what a cluster tells of a node and of its slots', async () => {
+    const shared = agent('kube/gpu-1');
+    const shut = agent('kube/gpu-2', { note: `cordoned ${HOSTILE}` });
+    const off = (view: typeof shared, note: string) => view.slots.map(slot => ({ ...slot, allocation_id: null, enabled: false, note }));
+    await panel({
+      agents: [
+        { ...shared, slots: [{ ...shared.slots[0]!, allocation_id: null }, off(shared, 'used by others on the cluster')[1]!] },
+        { ...shut, slots: off(shut, shut.note) }, agent('kube/gpu-3', { state: 'lost', note: 'not ready: no answer' })
+      ]
+    });
+    const [first, second, third] = within(screen.getByRole('list', { name: 'Nodes' })).getAllByRole('listitem')
+      .filter(item => item.classList.contains('det-item')).map(item => item.textContent ?? '');
+    expect(first).toContain('1/2 slots free');
+    expect(first).toContain('1 used by others on the cluster');
+    expect(screen.getByLabelText('slot 1: used by others on the cluster')).toBeTruthy();
+    expect(second).toContain('closedcordoned <img src=x onerror');
+    expect(second).not.toContain('free');
+    expect(third).toContain('lostnot ready: no answer');
+    expect(document.querySelector('img')).toBeNull();
+  });
+
   it('leaves archived experiments out, and shows them when the filter asks for them', async () => {
     const kept = experiment(1, { state: 'COMPLETED' });
     const gone = experiment(2, { state: 'COMPLETED', name: `old ${HOSTILE}`, archived_at: 5 });

@@ -6,7 +6,7 @@ import pytest
 from services_scripted import ALICE, DIGEST, ROOT, training
 from sqlalchemy import update
 
-from detlab.errors import Conflict, Forbidden
+from detlab.errors import Conflict, Forbidden, ResourcesError
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import (
     ExitAck,
@@ -159,6 +159,67 @@ async def test_slots_whose_devices_others_use_get_no_task_but_count_for_what_cou
     await cluster.world.services.schedule()
     assert [message.slots for message in cluster.launches().values()] == [["cuda3"]]
     assert (await cluster.view(three)).agent_id == "cluster/big"
+
+
+async def test_people_are_told_what_a_nodes_cluster_says_of_it_and_of_each_slot(make_world):
+    """A GPU that others used looked as if an administrator had closed it, and a cordoned node was lost."""
+    cluster = Speaker(await make_world(training(1)))
+    others, cordoned = "used by others on the cluster", "cordoned, so it takes no new pods"
+    shut = [slot.model_copy(update={"enabled": False, "note": cordoned}) for slot in GPUS]
+    mixed = [GPUS[0], GPUS[1].model_copy(update={"enabled": False, "note": others})]
+    nodes = [
+        NodeHello(name="mixed", slots=mixed),
+        NodeHello(name="shut", slots=shut, note=cordoned, max_zero_slot_tasks=0),
+    ]
+    await cluster.connect(nodes=[*nodes, NodeHello(name="dark", slots=GPUS)])
+
+    async def seen():
+        return {view.id.rpartition("/")[2]: view for view in await cluster.world.services.agents.list(ROOT)}
+
+    views = await seen()
+    assert [(slot.enabled, slot.note) for slot in views["mixed"].slots] == [(True, ""), (False, others)]
+    assert (views["shut"].note, views["shut"].state, views["shut"].enabled) == (cordoned, "connected", True)
+    assert views["dark"].note == ""
+    task = await cluster.start(2)
+    assert (await cluster.view(task)).agent_id == "cluster/dark"
+    view = await cluster.world.services.cluster.view(ROOT)
+    (pool,) = (await cluster.world.services.pools.list()).items
+    assert (view.slots_total, view.slots_used) == (pool.slots_total, pool.slots_used) == (5, 2), "no slot of others"
+
+    running = [
+        RunningTask(allocation_id=one.allocation_id, run=one.run, node="dark") for one in cluster.launches().values()
+    ]
+    cluster.session.closed()
+    dark = NodeHello(name="dark", away=True, note="not ready: Kubelet stopped posting node status.")
+    await cluster.connect(nodes=[*nodes, dark], tasks=running)
+    views = await seen()
+    assert (views["dark"].state, views["dark"].note) == ("suspect", dark.note)
+    for _ in range(10):
+        await cluster.world.steps(8, 1.0)
+        await cluster.session.receive(Heartbeat())
+    views = await seen()
+    assert (views["dark"].state, views["dark"].note) == ("lost", dark.note)
+    assert views["shut"].state == "connected"
+
+
+async def test_more_gpus_than_any_node_has_are_refused_at_submission_with_the_largest(make_world):
+    """A node that is closed now counts: it comes back."""
+    cluster = Speaker(await make_world(training(1)))
+    shut = [slot.model_copy(update={"enabled": False, "note": "cordoned"}) for slot in GPUS]
+    await cluster.connect(
+        nodes=[NodeHello(name="small", slot_count=2), NodeHello(name="shut", slots=shut, note="cordoned")]
+    )
+    with pytest.raises(ResourcesError, match="needs 8 slots; the largest agent has 4") as caught:
+        await cluster.start(8)
+    assert "det agent list" in caught.value.hint
+    waits = await cluster.view(await cluster.start(4))
+    assert waits.agent_id is None
+
+
+async def test_a_note_that_is_too_long_is_refused(make_world):
+    speaker = Speaker(await make_world(training(1)))
+    with pytest.raises(Conflict, match="note: 'xxx"):
+        await speaker.connect([NodeHello(name="n", away=True, note="x" * 500)])
 
 
 async def test_tasks_are_kept_by_the_node_that_has_them_and_lost_with_their_agent(cluster):

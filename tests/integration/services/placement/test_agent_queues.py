@@ -90,6 +90,11 @@ async def test_what_waits_in_the_batch_systems_queue_is_queued_for_its_reason(se
     view = await services.usertasks.get(ALICE, task)
     assert (view.display_state, view.pending_reason) == ("QUEUED", "Slurm job 7: Resources")
     assert not [message for message in told if isinstance(message, Kill)], "a job that waits is not lost"
+    (job,) = (await services.jobs.list(ALICE)).items
+    assert (job.state, job.reason, job.slots_held) == ("queued", "Slurm job 7: Resources", 2)
+    await session.receive(TaskStarted(allocation_id=launch.allocation_id, run=launch.run))
+    (job,) = (await services.jobs.list(ALICE)).items
+    assert (job.state, job.reason) == ("running", "")
 
 
 async def test_an_experiment_says_what_its_trials_wait_for_in_the_batch_systems_queue(services: Services) -> None:

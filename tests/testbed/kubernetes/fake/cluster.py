@@ -55,6 +55,8 @@ class FakeCluster:
         """Method and URL of each request."""
         self.slow = 0.0
         """Seconds before each answer."""
+        self.ahead = 0.0
+        """Seconds by which the clock of its answers is ahead."""
         self.failures: deque[int] = deque()
         """Statuses of the next answers; 0 breaks the connection off."""
         self.drop_replies = 0

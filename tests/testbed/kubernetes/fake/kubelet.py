@@ -224,19 +224,23 @@ class Kubelet:
         spec = pod["spec"]
         main = asyncio.gather(self._containers_of(pod, folder, address))
         ended = asyncio.ensure_future(self._until_deleted(pod))
-        deadline = spec.get("activeDeadlineSeconds")
-        await asyncio.wait({main, ended}, timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
-        if not main.done() and not ended.done():
-            await self._end(pod, main, spec["terminationGracePeriodSeconds"])
-            message = "Pod was active on the node longer than the specified deadline"
-            self._status(pod, phase="Failed", reason="DeadlineExceeded", message=message)
-        elif not main.done():
-            current = ended.result()
-            grace = None if current is None else current["metadata"].get("deletionGracePeriodSeconds", 0)
-            await self._end(pod, main, grace or 0)
-        else:
-            main.result()
-        await ended
+        try:
+            deadline = spec.get("activeDeadlineSeconds")
+            await asyncio.wait({main, ended}, timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
+            if not main.done() and not ended.done():
+                await self._end(pod, main, spec["terminationGracePeriodSeconds"])
+                message = "Pod was active on the node longer than the specified deadline"
+                self._status(pod, phase="Failed", reason="DeadlineExceeded", message=message)
+            elif not main.done():
+                current = ended.result()
+                grace = None if current is None else current["metadata"].get("deletionGracePeriodSeconds", 0)
+                await self._end(pod, main, grace or 0)
+            else:
+                main.result()
+            await ended
+        finally:  # a lost node says no more
+            main.cancel()
+            ended.cancel()
         found = self.store.find(self.pods, pod["metadata"]["namespace"], pod["metadata"]["name"])
         if found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]:
             self.store.remove(self.pods, found)

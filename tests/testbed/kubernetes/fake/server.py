@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tornado.httputil import format_timestamp
 from tornado.iostream import StreamClosedError
 from tornado.web import RequestHandler
 
@@ -48,6 +49,8 @@ class Handler(RequestHandler):
         self.user = ""
         cluster.requests.append((str(self.request.method), self.request.uri or ""))
         cluster.before(str(self.request.method), self.request.path)
+        if cluster.ahead:
+            self.set_header("Date", format_timestamp(time.time() + cluster.ahead))
         if cluster.slow:
             await asyncio.sleep(cluster.slow)
         if cluster.failures and not self.request.path.startswith("/readyz"):

@@ -68,7 +68,8 @@ def list_jobs(invocation: Invocation, pool: str | None, mine: bool) -> None:
     }
     columns = [name for name in COLUMNS if invocation.as_csv or not idle.get(name)]
     right = ("Order", "Priority", "Weight", "Held", "Wanted")
-    table(columns, [[row[name] for name in columns] for row in rows], right=right)
+    spare = ("Submitted", "Priority", "Held", "Owner", "Order", "Pool")
+    table(columns, [[row[name] for name in columns] for row in rows], right=right, spare=spare)
 
 
 def _row(item: JobView) -> dict[str, object]:
@@ -224,7 +225,7 @@ def _explain(found: JobWhy, item: WaitView) -> None:
             ("reason", item.reason),
             ("pool", item.pool),
             ("slots", item.slots),
-            ("position", f"{item.place} of the pool's queue{ahead}" if item.place else "in the batch system's queue"),
+            ("position", f"{item.place} of the pool's queue{ahead}" if item.place else "in the cluster's own queue"),
             ("waits for", duration(time.time() - item.waiting_since) if item.waiting_since else ""),
             ("starts", start_of(item.estimated_start) if item.place else ""),
         ]

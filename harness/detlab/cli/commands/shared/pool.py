@@ -47,7 +47,7 @@ def list_pools(invocation: Invocation) -> None:
     columns = ("Pool", "Scheduler", "Preempts", "Fitting", "Agents", "Used", "Slots", "Running", "Waiting",
                "Slots wanted", "Description")  # fmt: skip
     right = ("Agents", "Used", "Slots", "Running", "Waiting", "Slots wanted")
-    table(columns, [_row(item) for item in found], right=right)
+    table(columns, [_row(item) for item in found], right=right, spare=("Fitting", "Preempts", "Scheduler"))
 
 
 def _row(item: PoolView) -> tuple[object, ...]:

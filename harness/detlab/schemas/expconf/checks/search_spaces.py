@@ -90,8 +90,10 @@ def _axis_size(spec: dict[str, Any]) -> int | None:
                 return int(count or 1)
             if low is None or high is None or low >= high:
                 return None
-            steps = steps_of({"type": kind, "minval": low, "maxval": high, "step": step or 1}) or 1
-            return steps if count is None else min(int(count), steps)
+            if step is None:  # the integers of a range, however wide it is
+                return min(int(count or 1), int(high) - int(low) + 1)
+            steps = steps_of({"type": kind, "minval": low, "maxval": high, "step": step})
+            return steps if steps is None or count is None else min(int(count), steps)
         case _:
             return None
 
