@@ -27,6 +27,7 @@ class SlurmOptions:
         container: What runs images.
         as_owner: Whether jobs run as the account of their owner, which root alone can do.
         interval: Seconds between two looks at the jobs.
+        array_size: The most tasks that are submitted as one job array; 1: each is a job of its own.
     """
 
     host: str = ""
@@ -38,6 +39,7 @@ class SlurmOptions:
     container: ContainerProgram = "none"
     as_owner: bool = True
     interval: float = 5.0
+    array_size: int = 1
 
 
 _PATH = click.Path(path_type=Path)
@@ -87,6 +89,14 @@ _OPTIONS = (
         metavar="SECONDS",
         help="Time between two calls of squeue.",
     ),
+    click.option(
+        "--slurm-array-size",
+        type=click.IntRange(min=1, max=4000),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Submit up to N tasks that come together and ask for the same as one job array; 1: no arrays.",
+    ),
 )
 
 
@@ -111,4 +121,5 @@ def taken(given: dict[str, Any]) -> SlurmOptions | None:
         container=given["slurm_container"],
         as_owner=given["slurm_as"] == "owner",
         interval=given["slurm_interval"],
+        array_size=given["slurm_array_size"],
     )

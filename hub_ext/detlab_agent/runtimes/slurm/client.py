@@ -12,7 +12,7 @@ import shlex
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Protocol
 
@@ -27,6 +27,8 @@ ENDED = frozenset(
         "OUT_OF_MEMORY", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL",
     }
 )  # fmt: skip
+PREFIX = "detlab-"
+"""Names of jobs begin with it; the allocation, or the name of an array, follows."""
 PATIENCE = 60.0
 """Seconds for one command. A controller that is away is asked again by Slurm's own commands for a while."""
 _AWAY = re.compile(
@@ -37,13 +39,15 @@ _AWAY = re.compile(
 )
 _LATER = re.compile(r"submit ?(?:job)? ?limit|MaxSubmitJob|MaxJobCount|partition.*(?:down|inactive)", re.IGNORECASE)
 _OVER = re.compile(r"invalid job id|already (?:completing|completed)|invalid state|not running", re.IGNORECASE)
-_UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
+_UNKNOWN_JOB = re.compile(r"invalid job id|^job \S+ not found", re.IGNORECASE | re.MULTILINE)
 _SAID = re.compile(r"^(?:sbatch|scontrol|squeue|scancel|sinfo|sacct): (?:error: |fatal: )?", re.MULTILINE)
 _GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))??[:=](?P<count>\d+)")
+_INDICES = re.compile(r"(?P<first>\d+)(?:-(?P<last>\d+)(?::(?P<step>[1-9]\d*))?)?")
+_WAIT = re.compile(r"(?P<number>\d+)_\[(?P<indices>\d[\d,:-]*)(?:%\d+)?\]")
 _TAIL = 20_000
 _ACCOUNTED = "--format=State,ExitCode,NodeList,Timelimit"
 MOST_PARTITIONS = 100
-FIELDS = "%A|%T|%r|%S|%L|%N|%D|%j|%k"
+FIELDS = "%i|%T|%r|%S|%L|%N|%D|%j|%k"
 
 
 class SlurmAway(Exception):
@@ -63,7 +67,7 @@ class Job:
     """A job as `squeue` lists it.
 
     Attributes:
-        id: Slurm's number of it.
+        id: Slurm's number of it; `NUMBER_INDEX` for a member of an array.
         state: Slurm's word, such as PENDING.
         reason: Why it waits, in Slurm's words.
         start: When it started, or is expected to; "" if that is not known.
@@ -93,6 +97,18 @@ class Job:
     def ended(self) -> bool:
         """Whether nothing of it runs any more."""
         return self.state in ENDED
+
+    @property
+    def label(self) -> str:
+        """What it is called by its agent: its name without the beginning of all names, and its index in an array."""
+        _, in_array, index = self.id.partition("_")
+        return f"{self.name.removeprefix(PREFIX)}{in_array}{index}"
+
+    @property
+    def number(self) -> int:
+        """By which jobs are older or newer."""
+        found = re.match(r"\d+", self.id)
+        return int(found[0]) if found else 0
 
 
 @dataclass(frozen=True)
@@ -139,6 +155,14 @@ class SlurmClient(Protocol):
 
     def addresses_of(self, node: str) -> list[str]:
         """Return where a node is reached: IPv4 addresses, or only its name where none is known."""
+        ...
+
+    def largest_array(self) -> int:
+        """Return how many jobs an array may have; 0 where there are no arrays.
+
+        Raises:
+            SlurmRefused: It does not say.
+        """
         ...
 
     def size(self, partition: str) -> tuple[QueueHello, bool]:
@@ -217,13 +241,17 @@ class Commands:
     def jobs(self) -> list[Job]:
         """See `SlurmClient.jobs`."""
         whose = [] if self.everyone else ["--me"]
-        said = self._ask("squeue", "--noheader", "--states=all", *whose, f"--format={FIELDS}")
-        return [job for line in said.splitlines() if (job := _job(line)) is not None]
+        # The indices of arrays are shortened without that; a line for each index of all arrays of all would be many.
+        words = ("env", "SLURM_BITSTR_LEN=0", "squeue", "--noheader", "--states=all", *whose, f"--format={FIELDS}")
+        found = [job for line in self._ask(*words).splitlines() if (job := _job(line)) is not None]
+        return [one for job in found for one in (each_of(job) if job.name.startswith(PREFIX) else [job])]
 
     def end_of(self, job_id: str, name: str) -> JobEnd | None:
         """See `SlurmClient.end_of`; the accounting is asked where Slurm itself has forgotten the job."""
         try:
             said = self._ask("scontrol", "--oneliner", "show", "job", job_id)
+            if _UNKNOWN_JOB.search(said):  # so it says of a member of an array that it does not know
+                return self._accounted(job_id, name)
         except SlurmRefused as error:
             if _UNKNOWN_JOB.search(str(error)):
                 return self._accounted(job_id, name)
@@ -251,20 +279,28 @@ class Commands:
 
     def signal(self, job_id: str, name: str, number: str, *, steps: bool) -> None:
         """See `SlurmClient.signal`."""
-        self._cancel(f"--name={name}", f"--signal={number}", *([] if steps else ["--batch"]), job_id)
+        self._cancel(*_only(job_id, name), f"--signal={number}", *([] if steps else ["--batch"]), job_id)
 
     def cancel(self, job_id: str, name: str, *, at_once: bool = False) -> None:
         """See `SlurmClient.cancel`."""
         if at_once:
-            self._cancel(f"--name={name}", "--signal=KILL", "--full", job_id)
-        self._cancel(f"--name={name}", job_id)
+            self._cancel(*_only(job_id, name), "--signal=KILL", "--full", job_id)
+        if "_" not in job_id:
+            self._cancel(f"--name={name}", job_id)
+        elif self._unless_over("squeue", "--noheader", "--array", f"--jobs={job_id}", "--format=%j").strip() == name:
+            self._cancel(job_id)
 
     def _cancel(self, *words: str) -> None:
+        self._unless_over("scancel", *words)
+
+    def _unless_over(self, *words: str) -> str:
+        """Ask for something of a job; "" if it is not there any more."""
         try:
-            self._ask("scancel", *words)
+            return self._ask(*words)
         except SlurmRefused as error:
             if not _OVER.search(str(error)):
                 raise
+            return ""
 
     def addresses_of(self, node: str) -> list[str]:
         """See `SlurmClient.addresses_of`."""
@@ -278,6 +314,11 @@ class Commands:
         except SlurmRefused:
             lines = []  # no such name here
         return list(dict.fromkeys(line.split()[0] for line in lines if line.strip())) or [name]
+
+    def largest_array(self) -> int:
+        """See `SlurmClient.largest_array`."""
+        found = re.search(r"^MaxArraySize\s*=\s*(\d+)", self._ask("scontrol", "show", "config"), re.MULTILINE)
+        return int(found[1]) if found else 0
 
     def size(self, partition: str) -> tuple[QueueHello, bool]:
         """See `SlurmClient.size`."""
@@ -321,6 +362,14 @@ class Commands:
         self._ask("rm", "-f", "--", *map(str, paths))
 
 
+def _only(job_id: str, name: str) -> list[str]:
+    """Return the options by which scancel signals a job of that number only if that is its name.
+
+    With a filter it takes one member of an array that waits for all that wait: these are one job to it.
+    """
+    return [f"--name={name}", *(["--state=RUNNING"] if "_" in job_id else [])]
+
+
 def _job(line: str) -> Job | None:
     """Read a line of squeue in the format `FIELDS`; the comment comes last, since it may have any character."""
     fields = line.split("|", 8)
@@ -329,6 +378,21 @@ def _job(line: str) -> Job | None:
     number, state, reason, start, left, nodes, count, name, comment = fields
     known = "" if start in {"N/A", "Unknown", ""} else start
     return Job(number, state, reason, known, left, nodes, int(count) if count.isdigit() else 1, name, comment)
+
+
+def each_of(job: Job) -> list[Job]:
+    """Return the jobs of an array that wait: Slurm lists them as one, such as `71_[3,5-9:2%4]`. Others are one."""
+    found = _WAIT.fullmatch(job.id)
+    if found is None:
+        return [job]
+    parts = [_INDICES.fullmatch(part) for part in found["indices"].split(",")]
+    indices = [
+        index
+        for part in parts
+        if part is not None
+        for index in range(int(part["first"]), int(part["last"] or part["first"]) + 1, int(part["step"] or 1))
+    ]
+    return [replace(job, id=f"{found['number']}_{index}") for index in indices]
 
 
 def _partition(line: str) -> Partition | None:

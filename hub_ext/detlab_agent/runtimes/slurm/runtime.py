@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath, PurePosixPath
@@ -14,6 +15,7 @@ from detlab.schemas.wire import NodeHello, QueueHello
 from detlab_agent.runtimes.base import Say
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.registry import RuntimeSetup
+from detlab_agent.runtimes.slurm.arrays import Arrays
 from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmClient, SlurmRefused
 from detlab_agent.runtimes.slurm.script import request_of, shape_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
@@ -56,6 +58,8 @@ class SlurmRuntime:
         self._client, self._options, self._directory, self._comment = client, options, directory, comment
         self._queue, self._gpus = queue.model_copy(update={"gangs": True}), gpus
         self.watch = JobWatch(client, directory, comment, options.interval)
+        self._arrays = Arrays(client, self.watch, options.array_size) if options.array_size > 1 else None
+        self._turn, self._turns = itertools.count(), dict[str, int]()
         self._watching: list[asyncio.Task[None]] = []
 
     def nodes(self) -> Sequence[NodeHello]:
@@ -76,6 +80,8 @@ class SlurmRuntime:
 
     async def close(self) -> None:
         """See `NodeRuntime.close`."""
+        if self._arrays is not None:
+            await self._arrays.close()
         for job in self._watching:
             job.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
@@ -91,7 +97,8 @@ class SlurmRuntime:
             self._queue = queue.model_copy(update={"gangs": True})
 
     async def ready(self, order: Order, say: Say) -> None:
-        """See `NodeRuntime.ready`."""
+        """See `NodeRuntime.ready`. It is called in order; the threads of `make` are not."""
+        self._turns[order.launch.allocation_id] = next(self._turn)
 
     def make(self, order: Order) -> SlurmTask:
         """See `NodeRuntime.make`. The job is submitted by `SlurmTask.begun`, which can wait for Slurm."""
@@ -117,16 +124,18 @@ class SlurmRuntime:
             nodes=request.nodes,
             serves=launch.service is not None,
             certificate_later=launch.service is not None and launch.service.certificate_later,
+            arrays=self._arrays,
+            turn=self._turns.pop(launch.allocation_id, 0),
         )
         task.note()
-        self.watch.know(task.allocation_id, None)
+        self.watch.know(task.label, None)
         return task
 
     def recover(self, record: Path, noted: dict[str, Any]) -> SlurmTask | None:
         """See `NodeRuntime.recover`: where no job was noted, one is looked for by its name."""
         fields = SlurmTask.noted(record, noted)
         task = SlurmTask(**fields, client=self._client, watch=self.watch, directory=self._directory)
-        self.watch.know(task.allocation_id, task.job_id)
+        self.watch.know(task.label, task.job_id)
         return task
 
     def sweep(self, kept: set[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -14,10 +14,9 @@ from detlab.launch.elsewhere import ASK_CERTIFICATE, LEAVE, NODE_NAME, NODE_RANK
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.preparation import Order
+from detlab_agent.runtimes.slurm.client import PREFIX
 from detlab_agent.slurm_options import SlurmOptions
 
-PREFIX = "detlab-"
-"""Names of jobs begin with it; the allocation follows."""
 LEAVE_SECONDS = 120
 """Seconds before the time limit at which a trial is asked to leave, if its config does not say."""
 REQUEUED = "requeued"
@@ -34,21 +33,48 @@ _KEYS = {
 }  # fmt: skip
 
 
+File = Callable[[str], str]
+"""Returns the word of the shell for one of a job's files, by the end of its name."""
+
+
 @dataclass(frozen=True)
 class Request:
     """A job that is to be submitted.
 
     Attributes:
-        arguments: For sbatch.
-        script: The batch script; the task token is in it.
+        label: What the job and its files are called.
+        directory: The shared folder.
+        common: The arguments for sbatch that are not about its name.
+        parcel: What the task is made of; its token is in it.
+        write: Writes the batch script, from its files and the lines that set its parcel.
         steps: Whether the task runs in a step of the job, and not as its first process.
         nodes: On how many nodes it runs.
+        like: What the tasks of an array must have in common beside the script and `common`; None: it is never in one.
     """
 
-    arguments: tuple[str, ...]
-    script: str
+    label: str
+    directory: PurePath
+    common: tuple[str, ...]
+    parcel: str
+    write: Callable[[File, Sequence[str]], str]
     steps: bool
     nodes: int = 1
+    like: tuple[str, ...] | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """For sbatch."""
+        return (
+            f"--job-name={job_name(self.label)}",
+            "--dependency=singleton",  # of two jobs of one attempt, the second would wait for the end of the first
+            f"--output={self.directory / self.label}{OUTPUT}",
+            *self.common,
+        )
+
+    @property
+    def script(self) -> str:
+        """The batch script; the task token is in it."""
+        return self.write(file_of(self.directory, self.label), [set_parcel(self.parcel)])
 
 
 @dataclass(frozen=True)
@@ -59,17 +85,28 @@ class Shape:
     slots: int
 
 
-def job_name(allocation_id: str) -> str:
-    """Return the name of an allocation's job."""
-    return f"{PREFIX}{allocation_id}"
+def job_name(label: str) -> str:
+    """Return the name of a job, or of an array of them."""
+    return f"{PREFIX}{label}"
 
 
-def files_of(directory: PurePath, allocation_id: str, nodes: int = 1) -> list[PurePath]:
+def file_of(directory: PurePath, label: str, after: str = "") -> File:
+    """Return how a job's script names its files; `after` follows the label, as the shell is to read it."""
+    path = str(directory / label)
+    return lambda end: f"{shlex.quote(path)}{after}{end}" if after else shlex.quote(f"{path}{end}")
+
+
+def set_parcel(parcel: str) -> str:
+    """Return the line that hands a task what it is made of."""
+    return f"export {VARIABLE}={shlex.quote(parcel)}"
+
+
+def files_of(directory: PurePath, label: str, nodes: int = 1) -> list[PurePath]:
     """Return the files of a job in the shared folder."""
     ends = [EXIT, OUTPUT, SERVICE, BEGUN]
     if nodes > 1:
         ends += [CHIEF, *(exit_of_rank(rank) for rank in range(nodes))]
-    return [directory / f"{allocation_id}{end}" for end in ends]
+    return [directory / f"{label}{end}" for end in ends]
 
 
 def exit_of_rank(rank: int) -> str:
@@ -110,11 +147,8 @@ def request_of(order: Order, options: SlurmOptions, directory: PurePath, comment
     shape = shape_of(launch)
     container = str(asked.get("container") or options.container)
     arguments = [
-        f"--job-name={job_name(launch.allocation_id)}",
         f"--comment={comment}",
         "--no-requeue",
-        "--dependency=singleton",  # of two jobs of one attempt, the second would wait for the end of the first
-        f"--output={directory / launch.allocation_id}{OUTPUT}",
         "--open-mode=truncate",
         f"--export={','.join(_PASSED)}",
         "--chdir=/",
@@ -130,8 +164,18 @@ def request_of(order: Order, options: SlurmOptions, directory: PurePath, comment
     ]
     if options.as_owner and order.identity.uid != 0 and _is_root():
         arguments += [f"--uid={order.identity.uid}", f"--gid={order.identity.gid}"]
-    script = _script(order, options, asked, directory, container, shape.nodes)
-    return Request(tuple(arguments), script, container == "pyxis" and shape.nodes == 1, shape.nodes)
+    alone = shape.nodes > 1 or launch.service is not None
+    return Request(
+        launch.allocation_id,
+        directory,
+        tuple(arguments),
+        order.parcel(),
+        _script(order, options, asked, directory, container, shape.nodes),
+        steps=container == "pyxis" and shape.nodes == 1,
+        nodes=shape.nodes,
+        # The script of an array has the tokens of all: those of one user.
+        like=None if alone else (launch.owner, str(order.identity.uid)),
+    )
 
 
 def _is_root() -> bool:
@@ -153,35 +197,48 @@ def _devices(shape: Shape, kind: str | None, resources: Mapping[str, Any], *, gp
 
 def _script(
     order: Order, options: SlurmOptions, asked: Mapping[str, Any], directory: PurePath, container: str, nodes: int
-) -> str:
-    exit_file = f"{directory / order.launch.allocation_id}{EXIT}"
-    lines = [
-        "#!/bin/bash",
-        "umask 077",
-        f"trap 'export {LEAVE}=1' USR2",  # the time limit is near before the task has begun
-        *once(directory, order.launch.allocation_id),
-        "export SLURM_EXPORT_ENV=ALL TMPDIR=${TMPDIR:-/tmp}",
-        'home=$(getent passwd "$(id -u)" | cut -d: -f6); [ -d "$home" ] && export HOME=$home',
-        *_python_first(_python(options) if container == "none" else ""),
-        *_modules(asked.get("modules") or ()),
-        *([f". {shlex.quote(options.setup)} || exit"] if options.setup else []),
-        *([str(asked["setup"])] if asked.get("setup") else []),
-        f"export {VARIABLE}={shlex.quote(order.parcel())}",
-    ]
-    if nodes > 1:
-        lines += _gang(order, options, container, directory, nodes)
-    else:
-        command = _command(order, options, container, directory, shlex.quote(exit_file))
-        lines += [
+) -> Callable[[File, Sequence[str]], str]:
+    """Return what writes the script of a job, or of an array of them.
+
+    Raises:
+        SetupFailed: Its container is not possible.
+    """
+
+    def task(file: File) -> list[str]:
+        if nodes > 1:
+            return _gang(order, options, container, directory, file, nodes)
+        command = _command(order, options, container, directory, file(EXIT))
+        return [
             *_address(),
-            *(_service(order, options, directory) if order.launch.service is not None else []),
+            *(_service(order, options, file) if order.launch.service is not None else []),
             "trap '' USR2",  # else it would end the program that has not said yet that it handles it
             command if container != "pyxis" else _in_pyxis(order, directory, command),
         ]
-    return "\n".join(lines) + "\n"
+
+    def write(file: File, parcels: Sequence[str]) -> str:
+        lines = [
+            "#!/bin/bash",
+            "umask 077",
+            f"trap 'export {LEAVE}=1' USR2",  # the time limit is near before the task has begun
+            *once(file),
+            "export SLURM_EXPORT_ENV=ALL TMPDIR=${TMPDIR:-/tmp}",
+            'home=$(getent passwd "$(id -u)" | cut -d: -f6); [ -d "$home" ] && export HOME=$home',
+            *_python_first(_python(options) if container == "none" else ""),
+            *_modules(asked.get("modules") or ()),
+            *([f". {shlex.quote(options.setup)} || exit"] if options.setup else []),
+            *([str(asked["setup"])] if asked.get("setup") else []),
+            *parcels,
+            *task(file),
+        ]
+        return "\n".join(lines) + "\n"
+
+    task(str)  # mistakes are told now
+    return write
 
 
-def _gang(order: Order, options: SlurmOptions, container: str, directory: PurePath, nodes: int) -> list[str]:
+def _gang(
+    order: Order, options: SlurmOptions, container: str, directory: PurePath, file: File, nodes: int
+) -> list[str]:
     """Return the lines that start a launcher on each node, and end all when one has failed.
 
     The first process of the job stays the shell: the agent signals it, and it passes on to the launchers what is for
@@ -200,7 +257,7 @@ def _gang(order: Order, options: SlurmOptions, container: str, directory: PurePa
     command = f"{shlex.join(step)} ${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}}"
     signal = 'scancel "$SLURM_JOB_ID" --signal'
     return [
-        f"export exit_file chief_file={shlex.quote(f'{directory / order.launch.allocation_id}{CHIEF}')}",
+        f"export exit_file chief_file={file(CHIEF)}",
         'rm -f "$chief_file"',
         "ending= step=$$",
         # Nothing of this may outlive the step: not every Slurm ends what a job leaves behind.
@@ -228,16 +285,15 @@ def _gang(order: Order, options: SlurmOptions, container: str, directory: PurePa
     ]
 
 
-def once(directory: PurePath, allocation_id: str) -> list[str]:
+def once(file: File) -> list[str]:
     """Return the lines that end a job whose attempt has begun before: the master starts the next attempt.
 
     Slurm counts how often it has started a job. But a controller that dies may have forgotten one that had begun: asked
     for it by name it knows none, and the same attempt is submitted once more.
     """
     requeued = f'{{"exit_code": null, "reason": "{REQUEUED}", "message": ""}}'
-    file = str(directory / allocation_id)
     return [
-        f"exit_file={shlex.quote(file + EXIT)} begun_file={shlex.quote(file + BEGUN)}",
+        f"exit_file={file(EXIT)} begun_file={file(BEGUN)}",
         'first() { (set -C; : > "$begun_file") 2>/dev/null || [ ! -e "$begun_file" ]; }',
         'if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] || ! first; then',
         f"    printf '%s' '{requeued}' > \"$exit_file\"; exit 0",
@@ -270,16 +326,15 @@ def _address() -> list[str]:
     ]
 
 
-def _service(order: Order, options: SlurmOptions, directory: PurePath) -> list[str]:
+def _service(order: Order, options: SlurmOptions, file: File) -> list[str]:
     """Return the lines that choose a free port of the node, and tell the agent of it."""
     program = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
-    target = f"{directory / order.launch.allocation_id}{SERVICE}"
     service = order.launch.service
     return [
         *([f"export {ASK_CERTIFICATE}=1"] if service is not None and service.certificate_later else []),
         f"port=$({shlex.quote(_python(options))} -c {shlex.quote(program)}) || exit",
         "export DET_SERVICE_ADDRESS=$DET_NODE_ADDRESS DET_SERVICE_PORT=$port",
-        f"service_file={shlex.quote(target)}",
+        f"service_file={file(SERVICE)}",
         'printf "%s %s" "$DET_NODE_ADDRESS" "$port" > "$service_file.partial"',
         'mv "$service_file.partial" "$service_file"',
     ]

@@ -7,7 +7,7 @@ import logging
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, TypeVar
@@ -16,6 +16,7 @@ from detlab.backoff import Backoff
 from detlab.launch.elsewhere import is_loopback
 from detlab_agent.runtimes.base import Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
+from detlab_agent.runtimes.slurm.arrays import Arrays, Member
 from detlab_agent.runtimes.slurm.client import Job, SlurmAway, SlurmClient, SlurmFull, SlurmRefused
 from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of, killed_by, of_ranks
 from detlab_agent.runtimes.slurm.script import EXIT, OUTPUT, SERVICE, Request, exit_of_rank, files_of, job_name
@@ -58,6 +59,9 @@ class SlurmTask(TaskElsewhere):
         serves: Whether it serves on a port.
         certificate_later: Whether its job asks the master for a certificate for its address.
         nodes: On how many nodes it runs.
+        label: What its job and its files are called: as its allocation, or as a member of an array.
+        arrays: Submits it together with others; None: each is a job of its own.
+        turn: Its place in the order in which the master handed tasks over.
     """
 
     runtime: ClassVar[str] = "slurm"
@@ -71,14 +75,22 @@ class SlurmTask(TaskElsewhere):
     serves: bool = field(default=False, kw_only=True)
     certificate_later: bool = field(default=False, kw_only=True)
     nodes: int = field(default=1, kw_only=True)
+    label: str = field(default="", kw_only=True)
+    arrays: Arrays | None = field(default=None, kw_only=True)
+    turn: int = field(default=0, kw_only=True)
     _asked: bool = field(default=False, init=False)
+    _late_kill: float | None = field(default=None, init=False)
     _killed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _ended: TaskExit | None = field(default=None, init=False)
     _work: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 
+    def __post_init__(self) -> None:
+        self.label = self.label or self.allocation_id
+
     def values(self) -> dict[str, Any]:
         """Return what the record says."""
         own = {"job_id": self.job_id, "steps": self.steps, "serves": self.serves, "nodes": self.nodes}
+        own |= {"label": self.label} if self.label != self.allocation_id else {}
         return {**super().values(), **own, "certificate_later": self.certificate_later}
 
     @classmethod
@@ -92,6 +104,7 @@ class SlurmTask(TaskElsewhere):
             "serves": bool(value.get("serves")),
             "certificate_later": value.get("certificate_later") is True,
             "nodes": int(value.get("nodes") or 1),
+            "label": str(value.get("label") or ""),
         }
 
     # --- submitted ----------------------------------------------------------------------------------------
@@ -100,7 +113,11 @@ class SlurmTask(TaskElsewhere):
         """See `RunningTask.begun`: submit the job, and wait until Slurm has started it."""
         try:
             if self.job_id is None:
-                await self._submit(say)
+                await self._join(say)
+                if self.job_id is None:
+                    await self._submit(say)
+                if self._asked:  # meanwhile, when there was no job to end
+                    await self._end_late()
             await self._placed(say)
         except _EndedEarly:
             self._ended = TaskExit(exit_code=-signal.SIGTERM, message="ended before it started")
@@ -108,6 +125,23 @@ class SlurmTask(TaskElsewhere):
             self._ended = TaskExit(reason="setup", message=f"Slurm: {error}")
         self.request = None
         await super().begun(say)
+
+    async def _join(self, say: Say) -> None:
+        """Submit the job as one of an array, if there are others that are alike."""
+        if self.arrays is None or self.request is None or self.request.like is None:
+            return
+        member = Member(self.request, self._call, self.note, lambda: not self._asked, say, self.turn)
+        job_id = await self.arrays.submit(member)
+        if job_id is not None:
+            self._note(job_id)
+
+    def _call(self, label: str) -> None:
+        """Take a label that nothing of this task has been called by."""
+        self.watch.know(label, None)
+        self.watch.forget(self.label)
+        self.label = label
+        if self.request is not None:
+            self.request = replace(self.request, label=label)
 
     async def _submit(self, say: Say) -> None:
         """Submit the job, once: after an answer that got lost, it is looked for by its name first.
@@ -122,6 +156,8 @@ class SlurmTask(TaskElsewhere):
             try:
                 if uncertain and await self._found():
                     return
+                if self._asked and self.request is not None:
+                    raise _EndedEarly
                 if self.request is None:
                     self._ended = TaskExit(
                         reason=NOT_ITS_FAULT, message="the agent was restarted before it had submitted the job to Slurm"
@@ -142,7 +178,7 @@ class SlurmTask(TaskElsewhere):
     async def _found(self) -> bool:
         """Look for the job by its name."""
         await self.watch.next_look(fresh=True)
-        jobs = self.watch.of(self.allocation_id)
+        jobs = self.watch.of(self.label)
         if not jobs:
             return False
         self._note(jobs[0].id)
@@ -150,7 +186,7 @@ class SlurmTask(TaskElsewhere):
 
     def _note(self, job_id: str) -> None:
         self.job_id = job_id
-        self.watch.know(self.allocation_id, job_id)
+        self.watch.know(self.label, job_id)
         self.note()
         _log.info("task %s is Slurm job %s", self.allocation_id, job_id)
 
@@ -188,14 +224,15 @@ class SlurmTask(TaskElsewhere):
         return True
 
     def _job(self) -> Job | None:
-        return next((job for job in self.watch.of(self.allocation_id) if job.id == self.job_id), None)
+        return next((job for job in self.watch.of(self.label) if job.id == self.job_id), None)
 
     @property
     def _name(self) -> str:
-        return job_name(self.allocation_id)
+        in_array = "_" in (self.job_id or "")
+        return job_name(self.label.rpartition("_")[0] if in_array else self.label)
 
     def _file(self, end: str) -> PurePath:
-        return self.directory / f"{self.allocation_id}{end}"
+        return self.directory / f"{self.label}{end}"
 
     def _ranks(self) -> list[PurePath]:
         return [self._file(exit_of_rank(rank)) for rank in range(self.nodes)]
@@ -274,11 +311,18 @@ class SlurmTask(TaskElsewhere):
             await self._until_answered(lambda: self.client.signal(job_id, self._name, "TERM", steps=self.steps))
         self.watch.look_soon()
 
+    async def _end_late(self) -> None:
+        """End a job that has come to light after the task was told to end."""
+        await self._interrupt()
+        if self._late_kill is not None:
+            await self.kill(self._late_kill)
+
     async def kill(self, delivery_grace: float) -> None:
         """See `RunningTask.kill`."""
         self._asked = True
         self._killed.set()
         if self.job_id is None:
+            self._late_kill = delivery_grace
             return
         job_id = self.job_id
         job = self._job()
@@ -297,11 +341,11 @@ class SlurmTask(TaskElsewhere):
 
     async def remove(self, *, clean: bool) -> None:
         """See `RunningTask.remove`."""
-        self.watch.forget(self.allocation_id)
+        self.watch.forget(self.label)
         try:
             if self.job_id is not None:
                 await asyncio.to_thread(self.client.cancel, self.job_id, self._name, at_once=True)
-            await asyncio.to_thread(self.client.remove, files_of(self.directory, self.allocation_id, self.nodes))
+            await asyncio.to_thread(self.client.remove, files_of(self.directory, self.label, self.nodes))
         except (SlurmAway, SlurmRefused) as error:
             _log.warning("job %s of task %s: %s", self.job_id, self.allocation_id, error)
         self.forget(clean=clean)

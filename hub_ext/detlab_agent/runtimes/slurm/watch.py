@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from detlab_agent.runtimes.slurm.client import Job, SlurmAway, SlurmClient, SlurmRefused
-from detlab_agent.runtimes.slurm.script import PREFIX, files_of
+from detlab_agent.runtimes.slurm.client import PREFIX, Job, SlurmAway, SlurmClient, SlurmRefused
+from detlab_agent.runtimes.slurm.script import files_of
 
 _log = logging.getLogger(__name__)
 IDLE_FACTOR = 6
@@ -29,23 +29,24 @@ class JobWatch:
         self._client, self._directory, self._comment, self._interval = client, directory, comment, interval
         self._jobs: dict[str, list[Job]] = {}
         self._known: dict[str, str | None] = {}
+        self._strangers: dict[str, int] = {}  # that were ended, with the number of their nodes
         self._looks = 0
         self._looked = asyncio.Condition()
         self._wanted = asyncio.Event()
         self.trouble = ""
         """Why the last look failed; "" if it did not."""
 
-    def know(self, allocation_id: str, job_id: str | None) -> None:
-        """Note that there is, or will be, a job of this allocation."""
-        self._known[allocation_id] = job_id
+    def know(self, label: str, job_id: str | None) -> None:
+        """Note that there is, or will be, a job of a task; see `SlurmTask.label`."""
+        self._known[label] = job_id
 
-    def forget(self, allocation_id: str) -> None:
+    def forget(self, label: str) -> None:
         """Note that there must be none any more."""
-        self._known.pop(allocation_id, None)
+        self._known.pop(label, None)
 
-    def of(self, allocation_id: str) -> list[Job]:
-        """Return the jobs of an allocation as last seen: one as a rule."""
-        return self._jobs.get(allocation_id, [])
+    def of(self, label: str) -> list[Job]:
+        """Return the jobs of a task as last seen: one as a rule."""
+        return self._jobs.get(label, [])
 
     def look_soon(self) -> None:
         """Have the next look at once."""
@@ -85,32 +86,45 @@ class JobWatch:
         found: dict[str, list[Job]] = {}
         for job in jobs:
             if job.comment == self._comment and job.name.startswith(PREFIX):
-                found.setdefault(job.name.removeprefix(PREFIX), []).append(job)
-        self._jobs = {name: sorted(several, key=lambda job: int(job.id)) for name, several in found.items()}
+                found.setdefault(job.label, []).append(job)
+        self._jobs = {label: sorted(several, key=lambda job: job.number) for label, several in found.items()}
         await self._end_strangers()
         async with self._looked:
             self._looks += 1
             self._looked.notify_all()
 
     async def _end_strangers(self) -> None:
-        """End live jobs of allocations that this agent does not have, and second ones of those that it has."""
-        for name, several in self._jobs.items():
+        """End live jobs of tasks that this agent does not have, and second ones of those that it has."""
+        for label, several in self._jobs.items():
             live = [job for job in several if not job.ended]
-            if name not in self._known:
+            if label not in self._known:
                 for job in live:
-                    _log.warning("job %s of the former task %s is cancelled", job.id, name)
-                    await self._end(job, name)
+                    _log.warning("job %s of the former task %s is cancelled", job.id, label)
+                    await self._end(job, label)
             elif len(live) > 1:
-                kept = self._known[name] or live[0].id
+                kept = self._known[label] or live[0].id
                 for job in live:
                     if job.id != kept:
-                        _log.warning("job %s of task %s is a second one, and is cancelled", job.id, name)
+                        _log.warning("job %s of task %s is a second one, and is cancelled", job.id, label)
                         await self._end(job, "")
 
-    async def _end(self, job: Job, name: str) -> None:
+        for label, nodes in list(self._strangers.items()):
+            if all(job.ended for job in self.of(label)):
+                await self._clean(label, nodes)
+
+    async def _end(self, job: Job, label: str) -> None:
+        if label:
+            self._strangers[label] = job.node_count
         try:
             await asyncio.to_thread(self._client.cancel, job.id, job.name, at_once=True)
-            if name:
-                await asyncio.to_thread(self._client.remove, files_of(self._directory, name, job.node_count))
         except (SlurmAway, SlurmRefused) as error:
             _log.warning("job %s stays until the next look: %s", job.id, error)
+
+    async def _clean(self, label: str, nodes: int) -> None:
+        """Remove the files of a stranger that has ended: one that is only just starting still writes some."""
+        try:
+            await asyncio.to_thread(self._client.remove, files_of(self._directory, label, nodes))
+        except (SlurmAway, SlurmRefused) as error:
+            _log.warning("files of the former task %s stay until the next look: %s", label, error)
+        else:
+            del self._strangers[label]

@@ -24,8 +24,14 @@ def slurm():
 
 
 @pytest.fixture
-def agent(master, open_tmp, slurm):
-    options = ("--slurm", "--slurm-as", "agent", "--slurm-interval", "0.3")
+def agent_options():
+    """More options of the agent: overridden where a test needs some."""
+    return ()
+
+
+@pytest.fixture
+def agent(master, open_tmp, slurm, agent_options):
+    options = ("--slurm", "--slurm-as", "agent", "--slurm-interval", "0.3", *agent_options)
     process = AgentProcess(master, open_tmp / "agent", *options, forked=False)
     programs = open_tmp / "programs"
     programs.mkdir()

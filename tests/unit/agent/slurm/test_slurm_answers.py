@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Sequence
 from pathlib import Path, PurePath, PurePosixPath
 from typing import cast
 
 import pytest
+from slurm_orders import order_of
 
-from detlab.schemas.wire import ContainerSpec, Partition, ServiceSpec
-from detlab.testing.master import MasterDouble
+from detlab.schemas.wire import Partition, ServiceSpec
 from detlab_agent.runtimes.base import SetupFailed
-from detlab_agent.runtimes.bundles import BundleCache
-from detlab_agent.runtimes.preparation import Order, TaskMaker
 from detlab_agent.runtimes.slurm import task
 from detlab_agent.runtimes.slurm.client import (
     Commands,
@@ -29,11 +26,9 @@ from detlab_agent.runtimes.slurm.client import (
     _status,
 )
 from detlab_agent.runtimes.slurm.ends import exit_of, of_ranks
-from detlab_agent.runtimes.slurm.script import files_of, once, request_of
+from detlab_agent.runtimes.slurm.script import file_of, files_of, once, request_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
-from detlab_agent.runtimes.tenancy import Homes, Tenancy
-from detlab_agent.slots import SlotView
 from detlab_agent.slurm_options import SlurmOptions
 
 
@@ -149,31 +144,6 @@ def test_one_node_of_several_decides_how_a_trial_ended(state: str, reports: list
     assert of_ranks(reports, JobEnd(state, 1)) == ("" if decides is None else reports[decides])
 
 
-def order_of(
-    tmp_path: Path, slurm: dict[str, object], image: str = "", slots: int = 2, nodes: Sequence[int] = ()
-) -> Order:
-    maker = TaskMaker(
-        tmp_path / "tasks", [], Tenancy(None, "alice"), BundleCache.__new__(BundleCache), Homes(tmp_path / "homes")
-    )
-    names = [f"any{number}" for number in range(slots)]
-    config = {"slurm": slurm, "resources": {"memory": 2 << 30}}
-    launch = (
-        MasterDouble()
-        .allocate(
-            "true",
-            runtime="slurm",
-            slots=names,
-            config=config,
-            container=ContainerSpec(image=image) if image else None,
-            allocation_id="1.a.1",
-        )
-        .launch
-    )
-    if nodes:
-        launch.info.container_slot_counts = list(nodes)
-    return maker.admit(launch, [SlotView(id=name) for name in names])
-
-
 def test_a_job_asks_for_what_the_config_says(tmp_path: Path) -> None:
     order = order_of(
         tmp_path,
@@ -222,7 +192,7 @@ def test_a_container_without_an_image_is_refused(tmp_path: Path) -> None:
 
 def test_an_attempt_that_had_begun_does_not_begin_a_second_time(tmp_path: Path) -> None:
     """A controller that dies forgets jobs of its last seconds, also running ones: their attempt is submitted again."""
-    script = "\n".join([*once(PurePosixPath(tmp_path), "4.ab.1"), "echo begins"])
+    script = "\n".join([*once(file_of(PurePosixPath(tmp_path), "4.ab.1")), "echo begins"])
 
     def run(**environment: str) -> str:
         command = ["bash", "-c", script]
@@ -234,7 +204,7 @@ def test_an_attempt_that_had_begun_does_not_begin_a_second_time(tmp_path: Path) 
     assert not (tmp_path / "4.ab.1.exit").exists()
     assert run() == ""
     assert json.loads((tmp_path / "4.ab.1.exit").read_text())["reason"] == "requeued"
-    nowhere = "\n".join([*once(PurePosixPath(tmp_path / "none"), "4.ab.1"), "echo begins"])
+    nowhere = "\n".join([*once(file_of(PurePosixPath(tmp_path / "none"), "4.ab.1")), "echo begins"])
     done = subprocess.run(["bash", "-c", nowhere], capture_output=True, text=True, check=True)
     assert done.stdout == "begins\n", "without the folder its own words say what lacks"
 
