@@ -205,10 +205,12 @@ class SlurmCluster:
         (top / "gres.conf").write_text("AutoDetect=off\n" + "".join(f"NodeName={name} {gpus}" for name in NODES))
 
     def _end(self) -> None:
-        self.ask("scancel", "--partition", "main")
-        until(lambda: not self.ask("squeue", "-h").strip(), "jobs stay", 20) if self._answers() else None
-        for daemon in (*self.nodes.values(), self.controller, self.munged):
-            daemon.end()
+        try:
+            self.ask("scancel", *self.ask("squeue", "-h", "-o", "%A").split())
+            until(lambda: not self.ask("squeue", "-h").strip(), "jobs stay", 20) if self._answers() else None
+        finally:
+            for daemon in (*self.nodes.values(), self.controller, self.munged):
+                daemon.end()
 
     def _answers(self) -> bool:
         return "UP" in self.ask("scontrol", "ping")
