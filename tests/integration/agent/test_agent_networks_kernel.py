@@ -117,7 +117,7 @@ def test_no_task_fills_the_table_of_connections(networks):
     plan = networks._plan("1.a.1", [])
     program = (
         "import socket, sys; from detlab.launch import network; network.enter(network.NetworkPlan.decode(sys.argv[1]));"
-        " s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setblocking(False)\n"
+        " s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(20)\n"
         "for port in range(1, 2001): s.sendto(b'?', (sys.argv[2], port))"
     )
     subprocess.run([sys.executable, "-c", program, plan.encode(), outside()], check=True, timeout=60)

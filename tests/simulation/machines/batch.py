@@ -228,7 +228,7 @@ class Client:
         if controller.world.troubled and controller.rng.random() < OFTEN / 2:
             controller.world.faults.count("job_refused")
             raise SlurmRefused("Batch job submission failed: Requested node configuration is not available")
-        number = controller.take(arguments[0], Launch.model_validate_json(script))
+        number = controller.take(arguments[0].removeprefix("--job-name="), Launch.model_validate_json(script))
         if lost:
             self._unheard()
         return number
@@ -275,9 +275,13 @@ class Client:
         if lost:
             self._unheard()
 
-    def address_of(self, node: str) -> str:
+    def addresses_of(self, node: str) -> list[str]:
         """See `SlurmClient`."""
-        return node
+        return [node]
+
+    def largest_array(self) -> int:
+        """See `SlurmClient`."""
+        return 0
 
     def read(self, path: PurePath) -> str:
         """See `SlurmClient`: the exit file of a job; there are no others."""
@@ -315,7 +319,9 @@ class BatchRuntime:
         await asyncio.sleep(0.05)
         if cancelled.is_set():
             raise CanceledTask
-        request = Request((job_name(launch.allocation_id),), launch.model_dump_json(), steps=False)
+        text = launch.model_dump_json()
+        directory = self._node.directory
+        request = Request(launch.allocation_id, directory, (), text, lambda file, parcels: text, steps=False)
         record = self._node.directory / f"{launch.allocation_id}.json"
         task = SlurmTask(
             launch.allocation_id,

@@ -9,6 +9,7 @@ from types import FunctionType
 import pytest
 
 from detlab_agent.runtimes.base import RunningTask
+from detlab_agent.runtimes.slurm.client import SlurmClient
 from detlab_agent.tasks import TaskTable
 
 ROOT = Path(__file__).parents[3]
@@ -43,11 +44,13 @@ def test_the_light_tasks_of_benches_are_tasks(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_tasks_of_the_simulation_are_tasks() -> None:
+    from simulation.machines.batch import Client
     from simulation.machines.node import Task
     from simulation.machines.pods import Pod
 
     assert differences(Task, RunningTask) == []
     assert differences(Pod, RunningTask) == []
+    assert differences(Client, SlurmClient) == []
 
 
 def test_a_double_that_lacks_something_is_told() -> None:

@@ -13,9 +13,9 @@ here = pathlib.Path(sys.argv[1])
 info = json.loads(pathlib.Path(os.environ["DET_TASK_DIR"], "info.json").read_text())
 rank = info["container_rank"]
 def tell(what, value):
-    path = here / f"{what}.{rank}"
-    path.with_suffix(".part").write_text(json.dumps(value))
-    path.with_suffix(".part").rename(path)
+    partial = here / f"partial.{what}.{rank}"
+    partial.write_text(json.dumps(value))
+    partial.rename(here / f"{what}.{rank}")
 def ended(number, frame):
     tell("ended", number)
     sys.exit(3)
@@ -47,7 +47,7 @@ def start(master, agent, place, counts, *words):
 
 
 def go(place, rank, status):
-    partial = place / f"partial.{rank}"
+    partial = place / f"partial.go.{rank}"
     partial.write_text(str(status))
     partial.rename(place / f"go.{rank}")
 
