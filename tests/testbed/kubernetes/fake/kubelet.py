@@ -23,6 +23,7 @@ from testbed.kubernetes.fake.scheduler import emit, with_condition
 from testbed.kubernetes.fake.store import Change, Store, now
 
 STARTER = Path(__file__).with_name("container.py")
+ROOT = Path(__file__).parents[4]
 _AGAIN = 0.2
 _LONGEST_LINE = 1 << 20
 
@@ -341,7 +342,8 @@ class Kubelet:
         home = folder / f"{spec['name']}-{again}"
         home.mkdir(exist_ok=True)
         volumes = {one["name"]: self._volume(pod, folder, one) for one in pod["spec"].get("volumes") or []}
-        mounts = []
+        # What every image has is this checkout; a container has a /tmp of its own.
+        mounts = [(str(ROOT), str(ROOT), True)] if ROOT.is_relative_to("/tmp") else []
         for one in sorted(spec.get("volumeMounts") or [], key=lambda mount: mount["mountPath"]):
             source = volumes[one["name"]] / one.get("subPath", "")
             if one.get("subPath") and not source.exists():
