@@ -154,7 +154,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             uids={} if tenancy.uids is None else dict(tenancy.uids.given),
         )
 
-    _log.info("agent %s offers %d slots: %s", settings.agent_id, len(slots), ", ".join(s.id for s in slots))
+    _log.info("agent %s offers %d slots of its own: %s", settings.agent_id, len(own), ", ".join(s.id for s in own))
     connector = Connector(settings.endpoints, keys, table, hello, queue=runtimes.queue)
     await runtimes.begin(connector.introduce_again)
     try:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
 from detlab.launch.elsewhere import PIN_FILE, SERVICE_CERTIFICATE, SERVICE_KEY, NotSetUp, Parcel
 from detlab.launch.host.identity import Identity
@@ -25,6 +29,8 @@ from detlab_agent.runtimes.ports import HeldPorts, Service
 from detlab_agent.runtimes.records import discard_tree
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import slot_environment
+
+_log = logging.getLogger(__name__)
 
 _ALLOCATION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
@@ -96,6 +102,7 @@ class Order:
         Raises:
             SetupFailed: It is too long for a variable.
         """
+        _warn_of_loopback(self.launch.info.master_url)
         about = slot_environment(self.slots, self.port_offset) | {"DET_ALLOCATION_ID": self.launch.allocation_id}
         if service is not None:
             about |= {"DET_SERVICE_ADDRESS": service[0], "DET_SERVICE_PORT": str(service[1])}
@@ -103,6 +110,17 @@ class Order:
             return Parcel(self.contents(), about).encode()
         except NotSetUp as error:
             raise SetupFailed(str(error)) from error
+
+
+@functools.cache
+def _warn_of_loopback(url: str) -> None:
+    """Say once that tasks elsewhere will look for the master on their own machines: they would stay starting forever."""
+    if is_loopback(urlsplit(url).hostname or ""):
+        _log.warning(
+            "tasks on other machines cannot reach the master at %s: give --master the address by which they do, and"
+            " start the master so that it listens there (det up --ip 0.0.0.0 --tls)",
+            url,
+        )
 
 
 @dataclass

@@ -252,6 +252,16 @@ def test_an_end_with_the_engine_is_not_the_tasks_own(tmp_path, lost_at, asked, r
     assert task._exit(Ended(137, oom=False, error="", at=100.0)).reason == reason
 
 
+@pytest.mark.parametrize(("url", "warned"), [("http://127.0.0.1:1/x/", True), ("https://login-1:1/x/", False)])
+def test_a_master_that_tasks_elsewhere_cannot_reach_is_warned_of_once(tmp_path, caplog, url, warned):
+    """Jobs on other nodes looked for it on their own machines, and their trials stayed starting."""
+    made = order(tmp_path, CPU)
+    made.launch.info.master_url = url
+    made.parcel()
+    made.parcel()
+    assert [record.getMessage().count(url) for record in caplog.records] == [1] * warned
+
+
 async def test_a_removal_that_the_engine_refuses_for_a_moment_is_tried_again(tmp_path):
     """It refused while it was starting or its disk was busy, and the container stayed until the engine's next start."""
     refusals = [EngineRefused("device or resource busy"), EngineRefused("removal is already in progress"), None]
