@@ -114,7 +114,7 @@ class Order:
 
 @functools.cache
 def _warn_of_loopback(url: str) -> None:
-    """Say once that tasks elsewhere will look for the master on their own machines: they would stay starting forever."""
+    """Say once that tasks elsewhere will look for the master on their own machines, and never get further."""
     if is_loopback(urlsplit(url).hostname or ""):
         _log.warning(
             "tasks on other machines cannot reach the master at %s: give --master the address by which they do, and"

@@ -341,7 +341,7 @@ class SlurmTask(TaskElsewhere):
 
     async def remove(self, *, clean: bool) -> None:
         """See `RunningTask.remove`."""
-        self.watch.forget(self.label)
+        self.watch.forget(self.label, self.nodes)
         try:
             if self.job_id is not None:
                 await asyncio.to_thread(self.client.cancel, self.job_id, self._name, at_once=True)

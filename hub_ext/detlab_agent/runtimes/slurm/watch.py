@@ -40,9 +40,11 @@ class JobWatch:
         """Note that there is, or will be, a job of a task; see `SlurmTask.label`."""
         self._known[label] = job_id
 
-    def forget(self, label: str) -> None:
-        """Note that there must be none any more."""
+    def forget(self, label: str, nodes: int = 1) -> None:
+        """Note that there must be none any more; one that is there still leaves files, which go when it has ended."""
         self._known.pop(label, None)
+        if any(not job.ended for job in self.of(label)):
+            self._strangers[label] = nodes
 
     def of(self, label: str) -> list[Job]:
         """Return the jobs of a task as last seen: one as a rule."""

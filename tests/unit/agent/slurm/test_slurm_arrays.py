@@ -365,6 +365,34 @@ async def test_the_files_of_a_stranger_are_removed_when_it_has_ended_and_not_bef
         looks.cancel()
 
 
+async def test_the_files_that_a_requeued_job_writes_after_its_task_was_removed_go_with_it(tmp_path: Path) -> None:
+    """It had just started again when it was cancelled, and wrote its report after the task's files were removed."""
+    removed: list[list[str]] = []
+
+    class Shared(Cluster):
+        def cancel(self, job_id: str, name: str, *, at_once: bool = False) -> None:
+            self.there = []
+
+        def remove(self, paths: Sequence[PurePath]) -> None:
+            removed.append([path.name for path in paths])
+
+    cluster = Shared(there=[Job("71", "PENDING", name="detlab-1.a.0", comment="c")])
+    watch = JobWatch(cluster, SHARED, "c", 0.05)
+    watch.know("1.a.0", "71")
+    record = tmp_path / "1.a.0.json"
+    task = SlurmTask("1.a.0", 1, (), record, client=cluster, watch=watch, directory=SHARED, job_id="71")
+    looks = asyncio.create_task(watch.run())
+    try:
+        await asyncio.wait_for(watch.next_look(fresh=True), 20)
+        await task.remove(clean=True)
+        for _ in range(2):
+            await asyncio.wait_for(watch.next_look(fresh=True), 20)
+    finally:
+        looks.cancel()
+    assert removed == [removed[0]] * 2, "once more, when Slurm knows the job no more"
+    assert "1.a.0.exit" in removed[0]
+
+
 async def test_a_task_that_is_killed_while_slurm_is_away_does_not_start_when_it_is_back(tmp_path: Path) -> None:
     cluster = Cluster(answers=[SlurmAway("connection refused")])
     watch = JobWatch(cluster, SHARED, "c", 0.05)
