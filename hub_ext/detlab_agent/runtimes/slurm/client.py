@@ -38,7 +38,11 @@ _AWAY = re.compile(
     re.IGNORECASE,
 )
 _LATER = re.compile(r"submit ?(?:job)? ?limit|MaxSubmitJob|MaxJobCount|partition.*(?:down|inactive)", re.IGNORECASE)
-_OVER = re.compile(r"invalid job id|already (?:completing|completed)|invalid state|not running", re.IGNORECASE)
+_OVER = re.compile(
+    r"invalid job id|already (?:completing|completed)|invalid state|not running|"
+    r"^scancel ends with status 229$",  # what is left of ESLURM_ALREADY_DONE, 2021: it says nothing else
+    re.IGNORECASE,
+)
 _UNKNOWN_JOB = re.compile(r"invalid job id|^job \S+ not found", re.IGNORECASE | re.MULTILINE)
 _SAID = re.compile(r"^(?:sbatch|scontrol|squeue|scancel|sinfo|sacct): (?:error: |fatal: )?", re.MULTILINE)
 _GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))??[:=](?P<count>\d+)")

@@ -365,6 +365,14 @@ async def test_the_files_of_a_stranger_are_removed_when_it_has_ended_and_not_bef
         looks.cancel()
 
 
+def test_a_job_that_was_over_before_it_was_cancelled_is_no_refusal(tmp_path: Path) -> None:
+    """`scancel` said nothing and left the lower byte of "already done" as its status."""
+    scancel = tmp_path / "scancel"
+    scancel.write_text("#!/bin/sh\nexit 229\n")
+    scancel.chmod(0o755)
+    Commands(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}).cancel("71", "detlab-1.a.0", at_once=True)
+
+
 async def test_the_files_that_a_requeued_job_writes_after_its_task_was_removed_go_with_it(tmp_path: Path) -> None:
     """It had just started again when it was cancelled, and wrote its report after the task's files were removed."""
     removed: list[list[str]] = []
