@@ -69,6 +69,15 @@ def went_on(place: SlurmLab, made: Experiment, attempts: int, steps: int = 40) -
     return trial
 
 
+def waits_for(place: SlurmLab, made: Experiment, what: str) -> None:
+    """Wait until a pattern is in the reason why a trial waits: Slurm knows the reason a moment after the job."""
+
+    def reason() -> str:
+        return place.lab.first_trial(made).view.pending_reason or "none"
+
+    waiting.until(lambda: re.search(what, reason()), reason, MINUTE)
+
+
 def said_of(place: SlurmLab, made: Experiment) -> str:
     """Wait for the end of what Slurm does not take; return what the card of its trial says."""
     ended = place.lab.finish(made, MINUTE)
@@ -159,11 +168,7 @@ def test_while_a_job_waits_the_reason_is_slurms_own_and_it_is_queued(place: Slur
     running = ("squeue", "-h", "-t", "running", "-j", other)
     waiting.until(lambda: place.slurm.ask(*running), lambda: place.slurm.ask("scontrol", "show", "node"), MINUTE)
     third = submit(place, steps=2)
-
-    def reason() -> str:
-        return place.lab.first_trial(third).view.pending_reason or "none"
-
-    waiting.until(lambda: re.search(r"Slurm job \d+: (Resources|Priority)", reason()), reason, MINUTE)
+    waits_for(place, third, r"Slurm job \d+: (Resources|Priority)")
     assert place.lab.first_trial(third).view.display_state == "QUEUED"
     place.slurm.ask("scancel", other)
     went_on(place, third, 1, 2)
@@ -171,8 +176,7 @@ def test_while_a_job_waits_the_reason_is_slurms_own_and_it_is_queued(place: Slur
 
 def test_a_waiting_job_is_killed_at_once(place: SlurmLab) -> None:
     made = submit(place, {"sbatch_args": ["--begin=now+1hour"]})
-    reason = until("the reason", lambda: place.lab.first_trial(made).view.pending_reason, MINUTE)
-    assert "BeginTime, expected to start" in reason
+    waits_for(place, made, "BeginTime, expected to start")
     made.kill()
     place.lab.finish(made, MINUTE)
 
@@ -197,8 +201,9 @@ def test_a_job_that_its_partition_is_too_small_for_waits_and_says_so(place: Slur
     """Slurm takes it, as sites set it up that do not enforce limits at submission."""
     assert not place.slurm.ask("scontrol", "create", "PartitionName=one", "Nodes=n0", "State=UP")
     made = submit(place, {"partition": "one"}, slots=4)
-    reason = until("the reason", lambda: place.lab.first_trial(made).view.pending_reason, MINUTE)
-    assert "PartitionNodeLimit: it does not start by itself, it asks for more nodes than its partition has" in reason
+    waits_for(
+        place, made, "PartitionNodeLimit: it does not start by itself, it asks for more nodes than its partition has"
+    )
     made.kill()
     place.lab.finish(made, MINUTE)
     assert not place.slurm.ask("scontrol", "delete", "PartitionName=one")
