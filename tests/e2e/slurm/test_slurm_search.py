@@ -42,28 +42,3 @@ def test_the_digits_search_runs_as_jobs_and_leaves_none(place: SlurmLab) -> None
     assert {trial.view.agent_id for trial in trials} == {"batch"}
     assert all(trial.view.latest_validation for trial in trials)
     until("no job is left", lambda: not place.slurm.jobs(), MINUTE)
-
-
-@pytest.fixture(scope="module")
-def arrays() -> Iterator[SlurmLab]:
-    with slurm_lab("--slurm-array-size", "20") as made:
-        yield made
-
-
-def test_a_search_of_many_small_trials_is_submitted_as_arrays(arrays: SlurmLab) -> None:
-    config = {
-        "name": "toy",
-        "entrypoint": "python3 toy.py",
-        "runtime": "slurm",
-        "hyperparameters": {"x": {"type": "double", "minval": 0.1, "maxval": 1.0}, "steps": 4, "pause": 0.1},
-        "searcher": {"name": "random", "metric": "error", "max_trials": 10, "max_concurrent_trials": 10},
-        "resources": {"resource_pool": "slurm", "slots_per_trial": 1},
-        "max_restarts": 0,
-    }
-    made = arrays.lab.client.create_experiment(config, Path(__file__).parents[1] / "trials")
-    trials = arrays.lab.completed(made, 4 * MINUTE).list_trials()
-    assert [(trial.view.run, trial.view.restarts) for trial in trials] == [(1, 0)] * 10, arrays.agent.log[-3000:]
-    assert all(arrays.lab.steps(trial) == [1, 2, 3, 4] for trial in trials), "no metric is lost or doubled"
-    submitted = set(arrays.slurm.ask("squeue", "-h", "--states=all", "-o", "%F").split())
-    assert len(submitted) <= 3, "as each becomes ready on its own, a few may come late"
-    until("no job is left", lambda: not arrays.slurm.jobs(), MINUTE)
