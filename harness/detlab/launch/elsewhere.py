@@ -389,7 +389,7 @@ def _connect(master: str, pinned: str | None) -> http.client.HTTPConnection:
 
 
 def _path(found: str, own: str) -> str:
-    """Return the job's PATH, in which our own Python comes first where it is not on it anyhow."""
+    """Return the job's PATH, in which our own Python comes first unless it is on it already."""
     return found if own in found.split(os.pathsep) else f"{own}{os.pathsep}{found or SYSTEM_PATH}"
 
 
