@@ -31,6 +31,8 @@ LINKS = "det"
 """First letters of every link of every agent of this machine."""
 ALIAS = "detlab:"
 """With the key of its plan the alias of a link on the host: whose it is."""
+_THERE_ALREADY = "File exists"
+"""What `ip` says of a link, an address or a route that somebody else has made."""
 TIMEOUT = 30.0
 PRIVATE, HOST = "private", "host"
 """What DET_NETWORK says."""
@@ -151,27 +153,22 @@ def _make_link(plan: NetworkPlan, namespace: int) -> Link:
                 [f"link add {link.name} type veth peer name {INSIDE} netns /proc/self/fd/{namespace}"],
                 (namespace,),
             )
-        except NetworkFailed:
-            if _exists(link.name):
-                continue  # another task was quicker
+        except NetworkFailed as error:
+            if _THERE_ALREADY in str(error):
+                continue  # another task was quicker; it may have ended since
             raise
         try:
             _set_up_outside(plan, link)
         except NetworkFailed as error:
             _run([plan.ip, "link", "delete", link.name], ())
-            if _at_place(plan, link):
-                continue  # another agent's task was quicker
-            raise _taken(plan, link, error) from error
+            taken = _taken(plan, link)
+            if taken is not None:
+                raise taken from error
+            if _THERE_ALREADY in str(error):
+                continue  # another agent's task was quicker; it may have ended since
+            raise
         return link
     raise NetworkFailed(f"all {places} links of {plan.subnet} are in use; see the agent's --task-subnet")
-
-
-def _exists(name: str) -> bool:
-    try:
-        socket.if_nametoindex(name)
-    except OSError:
-        return False
-    return True
 
 
 def _at_place(plan: NetworkPlan, link: Link) -> bool:
@@ -181,13 +178,14 @@ def _at_place(plan: NetworkPlan, link: Link) -> bool:
     return any(len(name) == len(link.name) for name in there)
 
 
-def _taken(plan: NetworkPlan, link: Link, error: NetworkFailed) -> NetworkFailed:
-    """Return the error of a link that cannot have its addresses; it says who has them."""
+def _taken(plan: NetworkPlan, link: Link) -> NetworkFailed | None:
+    """Return the error of a link whose addresses another program has, which it names; None where nobody has them."""
     holders = []
     for address in (link.gateway, link.own):
         holders += _run([plan.ip, "route", "show", "table", "all", "exact", f"{address}/32"], ()).splitlines()
+    holders = [holder for holder in holders if f" dev {LINKS}" not in holder]
     if not holders:
-        return error
+        return None
     return NetworkFailed(
         f"the addresses {link.gateway} and {link.own} of a task's link are taken on this machine: "
         f"{'; '.join(' '.join(holder.split()) for holder in holders)}. Another program seems to use addresses of "

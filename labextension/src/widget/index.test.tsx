@@ -1,7 +1,7 @@
 /** The notebook widget: a page that is drawn late, or misses something, gets all there is. */
 
 import { act } from '@testing-library/react';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 
 import type { Frame } from './frames';
 import widget from './index';
@@ -74,6 +74,32 @@ describe('the notebook widget', () => {
     kernel.tell(frame([8], { lengths: [8] }));
     expect(kernel.asked).toEqual([ALL, ALL]);
     end();
+  });
+
+  it('asks again where an answer does not come, seldomer each time, and not for ever', () => {
+    vi.useFakeTimers();
+    try {
+      const kernel = new Kernel(frame([1, 2]));
+      const end = widget.render({ model: kernel, el: document.createElement('div') });
+      kernel.tell(frame([5], { lengths: [5] }));
+      vi.advanceTimersByTime(1999);
+      expect(kernel.asked).toHaveLength(1);
+      vi.advanceTimersByTime(1);
+      expect(kernel.asked).toHaveLength(2);
+      kernel.tell(frame([1, 2, 3, 4, 5], { whole: true }));
+      vi.advanceTimersByTime(600_000);
+      expect(kernel.asked).toHaveLength(2);
+      kernel.tell(frame([8], { lengths: [8] }));
+      vi.advanceTimersByTime(600_000);
+      expect(kernel.asked).toHaveLength(2 + 6);
+      kernel.tell(frame([9], { lengths: [9] }));
+      expect(kernel.asked).toHaveLength(2 + 7);
+      end();
+      vi.advanceTimersByTime(600_000);
+      expect(kernel.asked).toHaveLength(2 + 7);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   it('shows what is known where the kernel is gone', async () => {

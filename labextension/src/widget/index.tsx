@@ -11,6 +11,9 @@ import { LiveView } from './LiveView';
 
 /** A widget that is still there so long after the end was not replaced by the still picture. */
 const LEFT_BEHIND_MS = 5000;
+/** Answers get lost while a page connects to its kernel: it is asked again after this time, then after twice as long, … */
+const ASK_AGAIN_MS = 2000;
+const ASK_AGAIN_LAST_MS = 60_000;
 
 interface Model {
   get(name: 'snapshot'): Frame | Record<string, never>;
@@ -34,8 +37,8 @@ class Widget {
   private advice: string | null = null;
   private drawing = 0;
   private leftBehind = 0;
-  /** A snapshot was asked for and has not come yet. */
-  private asked = false;
+  /** The timer that asks again; runs while a snapshot was asked for and has not come yet. */
+  private asking = 0;
 
   constructor(private model: Model, el: HTMLElement) {
     el.classList.add('det-app', 'det-live');
@@ -49,6 +52,7 @@ class Widget {
 
   dispose(): void {
     window.clearTimeout(this.leftBehind);
+    window.clearTimeout(this.asking);
     cancelAnimationFrame(this.drawing);
     this.model.off('msg:custom', this.onMessage);
     this.model.off('change:snapshot', this.onSnapshot);
@@ -58,20 +62,27 @@ class Widget {
   private onMessage = (message: unknown): void => this.take(message as Frame);
   private onSnapshot = (): void => this.take(this.model.get('snapshot'));
 
-  private ask(): void {
-    if (this.asked) return;
-    this.asked = true;
+  /** Ask for all there is, and again until it comes: a question or its answer may be lost. */
+  private ask(again = ASK_AGAIN_MS): void {
+    if (this.asking) return;
     try {
       this.model.send({ need: 'snapshot' });
     } catch {
-      // The kernel is gone: the page keeps showing what it has.
+      return; // The kernel is gone: the page keeps showing what it has.
     }
+    this.asking = window.setTimeout(() => {
+      this.asking = 0;
+      if (again < ASK_AGAIN_LAST_MS) this.ask(2 * again);
+    }, again);
   }
 
   private take(frame: Frame | Record<string, never>): void {
     if (!('experiment' in frame)) return;
     const complete = this.view.apply(frame as Frame);
-    if (frame.whole) this.asked = false;
+    if (frame.whole) {
+      window.clearTimeout(this.asking);
+      this.asking = 0;
+    }
     if (!complete) this.ask();
     if (this.view.experiment?.ended && !this.leftBehind) this.adviseLater(this.view.experiment.id);
     this.draw();

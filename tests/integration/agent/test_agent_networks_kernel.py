@@ -327,3 +327,38 @@ def test_an_address_that_another_program_has_is_named_with_its_device_and_what_t
     assert f"ip route show table all root {plan.subnet}" in done.stderr
     assert "det agent run --task-subnet" in done.stderr
     assert done.stdout == "", "the half of a link is not left"
+
+
+QUICKER = """
+import subprocess, sys
+from detlab.launch import network
+
+set_up = network._set_up_outside
+places = []
+
+def beaten_once(plan, link):
+    places.append(link)
+    if len(places) > 1:
+        return set_up(plan, link)
+    route = [plan.ip, "route", "add", "local", f"{link.gateway}/32", "dev", "lo", "table", "local"]
+    subprocess.run(route, check=True)
+    try:
+        set_up(plan, link)
+    finally:
+        route[2] = "delete"
+        subprocess.run(route, check=True)
+
+network._set_up_outside = beaten_once
+status = network.main(sys.argv[1:])
+print(len(places))
+sys.exit(status)
+"""
+
+
+def test_a_task_goes_on_to_the_next_place_where_another_was_quicker_and_has_ended_since(networks):
+    """All agents try their plans with one key: the second was refused (File exists), and found nobody at its place."""
+    plan = networks._plan("1.a.1", [])
+    script = 'ip link set lo up && exec "$0" -c "$1" "$2"'
+    alone = ["unshare", "--net", "sh", "-c", script, sys.executable, QUICKER, plan.encode()]  # a machine of its own
+    done = subprocess.run(alone, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
