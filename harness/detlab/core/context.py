@@ -6,6 +6,7 @@ import contextlib
 import faulthandler
 import io
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ from detlab.core.preemption.context import DummyPreemptContext, PreemptContext, 
 from detlab.core.preemption.watch import PreemptionWatcher
 from detlab.core.searcher import DummySearcherContext, SearcherContext, parse_length, parse_units
 from detlab.core.session import TaskSession
-from detlab.core.storage_check import check_storage
+from detlab.core.storage_check import check_kept, check_storage
 from detlab.core.task_storage import for_task, open_storage
 from detlab.core.uncaught import show_own_errors_short
 from detlab.errors import InvalidHP
@@ -278,7 +279,9 @@ def _init_on_cluster(
     session = TaskSession.from_info(info)
     store = open_storage(block, session) if given is None else for_task(given)
     if distributed.local_rank == 0:
-        check_storage(store, block if given is None else {})
+        named = block if given is None else {}
+        check_kept(store, named, os.environ.get("DET_RUNTIME", ""))
+        check_storage(store, named)
     spool = Spool(info.task_dir / "spool")
     tensorboard = TensorboardManager.for_task(info, tensorboard_mode, distributed.rank, store)
     train = TrainContext(spool, session, distributed, tensorboard)

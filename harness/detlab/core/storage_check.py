@@ -1,17 +1,22 @@
-"""Asking the checkpoint storage, before the first step, whether it takes checkpoints."""
+"""Asking the checkpoint storage, before the first step, whether it takes checkpoints and keeps them."""
 
 from __future__ import annotations
 
 import logging
+import os
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from detlab.backoff import Backoff
 from detlab.core.full_disk import is_away
 from detlab.errors import DetlabError, StorageAway, StorageDenied, StorageError, StorageRefused
+from detlab.schemas.runtimes import DOCKER, KUBERNETES
 from detlab.storage import StorageManager
+from detlab.storage.posix import PosixStorage
 
 logger = logging.getLogger("detlab.core")
 
@@ -20,6 +25,12 @@ ONE_CHECK = 10.0
 PATIENCE = 300.0
 """Seconds of waiting for a store that is away, after which training begins and its first checkpoint waits."""
 _FOLDERS = frozenset({"directory", "shared_fs"})
+_REMOVED_AFTERWARDS = {DOCKER: "container", KUBERNETES: "pod"}
+"""Runtimes whose containers are removed with all that they wrote into themselves, and what users call those."""
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+"""How mountinfo writes a space."""
+_EMPTY_DIR = "/volumes/kubernetes.io~empty-dir/"
 _PLACES = ("bucket", "container", "url", "host_path", "container_path")
 
 
@@ -67,6 +78,56 @@ def check_storage(
                 logger.warning("the checkpoint storage answers again")
             return
         sleep(backoff.next_pause())
+
+
+def check_kept(store: StorageManager, config: Mapping[str, Any], runtime: str, mountinfo: str | None = None) -> None:
+    """Refuse a folder of the task's own container: its checkpoints would be removed when the task ends.
+
+    Args:
+        store: Where checkpoints go.
+        config: The `checkpoint_storage` block; {} if the store was given in code.
+        runtime: How this task runs; see `detlab.schemas.runtimes`.
+        mountinfo: Text as of /proc/self/mountinfo; read from there if None.
+
+    Raises:
+        StorageRefused: The folder is on no volume that stays.
+    """
+    word = _REMOVED_AFTERWARDS.get(runtime)
+    if word is None or not isinstance(store, PosixStorage):
+        return
+    if mountinfo is None:
+        try:
+            mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return
+    if not _ends_with_container(os.path.realpath(store.root), mountinfo):
+        return
+    key = next((name for name in ("host_path", "container_path") if config.get(name)), None)
+    where = f"checkpoint_storage.{key}" if key else "checkpoint_storage"
+    own = "volumes and volume_mounts of the agent's settings" if runtime == KUBERNETES else "bind_mounts of the config"
+    raise StorageRefused(
+        f"checkpoints would be lost: {store.root} is in this {word} only, and is removed with it ({where})",
+        hint="use an object store, such as checkpoint_storage: {type: s3, bucket: NAME}, or mount a folder there that "
+        f"all nodes share: det agent run --volume {store.root}, or {own}",
+    )
+
+
+def _ends_with_container(path: str, mountinfo: str) -> bool:
+    """Tell whether the mount that a path is on ends with the container: its root, memory, or an emptyDir of a pod."""
+    holder: tuple[str, str, str] | None = None
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        words = before.split()
+        if len(words) < 5 or not after:
+            continue
+        root, at = (_ESCAPED.sub(lambda found: chr(int(found[1], 8)), word) for word in words[3:5])
+        inside = at in {"/", path} or path.startswith(at + "/")
+        if inside and (holder is None or len(at) >= len(holder[0])):  # the last one mounted at a place hides the others
+            holder = (at, root, after.split()[0])
+    if holder is None:
+        return False
+    at, root, kind = holder
+    return at == "/" or _EMPTY_DIR in root or (kind in _IN_MEMORY and root == "/")
 
 
 def _within(check: Callable[[], None], seconds: float) -> None:

@@ -80,6 +80,7 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
         DET_TRIAL_SEED=str(info["trial_seed"]),
         DET_TASK_ID=str(info["task_id"]),
         DET_ALLOCATION_ID=str(info["allocation_id"]),
+        DET_RUNTIME=str(launch.get("runtime", "process")),
         DET_TASK_TYPE=str(info.get("task_type", "TRIAL")),
         DET_SLOT_IDS=json.dumps(info["slot_ids"]),
         DET_DEVICE_SHARES=json.dumps(info.get("device_shares", [])),

@@ -229,6 +229,7 @@ def test_the_environment_of_a_task_is_scrubbed_and_complete(open_tmp, monkeypatc
         "DET_TRIAL_SEED": "7",
         "DET_ALLOCATION_ID": task.launch.allocation_id,
         "DET_TASK_TYPE": "TRIAL",
+        "DET_RUNTIME": "process",
         "DET_SLOT_IDS": "[0]",
         "DET_HPARAMS": '{"lr": 0.1}',
         "DET_UNIQUE_PORT_OFFSET": "1",

@@ -43,7 +43,9 @@ def kube(place: Path) -> Iterator[FakeCluster]:
 @pytest.fixture(scope="package")
 def cluster(place: Path) -> Iterator[Cluster]:
     (place / "hub").mkdir(mode=0o755)
-    config = f"c.DetHub.pools = {{'{POOL}': {{}}}}\nc.DetSpawner.runtimes = ['process', 'kubernetes']\n"
+    config = (
+        f"c.DetHub.pools = {{'{POOL}': {{'preemption': True}}}}\nc.DetSpawner.runtimes = ['process', 'kubernetes']\n"
+    )
     with running_cluster(place / "hub", slots=1, config=config) as running:
         yield running
 
@@ -56,6 +58,7 @@ def agent(cluster: Cluster, kube: FakeCluster, place: Path) -> Iterator[Agent]:
     settings.write_text(json.dumps({"image": images.PYTHON, "home": {"size": "1Gi"}}))
     command = printed.stderr.rpartition("→")[2].strip()
     command += f" --kubernetes --kubeconfig {kube.kubeconfig()} --kubernetes-settings {settings} --pool {POOL}"
+    command += f" --volume {cluster.folder}/checkpoints"
     folder = place / "agent"
     folder.mkdir(mode=0o755)
     with printed_agent(command, printed.stdout.strip(), folder, "kube", cluster.environment) as found:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "e2e"))
 
 from spine_lab import TRIALS, Lab, single
 
+from detlab.schemas.wire import TrialState
 from testbed.kubernetes.fake.cluster import FakeCluster
 from testbed.waiting import until
 
@@ -71,6 +72,39 @@ def test_a_pod_that_is_evicted_is_made_anew_and_no_restart_is_counted(lab: Lab, 
     assert (view.run, view.restarts) == (2, 0), lab.tell(made)
     made.kill()
     lab.finish(made, 60)
+
+
+def test_a_trial_that_is_preempted_goes_on_at_its_step_in_a_new_pod(lab: Lab) -> None:
+    """By a checkpoint on the volume that all pods mount."""
+    long = on_pods(
+        hyperparameters={"x": {"type": "categorical", "vals": [1, 2]}, "steps": 60, "pause": 0.25, "save_every": 20}
+    )
+    long["resources"]["priority"] = 60
+    long["searcher"] = {"name": "grid", "metric": "error"}
+    made = lab.submit(single("toy.py") | long)
+    for trial in until(lambda: made.list_trials()[1:] and made.list_trials(), "both trials", 60) or ():
+        lab.at_step(trial, 3, 120)
+    urgent = on_pods()
+    urgent["resources"]["priority"] = 30
+    lab.completed(lab.submit(single("toy.py", **urgent)), 180)
+    views = [trial.view for trial in lab.completed(made, 180).list_trials()]
+    assert sorted(view.run for view in views) == [1, 2], lab.tell(made)
+    assert [(view.restarts, view.steps_completed) for view in views] == [(0, 60), (0, 60)]
+    (again,) = (trial for trial in made.list_trials() if trial.view.run == 2)
+    ((_, _, (left,)),) = lab.journal(again, "preempted")
+    assert [begun for _, _, (begun, _) in lab.journal(again, "start")] == ["0", left], lab.tell(made)
+    assert 3 <= int(left) < 60
+
+
+def test_a_storage_that_ends_with_the_pod_is_refused_before_the_first_step(lab: Lab) -> None:
+    lost = {"type": "shared_fs", "host_path": "/opt/checkpoints-of-nobody"}
+    made = lab.finish(lab.submit(single("toy.py", **on_pods(), checkpoint_storage=lost, max_restarts=3)), 120)
+    (trial,) = made.list_trials()
+    assert (trial.view.state, trial.view.restarts) == (TrialState.ERROR, 0), lab.tell(made)
+    said = [line.text for line in trial.logs() if "checkpoints would be lost" in line.text]
+    assert said, lab.tell(made)
+    assert "checkpoint_storage.host_path" in said[-1]
+    assert not lab.journal(trial, "start")
 
 
 def _running(kube: FakeCluster, beside: str = "") -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from detlab.core.storage_check import check_storage
+from detlab.core.storage_check import check_kept, check_storage
 from detlab.errors import StorageAway, StorageDenied, StorageError, StorageRefused
-from detlab.storage import DirectoryStorage
+from detlab.storage import DirectoryStorage, SharedFSStorage
 
 SAID = "NoSuchBucket: The specified bucket does not exist"
 
@@ -111,3 +111,50 @@ def test_a_full_disk_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Path, "write_bytes", full)
     DirectoryStorage(tmp_path).check()
+
+
+ROOT = "1 0 0:40 / / rw,relatime - overlay overlay rw,lowerdir=/l,upperdir=/u"
+IN_A_POD = f"""{ROOT}
+2 1 0:41 / /dev/shm rw - tmpfs shm rw,size=65536k
+3 1 0:42 / /scratch rw - tmpfs tmpfs rw
+4 1 8:1 /var/lib/kubelet/pods/3f/volumes/kubernetes.io~empty-dir/work /work rw - ext4 /dev/sda1 rw
+5 1 8:1 /srv/checkpoints /srv/checkpoints rw - ext4 /dev/sda1 rw
+6 1 0:43 / /mnt/nfs rw - nfs4 server:/export rw
+7 1 8:1 /data /with\\040space rw - ext4 /dev/sda1 rw
+8 1 0:44 /kept /host/memory rw - tmpfs tmpfs rw
+"""
+
+
+@pytest.mark.parametrize(
+    "path", ["/root/checkpoints", "/dev/shm/c", "/scratch", "/work/deep/c", "/srv/checkpoints2", "/with"]
+)
+@pytest.mark.parametrize("runtime", ["docker", "kubernetes"])
+def test_a_folder_that_is_removed_with_the_tasks_container_is_refused(path: str, runtime: str) -> None:
+    with pytest.raises(StorageRefused, match=f"checkpoints would be lost: {path} is in this (container|pod) only"):
+        check_kept(SharedFSStorage(path), {"host_path": path}, runtime, IN_A_POD)
+
+
+@pytest.mark.parametrize(
+    "path", ["/srv/checkpoints", "/srv/checkpoints/l", "/mnt/nfs/c", "/with space/c", "/host/memory/c"]
+)
+def test_a_folder_of_a_volume_is_taken(path: str) -> None:
+    check_kept(SharedFSStorage(path), {"host_path": path}, "kubernetes", IN_A_POD)
+
+
+@pytest.mark.parametrize("runtime", ["process", "slurm", ""])
+def test_a_task_that_is_no_container_of_ours_may_have_any_root(runtime: str) -> None:
+    """The whole cluster may be in one container, as on a laptop."""
+    check_kept(SharedFSStorage("/root/checkpoints"), {}, runtime, ROOT)
+
+
+def test_a_volume_over_a_folder_of_a_volume_counts() -> None:
+    over = f"{IN_A_POD}9 5 0:45 / /srv/checkpoints rw - tmpfs tmpfs rw\n"
+    with pytest.raises(StorageRefused):
+        check_kept(SharedFSStorage("/srv/checkpoints/lab"), {}, "docker", over)
+
+
+def test_what_would_be_lost_names_the_key_and_the_ways_out() -> None:
+    with pytest.raises(StorageRefused) as found:
+        check_kept(DirectoryStorage("/root/c"), {"container_path": "/root/c"}, "kubernetes", ROOT)
+    for words in ("checkpoint_storage.container_path", "type: s3", "det agent run --volume /root/c", "volume_mounts"):
+        assert words in str(found.value)
