@@ -30,10 +30,12 @@ class PreemptReason(StrEnum):
     DRAIN = "drain"
     DEVICE = "device"
     """One of its slots has disappeared from its agent; it is not asked, but killed."""
+    TIME_LIMIT = "time_limit"
+    """Its batch system ends it soon."""
 
 
 _FINAL_REASONS = frozenset({PreemptReason.STOP, PreemptReason.CANCEL})
-_UNCOUNTED = frozenset({PreemptReason.PAUSE, PreemptReason.DRAIN, PreemptReason.DEVICE})
+_UNCOUNTED = frozenset({PreemptReason.PAUSE, PreemptReason.DRAIN, PreemptReason.DEVICE, PreemptReason.TIME_LIMIT})
 """Preemptions by users and by machines, without a bound; those by the scheduler are bounded (I10)."""
 
 

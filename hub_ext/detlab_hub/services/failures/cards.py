@@ -64,7 +64,7 @@ def _logs(holder: int | str, rank: int | None = None) -> str:
 
 TIME_LIMIT = "time_limit"
 """The reason of an exit at the time limit of a batch system's job."""
-_LONGER = "raise slurm.time, or slurm.leave_seconds if saving takes long; a trial that saves now and then loses less"
+LONGER = "raise slurm.time, or slurm.leave_seconds if saving takes long; a trial that saves now and then loses less"
 
 
 def _hint(kind: str, logs: str) -> str:
@@ -144,7 +144,7 @@ def _card(
         )
     if reason == TIME_LIMIT:
         return FailureView(
-            kind="max_time", message=message, exit_code=row.exit_code, hint=_LONGER, command=_logs(holder)
+            kind="max_time", message=message, exit_code=row.exit_code, hint=LONGER, command=_logs(holder)
         )
     cells = owner.source.get("cells") if isinstance(owner.source, dict) else None
     diagnosis = classify(

@@ -19,6 +19,7 @@ _STOPS = {"experiment.kill": "killed", "experiment.cancel": "canceled", "trial.k
 _EVICTIONS = {
     PreemptReason.PREEMPT.value: "its slots were given to work that goes before it",
     PreemptReason.DRAIN.value: "its node, or the cluster, is being drained",
+    PreemptReason.TIME_LIMIT.value: "the time limit of its batch job came near",
 }
 
 

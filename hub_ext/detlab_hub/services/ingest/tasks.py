@@ -102,7 +102,7 @@ class Tasks:
 
         def leave(turn: Turn) -> None:
             row, _ = current_attempt(turn.session, task)
-            turn.holder(row).ask_to_leave(turn, row, None)
+            turn.holder(row).time_limit_comes(turn, row)
 
         await self._shell.write(leave)
 

@@ -84,6 +84,9 @@ class Holder(Protocol):
     def ask_to_leave(self, turn: Turn, row: AllocationRow, until: float | None) -> None:
         """Ask it to save and leave its node, by then at the latest; what cannot save stays until the drain is over."""
 
+    def time_limit_comes(self, turn: Turn, row: AllocationRow) -> None:
+        """React when its batch system is about to end it: it saves, leaves, and runs again by a new job."""
+
     def drain_is_over(self, turn: Turn, row: AllocationRow, agent_id: str) -> None:
         """React when the deadline of its node's drain has passed: it must leave."""
 

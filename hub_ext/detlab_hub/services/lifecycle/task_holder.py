@@ -91,6 +91,9 @@ class TaskHolder:
     def ask_to_leave(self, turn: Turn, row: AllocationRow, until: float | None) -> None:
         """Do nothing: it cannot save, and runs until the drain is over."""
 
+    def time_limit_comes(self, turn: Turn, row: AllocationRow) -> None:
+        """Do nothing: it cannot save."""
+
     def drain_is_over(self, turn: Turn, row: AllocationRow, agent_id: str) -> None:
         """End it, and tell its user."""
         task = turn.task(row.task_id or "")

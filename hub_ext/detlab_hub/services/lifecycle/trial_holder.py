@@ -14,7 +14,7 @@ from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.services.failures import cards
 from detlab_hub.services.failures.diagnosis import is_denied, is_denied_storage, is_lasting
 from detlab_hub.services.kernel.turn import LaunchSeat, Turn
-from detlab_hub.services.lifecycle import accounting, log_policies, lost_attempts, missing_checkpoints
+from detlab_hub.services.lifecycle import accounting, log_policies, missing_checkpoints, no_progress
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.launching import launch_of_trial
 from detlab_hub.services.lifecycle.rows import graces_of
@@ -87,6 +87,11 @@ class TrialHolder:
             graces = replace(graces, preemption=min(graces.preemption, max(0.0, until - turn.now)))
         apply_allocation(turn, row, _leave(turn, allocations.PreemptReason.DRAIN, graces))
 
+    def time_limit_comes(self, turn: Turn, row: AllocationRow) -> None:
+        """Preempt it: it saves, leaves and runs again by a new job."""
+        graces = graces_of(turn.experiment(row.experiment_id or 0).config, turn.settings)
+        apply_allocation(turn, row, _leave(turn, allocations.PreemptReason.TIME_LIMIT, graces))
+
     def drain_is_over(self, turn: Turn, row: AllocationRow, agent_id: str) -> None:
         """Preempt it, though it was to run to its end."""
         self.ask_to_leave(turn, row, turn.now + turn.settings.stop_acked_grace)
@@ -124,7 +129,7 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
         # A trial that has reported could import its code before: then a restart may help.
         retry, card = _after_attempt(turn, experiment, trial, row, card)
         trial.failure = card.model_dump()
-    elif (given_up := lost_attempts.given_up(turn, trial, row, kind)) is not None:
+    elif (given_up := no_progress.given_up(turn, trial, row, kind)) is not None:
         kind, retry, trial.failure = allocations.EndKind.FAILED, trials.Retry.NEVER, given_up.model_dump()
     apply_trial(turn, trial, trials.AttemptEnded(kind, retry, killed))
     if kind in _LEFT and trial.state in _COMES_BACK:

@@ -151,7 +151,7 @@ async def test_a_trial_that_asks_hears_that_it_should_leave_whatever_the_reason(
     await world.services.shell.write(ask)
     reply = await world.services.tasks.preempt(task.caller, 0)
     assert reply.preempt
-    assert reply.reason == {PreemptReason.DEVICE: "drain"}.get(reason, reason.value)
+    assert reply.reason == {PreemptReason.DEVICE: "drain", PreemptReason.TIME_LIMIT: "drain"}.get(reason, reason.value)
 
 
 async def test_a_user_task_whose_slot_is_gone_ends_with_a_card(make_world):

@@ -1,0 +1,126 @@
+"""A trial that does not get on is not tried for ever: one that its machines die of, or whose jobs are too short."""
+
+from __future__ import annotations
+
+import pytest
+from services_scripted import ALICE, config, deaf, training
+
+from detlab.schemas.wire import TrialState
+from detlab_hub.services.lifecycle import no_progress
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    monkeypatch.setattr(no_progress, "MOST_LOSSES", 3)
+
+
+async def loses(world, made, times):
+    """The agent that has the trial goes away for too long, until it has begun elsewhere, and comes back; so often."""
+    for _ in range(times):
+        await world.steps(6, 1.0)
+        agent = world.agents[(await trial_of(world, made)).agent_id]
+        agent.drop()
+        await world.steps(30, 1.0)
+        agent.online = True
+        await world.steps(3, 1.0)
+
+
+async def trial_of(world, made):
+    (trial,) = await world.trials(made.id)
+    return await world.services.trials.get(ALICE, trial.id)
+
+
+async def test_a_trial_that_is_lost_again_and_again_without_getting_on_is_given_up(make_world):
+    world = await make_world(deaf(3))
+    for name in ("node", "other"):
+        await world.add_agent(name)
+    made = await world.submit(config(max_restarts=0))
+    await loses(world, made, 2)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ACTIVE, 0, 3)
+    last = trial.agent_id
+    await loses(world, made, 1)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ERROR, 0, 3)
+    assert trial.card.kind == "lost"
+    assert trial.card.message == (
+        f"3 attempts in a row, all from its beginning, were lost with their agents, the last with {last}"
+    )
+    assert trial.card.command == f"det trial logs {trial.id}"
+
+
+async def test_an_agent_that_comes_and_goes_costs_no_trial(make_world):
+    world = await make_world(deaf(3))
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    await loses(world, made, 5)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ACTIVE, 0, 6)
+
+
+async def test_a_trial_that_saves_in_between_goes_on_however_often_its_agent_is_lost(make_world):
+    world = await make_world(training(10_000, save_every=1))
+    for name in ("node", "other"):
+        await world.add_agent(name)
+    made = await world.submit(config(max_restarts=0))
+    await loses(world, made, 6)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ACTIVE, 0, 7)
+
+
+async def reaches_its_time_limit(world, made, times):
+    """The batch system that runs the trial says that its time is nearly up; so often."""
+    for _ in range(times):
+        await world.steps(6, 1.0)
+        task = next(task for agent in world.agents.values() for task in agent.tasks.values() if not task.exited)
+        await world.services.tasks.leave_soon(task.caller)
+        await world.steps(8, 1.0)
+
+
+def slow_to_start(launch):
+    while True:
+        if (yield ("poll",)):
+            yield ("exit", 0)
+
+
+async def test_a_trial_whose_jobs_are_too_short_for_its_start_is_given_up_and_told_what_to_raise(make_world):
+    world = await make_world(slow_to_start)
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    await reaches_its_time_limit(world, made, 1)
+    trial = await trial_of(world, made)
+    assert trial.card.message == "attempt 1 was preempted: the time limit of its batch job came near"
+    await reaches_its_time_limit(world, made, 1)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ACTIVE, 0, 3)
+    await reaches_its_time_limit(world, made, 1)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ERROR, 0, 3)
+    assert (trial.card.kind, trial.card.message) == (
+        "max_time",
+        "3 attempts in a row, all from its beginning, reached the time limit of their batch jobs without a checkpoint",
+    )
+    assert "raise slurm.time" in trial.card.hint
+
+
+async def test_a_trial_that_saves_when_its_time_is_up_goes_on_job_after_job(make_world):
+    world = await make_world(training(10_000, save_every=10_000))
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    await reaches_its_time_limit(world, made, 6)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ACTIVE, 0, 7)
+
+
+async def test_only_time_limits_in_a_row_count(make_world):
+    world = await make_world(slow_to_start)
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    for _ in range(3):
+        await reaches_its_time_limit(world, made, 2)
+        await world.steps(6, 1.0)
+        await world.services.experiments.pause(ALICE, made.id)
+        await world.steps(8, 1.0)
+        await world.services.experiments.activate(ALICE, made.id)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts) == (TrialState.ACTIVE, 0)
