@@ -12,15 +12,19 @@ that time, or that saves nothing, would be queued, started and ended without end
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 
 from detlab.schemas.wire import FailureView, TrialState
 from detlab_hub.core.lifecycle.allocation import EndKind, PreemptReason
 from detlab_hub.services.failures import cards
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.tables import AllocationRow, CheckpointRow, TrialRow
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
+
+    _Attempt = Row[str | None, str | None, int | None, str | None]
 
 MOST_LOSSES = 20
 """Most lost attempts in a row, all from the same checkpoint or all from the beginning."""
@@ -84,7 +88,7 @@ def _out_of_time(turn: Turn, trial: TrialRow, row: AllocationRow) -> FailureView
     )
 
 
-def _before(turn: Turn, trial: TrialRow, row: AllocationRow, count: int) -> Sequence[Row[Any]] | None:
+def _before(turn: Turn, trial: TrialRow, row: AllocationRow, count: int) -> Sequence[_Attempt] | None:
     """Return the attempts before this one, newest first; None if so many have not begun from the same point."""
     if row.run <= count:
         return None
