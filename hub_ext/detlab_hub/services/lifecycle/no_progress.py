@@ -12,6 +12,7 @@ that time, or that saves nothing, would be queued, started and ended without end
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
