@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from detlab.launch.taskdir import read_object
 from detlab.schemas.wire import Hello, Launch, QueueHello
 from detlab_agent.runtimes.base import CanceledTask
-from detlab_agent.runtimes.slurm.client import Job, JobEnd, SlurmAway, SlurmFull, SlurmRefused
+from detlab_agent.runtimes.slurm.answers import Job, JobEnd
+from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmFull, SlurmRefused
 from detlab_agent.runtimes.slurm.script import EXIT, REQUEUED, Request, job_name
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch

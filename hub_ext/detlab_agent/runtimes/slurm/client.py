@@ -12,23 +12,13 @@ import shlex
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Protocol
 
-from detlab.schemas.wire import Partition, QueueHello
+from detlab.schemas.wire import QueueHello
+from detlab_agent.runtimes.slurm.answers import FIELDS, PREFIX, Job, JobEnd, each_of, job_of, partition_of, status_of
 
-PENDING = frozenset(
-    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
-)
-ENDED = frozenset(
-    {
-        "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
-        "OUT_OF_MEMORY", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL",
-    }
-)  # fmt: skip
-PREFIX = "detlab-"
-"""Names of jobs begin with it; the allocation, or the name of an array, follows."""
 PATIENCE = 60.0
 """Seconds for one command. A controller that is away is asked again by Slurm's own commands for a while."""
 _AWAY = re.compile(
@@ -46,12 +36,9 @@ _OVER = re.compile(
 _UNKNOWN_JOB = re.compile(r"invalid job id|^job \S+ not found", re.IGNORECASE | re.MULTILINE)
 _SAID = re.compile(r"^(?:sbatch|scontrol|squeue|scancel|sinfo|sacct): (?:error: |fatal: )?", re.MULTILINE)
 _GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))??[:=](?P<count>\d+)")
-_INDICES = re.compile(r"(?P<first>\d+)(?:-(?P<last>\d+)(?::(?P<step>[1-9]\d*))?)?")
-_WAIT = re.compile(r"(?P<number>\d+)_\[(?P<indices>\d[\d,:-]*)(?:%\d+)?\]")
 _TAIL = 20_000
 _ACCOUNTED = "--format=State,ExitCode,NodeList,Timelimit"
 MOST_PARTITIONS = 100
-FIELDS = "%i|%T|%r|%S|%L|%N|%D|%j|%k"
 
 
 class SlurmAway(Exception):
@@ -64,66 +51,6 @@ class SlurmRefused(Exception):
 
 class SlurmFull(SlurmRefused):
     """Slurm takes no more jobs now, and will later."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job as `squeue` lists it.
-
-    Attributes:
-        id: Slurm's number of it; `NUMBER_INDEX` for a member of an array.
-        state: Slurm's word, such as PENDING.
-        reason: Why it waits, in Slurm's words.
-        start: When it started, or is expected to; "" if that is not known.
-        left: What is left of its time limit.
-        nodes: Its nodes, as Slurm writes lists of them.
-        node_count: On how many nodes it runs, or is to run.
-        name: Its name.
-        comment: Its comment.
-    """
-
-    id: str
-    state: str
-    reason: str = ""
-    start: str = ""
-    left: str = ""
-    nodes: str = ""
-    node_count: int = 1
-    name: str = ""
-    comment: str = ""
-
-    @property
-    def pending(self) -> bool:
-        """Whether it waits for its nodes."""
-        return self.state in PENDING
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing of it runs any more."""
-        return self.state in ENDED
-
-    @property
-    def label(self) -> str:
-        """What it is called by its agent: its name without the beginning of all names, and its index in an array."""
-        _, in_array, index = self.id.partition("_")
-        return f"{self.name.removeprefix(PREFIX)}{in_array}{index}"
-
-    @property
-    def number(self) -> int:
-        """By which jobs are older or newer."""
-        found = re.match(r"\d+", self.id)
-        return int(found[0]) if found else 0
-
-
-@dataclass(frozen=True)
-class JobEnd:
-    """How a job ended: state, exit status (above 128 by a signal), and what an operator knows it by."""
-
-    state: str
-    status: int | None
-    node: str = ""
-    limit: str = ""
-    restarts: int = 0
 
 
 class SlurmClient(Protocol):
@@ -247,7 +174,7 @@ class Commands:
         whose = [] if self.everyone else ["--me"]
         # The indices of arrays are shortened without that; a line for each index of all arrays of all would be many.
         words = ("env", "SLURM_BITSTR_LEN=0", "squeue", "--noheader", "--states=all", *whose, f"--format={FIELDS}")
-        found = [job for line in self._ask(*words).splitlines() if (job := _job(line)) is not None]
+        found = [job for line in self._ask(*words).splitlines() if (job := job_of(line)) is not None]
         return [one for job in found for one in (each_of(job) if job.name.startswith(PREFIX) else [job])]
 
     def end_of(self, job_id: str, name: str) -> JobEnd | None:
@@ -265,7 +192,7 @@ class Commands:
             return self._accounted(job_id, name)
         return JobEnd(
             known.get("JobState", ""),
-            _status(known.get("ExitCode", "")),
+            status_of(known.get("ExitCode", "")),
             known.get("BatchHost") or known.get("NodeList", ""),
             known.get("TimeLimit", ""),
             int(known.get("Restarts") or 0),
@@ -279,7 +206,7 @@ class Commands:
         fields = said.splitlines()[-1].split("|") if said else []
         if len(fields) != 4:
             return None
-        return JobEnd(fields[0].split()[0], _status(fields[1]), fields[2], fields[3])
+        return JobEnd(fields[0].split()[0], status_of(fields[1]), fields[2], fields[3])
 
     def signal(self, job_id: str, name: str, number: str, *, steps: bool) -> None:
         """See `SlurmClient.signal`."""
@@ -336,7 +263,7 @@ class Commands:
         each = gpus if any(gpus) else cores
         found = QueueHello(name="Slurm", slots_per_node=max(each, default=0), slots=sum(each))
         lines = self._ask("sinfo", "--noheader", *where, "--format=%P|%a|%l|%F").splitlines()
-        partitions = [one for line in lines if (one := _partition(line)) is not None]
+        partitions = [one for line in lines if (one := partition_of(line)) is not None]
         return found.model_copy(update={"partitions": partitions[:MOST_PARTITIONS]}), any(gpus)
 
     def read(self, path: PurePath) -> str:
@@ -372,54 +299,3 @@ def _only(job_id: str, name: str) -> list[str]:
     With a filter it takes one member of an array that waits for all that wait: these are one job to it.
     """
     return [f"--name={name}", *(["--state=RUNNING"] if "_" in job_id else [])]
-
-
-def _job(line: str) -> Job | None:
-    """Read a line of squeue in the format `FIELDS`; the comment comes last, since it may have any character."""
-    fields = line.split("|", 8)
-    if len(fields) != 9:
-        return None
-    number, state, reason, start, left, nodes, count, name, comment = fields
-    known = "" if start in {"N/A", "Unknown", ""} else start
-    return Job(number, state, reason, known, left, nodes, int(count) if count.isdigit() else 1, name, comment)
-
-
-def each_of(job: Job) -> list[Job]:
-    """Return the jobs of an array that wait: Slurm lists them as one, such as `71_[3,5-9:2%4]`. Others are one."""
-    found = _WAIT.fullmatch(job.id)
-    if found is None:
-        return [job]
-    parts = [_INDICES.fullmatch(part) for part in found["indices"].split(",")]
-    indices = [
-        index
-        for part in parts
-        if part is not None
-        for index in range(int(part["first"]), int(part["last"] or part["first"]) + 1, int(part["step"] or 1))
-    ]
-    return [replace(job, id=f"{found['number']}_{index}") for index in indices]
-
-
-def _partition(line: str) -> Partition | None:
-    """Read a line of sinfo: name, availability, time limit, and allocated, idle, other and all nodes."""
-    fields = line.split("|")
-    counts = fields[-1].split("/")
-    if len(fields) != 4 or len(counts) != 4 or not all(map(str.isdigit, counts)):
-        return None
-    name, available, limit = (field.strip() for field in fields[:3])
-    return Partition(
-        name=name.removesuffix("*"),
-        default=name.endswith("*"),
-        up=available == "up",
-        time_limit="" if limit in {"infinite", "n/a"} else limit,
-        allocated=int(counts[0]),
-        idle=int(counts[1]),
-        other=int(counts[2]),
-    )
-
-
-def _status(code: str) -> int | None:
-    """Return the exit status for Slurm's `STATUS:SIGNAL`."""
-    status, _, number = code.partition(":")
-    if not status.isdigit():
-        return None
-    return 128 + int(number) if number.isdigit() and int(number) else int(status)

@@ -11,7 +11,7 @@ from typing import Any
 
 from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
-from detlab_agent.runtimes.slurm.client import JobEnd
+from detlab_agent.runtimes.slurm.answers import JobEnd
 from detlab_agent.runtimes.slurm.script import REQUEUED
 
 NOT_ITS_FAULT = "machine_restarted"

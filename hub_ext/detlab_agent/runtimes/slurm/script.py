@@ -14,7 +14,7 @@ from detlab.launch.elsewhere import ASK_CERTIFICATE, LEAVE, NODE_NAME, NODE_RANK
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.preparation import Order
-from detlab_agent.runtimes.slurm.client import PREFIX
+from detlab_agent.runtimes.slurm.answers import PREFIX
 from detlab_agent.slurm_options import SlurmOptions
 
 LEAVE_SECONDS = 120

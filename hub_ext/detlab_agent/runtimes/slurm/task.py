@@ -16,8 +16,9 @@ from detlab.backoff import Backoff
 from detlab.launch.elsewhere import is_loopback
 from detlab_agent.runtimes.base import Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
+from detlab_agent.runtimes.slurm.answers import Job
 from detlab_agent.runtimes.slurm.arrays import Arrays, Member
-from detlab_agent.runtimes.slurm.client import Job, SlurmAway, SlurmClient, SlurmFull, SlurmRefused
+from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmClient, SlurmFull, SlurmRefused
 from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of, killed_by, of_ranks
 from detlab_agent.runtimes.slurm.script import EXIT, OUTPUT, SERVICE, Request, exit_of_rank, files_of, job_name
 from detlab_agent.runtimes.slurm.watch import JobWatch

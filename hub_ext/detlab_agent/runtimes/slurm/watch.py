@@ -7,7 +7,8 @@ import logging
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from detlab_agent.runtimes.slurm.client import PREFIX, Job, SlurmAway, SlurmClient, SlurmRefused
+from detlab_agent.runtimes.slurm.answers import PREFIX, Job
+from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmClient, SlurmRefused
 from detlab_agent.runtimes.slurm.script import files_of
 
 _log = logging.getLogger(__name__)

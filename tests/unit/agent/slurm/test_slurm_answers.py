@@ -14,17 +14,8 @@ from slurm_orders import order_of
 from detlab.schemas.wire import Partition, ServiceSpec
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.slurm import task
-from detlab_agent.runtimes.slurm.client import (
-    Commands,
-    Job,
-    JobEnd,
-    SlurmAway,
-    SlurmFull,
-    SlurmRefused,
-    _job,
-    _partition,
-    _status,
-)
+from detlab_agent.runtimes.slurm.answers import Job, JobEnd, job_of, partition_of, status_of
+from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmFull, SlurmRefused
 from detlab_agent.runtimes.slurm.ends import exit_of, of_ranks
 from detlab_agent.runtimes.slurm.script import file_of, files_of, once, request_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
@@ -80,21 +71,21 @@ def test_who_was_killed_by_the_master_was_killed() -> None:
 
 
 def test_lines_of_squeue_with_anything_in_the_comment() -> None:
-    job = _job("12|PENDING|Resources|2026-11-27T16:00:00|1:00:00||2|detlab-1.a.1|a|b|c")
+    job = job_of("12|PENDING|Resources|2026-11-27T16:00:00|1:00:00||2|detlab-1.a.1|a|b|c")
     assert job is not None
     assert (job.id, job.pending, job.reason, job.start, job.node_count, job.comment) == (
         "12", True, "Resources", "2026-11-27T16:00:00", 2, "a|b|c",
     )  # fmt: skip
-    assert _job("slurm_load_jobs error") is None
-    assert [_status(code) for code in ("0:0", "3:0", "0:15", "")] == [0, 3, 143, None]
+    assert job_of("slurm_load_jobs error") is None
+    assert [status_of(code) for code in ("0:0", "3:0", "0:15", "")] == [0, 3, 143, None]
 
 
 def test_lines_of_sinfo_about_partitions() -> None:
     gpu = Partition(name="gpu", default=True, time_limit="2-00:00:00", allocated=3, idle=1, other=2)
-    assert _partition("gpu*|up|2-00:00:00|3/1/2/6") == gpu
-    assert _partition("debug|drain|infinite|0/0/1/1") == Partition(name="debug", up=False, other=1)
-    assert _partition("sinfo: error: something") is None
-    assert _partition("gpu|up|infinite|1K/1/1/1") is None
+    assert partition_of("gpu*|up|2-00:00:00|3/1/2/6") == gpu
+    assert partition_of("debug|drain|infinite|0/0/1/1") == Partition(name="debug", up=False, other=1)
+    assert partition_of("sinfo: error: something") is None
+    assert partition_of("gpu|up|infinite|1K/1/1/1") is None
 
 
 @pytest.mark.parametrize(

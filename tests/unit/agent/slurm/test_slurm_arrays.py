@@ -16,8 +16,9 @@ from slurm_orders import order_of
 
 from detlab.schemas.wire import ServiceSpec
 from detlab_agent.runtimes.slurm import arrays as arrays_module
+from detlab_agent.runtimes.slurm.answers import Job, JobEnd, each_of
 from detlab_agent.runtimes.slurm.arrays import Arrays, Member, alike, array_of
-from detlab_agent.runtimes.slurm.client import Commands, Job, JobEnd, SlurmAway, SlurmFull, SlurmRefused, each_of
+from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmFull, SlurmRefused
 from detlab_agent.runtimes.slurm.script import Request, request_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
