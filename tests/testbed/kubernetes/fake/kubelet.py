@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import fnmatch
 import json
 import os
-import re
 import shutil
 import signal
 import sys
@@ -18,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.kubernetes.fake.inputs import Inputs, Waits, expanded, hostname
 from testbed.kubernetes.fake.resources import Object
 from testbed.kubernetes.fake.scheduler import emit, with_condition
 from testbed.kubernetes.fake.store import Change, Store, now
@@ -26,14 +25,6 @@ STARTER = Path(__file__).with_name("container.py")
 ROOT = Path(__file__).parents[4]
 _AGAIN = 0.2
 _LONGEST_LINE = 1 << 20
-
-
-class Waits(Exception):
-    """A container cannot start yet."""
-
-    def __init__(self, reason: str, message: str, event: str = "Failed") -> None:
-        super().__init__(message)
-        self.reason, self.event = reason, event
 
 
 @dataclass
@@ -97,7 +88,7 @@ class Kubelet:
     ) -> None:
         self.store, self.directory, self.hidden = store, directory, list(hidden)
         self.images = {"*": {}} if images is None else dict(images)
-        self.environment = dict(environment)
+        self._inputs = Inputs(store, directory, self.images, environment)
         self.nodes: set[str] = set()
         self._lost: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -341,7 +332,7 @@ class Kubelet:
             raise Waits("ErrImagePull" if again == 0 else "ImagePullBackOff", said)
         home = folder / f"{spec['name']}-{again}"
         home.mkdir(exist_ok=True)
-        volumes = {one["name"]: self._volume(pod, folder, one) for one in pod["spec"].get("volumes") or []}
+        volumes = {one["name"]: self._inputs.volume(pod, folder, one) for one in pod["spec"].get("volumes") or []}
         # What every image has is this checkout; a container has a /tmp of its own.
         mounts = [(str(ROOT), str(ROOT), True)] if ROOT.is_relative_to("/tmp") else []
         for one in sorted(spec.get("volumeMounts") or [], key=lambda mount: mount["mountPath"]):
@@ -355,11 +346,11 @@ class Kubelet:
         mounts.append((str(said), spec["terminationMessagePath"], False))
         (home / "failed").touch()
         hosts = home / "hosts"
-        hosts.write_text(f"127.0.0.1\tlocalhost\n{address}\t{self._hostname(pod)}\n", encoding="ascii")
+        hosts.write_text(f"127.0.0.1\tlocalhost\n{address}\t{hostname(pod)}\n", encoding="ascii")
         mounts.append((str(hosts), "/etc/hosts", False))
-        environment = self._environment(pod, spec, address)
+        environment = self._inputs.environment(pod, spec, address)
         argv = [
-            _expanded(word, environment)
+            expanded(word, environment)
             for word in [*(spec.get("command") or ["sleep", "3600"]), *(spec.get("args") or [])]
         ]
         security = {**(pod["spec"].get("securityContext") or {}), **(spec.get("securityContext") or {})}
@@ -370,7 +361,7 @@ class Kubelet:
             "failed": str(home / "failed"),
             "mounts": mounts,
             "hidden": [str(path) for path in [*self.hidden, self.directory]],
-            "hostname": self._hostname(pod)[:63],
+            "hostname": hostname(pod)[:63],
             "cwd": spec.get("workingDir") or "/",
             "argv": argv,
             "env": environment,
@@ -393,107 +384,6 @@ class Kubelet:
         self._containers[pod["metadata"]["uid"]][spec["name"]] = container
         emit(self.store, pod, "Normal", "Started", f"Started container {spec['name']}", "kubelet")
         return container
-
-    @staticmethod
-    def _hostname(pod: Object) -> str:
-        return str(pod["spec"].get("hostname") or pod["metadata"]["name"])
-
-    # --- what it is made of -------------------------------------------------------------------------------
-
-    def _volume(self, pod: Object, folder: Path, volume: Object) -> Path:
-        name, namespace = volume["name"], pod["metadata"]["namespace"]
-        if "hostPath" in volume:
-            path = Path(volume["hostPath"]["path"])
-            if "OrCreate" in volume["hostPath"].get("type", ""):
-                path.mkdir(parents=True, exist_ok=True)
-            if not path.exists():
-                said = f'MountVolume.SetUp failed for volume "{name}": hostPath type check failed: {path} is not there'
-                raise Waits("ContainerCreating", said, "FailedMount")
-            return path
-        target = folder / "volumes" / name
-        target.mkdir(parents=True, exist_ok=True)
-        if "emptyDir" in volume or "persistentVolumeClaim" in volume:
-            target.chmod(0o777)
-            claim = volume.get("persistentVolumeClaim")
-            return target if claim is None else self._claimed(namespace, claim["claimName"])
-        for source in (volume.get("projected") or {}).get("sources") or [volume]:
-            for kind in ("secret", "configMap"):
-                if kind in source:
-                    self._fill(target, namespace, name, kind, source[kind])
-        return target
-
-    def _claimed(self, namespace: str, name: str) -> Path:
-        found = self.store.find(self.store.kind("persistentvolumeclaims"), namespace, name)
-        if found is None:
-            raise Waits("ContainerCreating", f'persistentvolumeclaim "{name}" not found', "FailedMount")
-        path = self.directory.with_name("claims") / namespace / name
-        path.mkdir(parents=True, exist_ok=True)
-        path.chmod(0o777)
-        return path
-
-    def _fill(self, target: Path, namespace: str, volume: str, kind: str, source: Object) -> None:
-        name = source.get("secretName") or source.get("name")
-        data = self._data(namespace, kind, name)
-        if data is None:
-            if source.get("optional"):
-                return
-            said = f'MountVolume.SetUp failed for volume "{volume}" : {kind.lower()} "{name}" not found'
-            raise Waits("ContainerCreating", said, "FailedMount")
-        items = {one["key"]: one["path"] for one in source.get("items") or []} or {key: key for key in data}
-        for key, path in items.items():
-            file = target / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            if not file.exists():
-                file.write_bytes(data[key])
-                file.chmod(source.get("defaultMode", 0o644))
-
-    def _data(self, namespace: str, kind: str, name: str) -> dict[str, bytes] | None:
-        found = self.store.find(self.store.kind("secrets" if kind == "secret" else "configmaps"), namespace, name)
-        if found is None:
-            return None
-        plain = {key: value.encode() for key, value in (found.get("data") or {}).items()}
-        return {key: base64.b64decode(value) for key, value in plain.items()} if kind == "secret" else plain
-
-    def _environment(self, pod: Object, spec: Object, address: str) -> dict[str, str]:
-        namespace = pod["metadata"]["namespace"]
-        own = next(found for pattern, found in self.images.items() if fnmatch.fnmatch(spec["image"], pattern))
-        result = {**self.environment, **own, "HOSTNAME": self._hostname(pod), "HOME": "/root"}
-        for one in spec.get("envFrom") or []:
-            kind = "secret" if "secretRef" in one else "configMap"
-            reference = one[f"{kind}Ref"]
-            data = self._data(namespace, kind, reference["name"])
-            if data is None and not reference.get("optional"):
-                said = f'{kind.lower()} "{reference["name"]}" not found'
-                raise Waits("CreateContainerConfigError", said)
-            result |= {one.get("prefix", "") + key: value.decode() for key, value in (data or {}).items()}
-        for one in spec.get("env") or []:
-            if "valueFrom" not in one:
-                result[one["name"]] = _expanded(one.get("value") or "", result)
-                continue
-            value = self._value_from(pod, spec, address, one["valueFrom"])
-            if value is not None:
-                result[one["name"]] = value
-        return result
-
-    def _value_from(self, pod: Object, spec: Object, address: str, source: Object) -> str | None:
-        if "fieldRef" in source:
-            return _field(pod, source["fieldRef"]["fieldPath"], address)
-        if "resourceFieldRef" in source:
-            kind, _, name = source["resourceFieldRef"]["resource"].partition(".")
-            return str(((spec.get("resources") or {}).get(kind) or {}).get(name, "0"))
-        kind = "secret" if "secretKeyRef" in source else "configMap"
-        reference = source[f"{kind}KeyRef"]
-        data = self._data(pod["metadata"]["namespace"], kind, reference["name"])
-        if data is not None and reference["key"] in data:
-            return data[reference["key"]].decode()
-        if reference.get("optional"):
-            return None
-        said = (
-            f'{kind.lower()} "{reference["name"]}" not found'
-            if data is None
-            else f"couldn't find key {reference['key']}"
-        )
-        raise Waits("CreateContainerConfigError", said)
 
     # --- status -------------------------------------------------------------------------------------------
 
@@ -558,21 +448,3 @@ def _read_message(folder: Path, spec: Object, container: Container, log: Log) ->
     if not said and spec["terminationMessagePolicy"] == "FallbackToLogsOnError" and container.process.returncode:
         said = b"\n".join(line for _, line in log.lines[-80:])[-2048:].decode(errors="replace")
     return said
-
-
-def _expanded(text: str, environment: Mapping[str, str]) -> str:
-    """Put variables into `$(NAME)`; `$$(NAME)` stays."""
-    found = re.sub(r"(?<!\$)\$\((\w+)\)", lambda m: environment.get(m[1], m[0]), text)
-    return found.replace("$$(", "$(")
-
-
-def _field(pod: Object, path: str, address: str) -> str:
-    if matched := re.fullmatch(r"metadata\.(labels|annotations)\['([^']+)'\]", path):
-        return str((pod["metadata"].get(matched[1]) or {}).get(matched[2], ""))
-    fixed = {"status.podIP": address, "status.hostIP": "127.0.0.1"}
-    if path in fixed:
-        return fixed[path]
-    found: Any = pod
-    for part in path.split("."):
-        found = found.get(part, "") if isinstance(found, dict) else ""
-    return str(found)
