@@ -222,7 +222,7 @@ def down(folder: Path | None, timeout: float) -> None:
         return
     if ending.left:
         raise DetlabError(
-            f"stopped, but {ending.left} slots were still in use: their trials had not left in time",
+            f"stopped, but {ending.left} {'task' if ending.left == 1 else 'tasks'} had not left in time",
             hint="They are taken over, or started again from their last checkpoint, at the next det up.",
         )
     click.echo("Stopped. Experiments that were running continue at the next det up.")

@@ -52,6 +52,14 @@ resources: {slots_per_trial: 1}
 max_restarts: 0
 """
 
+SLOTLESS = """
+name: slotless
+entrypoint: [sleep, "617.25"]
+searcher: {name: single, metric: x}
+resources: {slots_per_trial: 0}
+max_restarts: 0
+"""
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
@@ -199,6 +207,19 @@ c.DetHub.pools = {"elastic": {"provider": {"type": "local", "slots": 2, "max_ins
 """
 
 
+def test_det_down_waits_for_trials_without_slots_too(cluster: Cluster) -> None:
+    """It looked at slots alone, and left the processes of such trials behind."""
+    assert cluster.up().returncode == 0
+    (cluster.root / "slotless.yaml").write_text(SLOTLESS)
+    made = cluster.det("experiment", "create", "slotless.yaml", "--json")
+    assert made.returncode == 0, made.stderr
+    pid = until(lambda: next(sleepers(), None), "the trial runs", cluster)
+    down = cluster.down("--timeout", "1")
+    assert down.returncode == 0, down.stdout + down.stderr
+    assert "Waiting for 1 task to save and leave" in down.stdout
+    assert not alive(pid)
+
+
 def test_det_down_ends_agents_of_elastic_pools_also_those_that_a_killed_master_launched(cluster: Cluster) -> None:
     cluster.folder.mkdir()
     (cluster.folder / "detlab_config.py").write_text(ELASTIC)
@@ -334,6 +355,14 @@ def test_three_det_up_at_once_and_one_after_a_restart_with_the_clock_put_back(cl
     seen = json.loads(cluster.det("status", "--json").stdout)
     assert seen["healthy"] is True
     assert all(part["uptime"] < 600 for part in seen["parts"])
+
+
+def sleepers() -> Iterator[int]:
+    """Processes of the trial without slots."""
+    for one in processes():
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{one.pid}/cmdline").read_bytes() == b"sleep\x00617.25\x00":
+                yield one.pid
 
 
 def alive(pid: int | None) -> bool:

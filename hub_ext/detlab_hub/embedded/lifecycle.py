@@ -419,7 +419,7 @@ class Ending:
     Attributes:
         was_running: Whether there was something to stop.
         drained: Whether all tasks have saved and left, or there were none.
-        left: Slots that were still in use when the parts were stopped.
+        left: Tasks that had not left when the parts were stopped.
     """
 
     was_running: bool
@@ -456,10 +456,10 @@ def down(folder: StateFolder, timeout: float, say: Say) -> Ending:
 
 
 def drain(plan: Plan, token: str, timeout: float, say: Say) -> tuple[bool, int]:
-    """Preempt all tasks and wait until their slots are free.
+    """Preempt all tasks and wait until none is left, also of those without slots.
 
     Returns:
-        Whether all are free, and how many are not.
+        Whether all have left, and how many have not.
     """
     master = MasterClient(plan.master_url, token)
     try:
@@ -474,14 +474,14 @@ def drain(plan: Plan, token: str, timeout: float, say: Say) -> tuple[bool, int]:
             return False, 0
         # The master ends what does not leave by itself: SIGTERM at the timeout, SIGKILL a few seconds later.
         deadline = time.monotonic() + timeout + 15.0
-        used = before.slots_used
-        if used:
-            say(f"Waiting for the trials on {used} {'slot' if used == 1 else 'slots'} to save and leave …")
-        while used and time.monotonic() < deadline:
+        left = before.tasks_running
+        if left:
+            say(f"Waiting for {left} {'task' if left == 1 else 'tasks'} to save and leave …")
+        while left and time.monotonic() < deadline:
             time.sleep(_POLL)
             now = master.view()
-            used = now.slots_used if now is not None else used
-        return used == 0, used
+            left = now.tasks_running if now is not None else left
+        return left == 0, left
     finally:
         master.close()
 

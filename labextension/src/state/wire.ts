@@ -130,6 +130,7 @@ export interface ClusterView {
   agents: number;
   slots_total: number;
   slots_used: number;
+  tasks_running: number;
   experiments_active: number;
   draining: boolean;
 }

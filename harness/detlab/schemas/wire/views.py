@@ -84,6 +84,8 @@ class ClusterView(Wire):
     agents: int = 0
     slots_total: int = 0
     slots_used: int = 0
+    tasks_running: int = 0
+    """Trials, notebooks and others that have a place, with or without slots."""
     experiments_active: int = 0
     draining: bool = False
 

@@ -55,6 +55,7 @@ class Cluster:
             agents=sum(not node.suspect for node in nodes),
             slots_total=sum(slots_for_tasks(s, nodes).values()),
             slots_used=sum(len(used) for used in slots),
+            tasks_running=len(slots),
             experiments_active=s.scalar(active) or 0,
             draining=shell.draining,
         )
@@ -63,7 +64,7 @@ class Cluster:
         """Ask every task to leave within `timeout` seconds, and start nothing new until a restart.
 
         Nothing is counted against a trial; all run again after the restart. Returns at once: the cluster is
-        drained when `slots_used` is 0.
+        drained when `tasks_running` is 0.
 
         Raises:
             Forbidden: The caller is not an administrator.
