@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from typing import Self, TypeVar
 
 from sqlalchemy import Connection, Engine, text
@@ -258,7 +258,7 @@ class Store:
             StoreBroken: An earlier write failed, or this one did: its outcome is unknown.
             StoreBusy: Rolled back; try again.
         """
-        return await asyncio.wrap_future(self._writer.submit(self._write, fn))
+        return await asyncio.wrap_future(self._submit(self._writer, self._write, fn))
 
     async def read(self, fn: Callable[[Session], T]) -> T:
         """Run `fn` on one snapshot, beside the writer.
@@ -267,7 +267,7 @@ class Store:
             StoreBroken: It cannot be read.
             StoreBusy: The database ended the read; try again.
         """
-        return await asyncio.wrap_future(self._readers.submit(self._read, fn))
+        return await asyncio.wrap_future(self._submit(self._readers, self._read, fn))
 
     def write_sync(self, fn: Callable[[Session], T]) -> T:
         """Do what `write` does, for callers without an event loop. Never call it from inside a write.
@@ -277,13 +277,29 @@ class Store:
         """
         if getattr(self._writing, "active", False):
             raise RuntimeError("a write inside a write: pass the session on instead")
-        return self._writer.submit(self._write, fn).result()
+        return self._submit(self._writer, self._write, fn).result()
 
     def read_sync(self, fn: Callable[[Session], T]) -> T:
         """Do what `read` does, for callers without an event loop."""
         if self._inline_reads:
-            return self._readers.submit(self._read, fn).result()
+            return self._submit(self._readers, self._read, fn).result()
         return self._read(fn)
+
+    def _submit(
+        self, executor: Executor, run: Callable[[Callable[[Session], T]], T], fn: Callable[[Session], T]
+    ) -> Future[T]:
+        """Give a call to an executor.
+
+        Raises:
+            StoreBroken: The store was closed; requests that are still under way then hear that, and not of threads.
+        """
+        try:
+            return executor.submit(run, fn)
+        except RuntimeError as error:
+            if not self._closed:
+                raise
+            why = "this master has stopped" if self._broken is None else self._broken.message
+            raise StoreBroken(why, hint="try again: another one takes over, or it is started again") from error
 
     def renew_lease(self) -> None:
         """Extend the lease to its full time from now. Writes do so themselves when it has run down.

@@ -131,6 +131,16 @@ def test_a_connection_that_the_server_closed_stops_the_store(postgres_server: po
     postgres_server.sql("DROP DATABASE detlab_cut WITH (FORCE)")
 
 
+async def test_requests_that_are_under_way_when_the_store_is_closed_hear_that_it_has_stopped(store: Store) -> None:
+    """Of a master that lost its lease one came after the threads had ended: a traceback, and 500 instead of 503."""
+    store.close()
+    for ask in (store.read, store.write):
+        with pytest.raises(StoreBroken, match="this master has stopped"):
+            await ask(lambda s: s.query(ExperimentRow).count())
+    with pytest.raises(StoreBroken, match="this master has stopped"):
+        store.write_sync(add_experiment)
+
+
 def test_a_broken_rule_is_the_callers_mistake_not_the_databases(store: Store, experiment_id: int) -> None:
     def twice(s: Any) -> None:
         for _ in range(2):
