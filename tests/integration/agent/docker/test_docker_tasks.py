@@ -12,18 +12,28 @@ from agent_helpers import TRIALS, wait_until
 from detlab.schemas import wire
 from testbed.containers import docker_images
 
+REPORTS = "import detlab.core as c\nwith c.init() as core:\n  core.train.report_training_metrics(1, {'loss': 0.5})\n"
+
 
 def test_metrics_of_a_container_arrive(master, docker_agent):
-    program = (
-        "import detlab.core as c\nwith c.init() as core:\n  core.train.report_training_metrics(1, {'loss': 0.5})\n"
-    )
-    storage = {"checkpoint_storage": {"type": "directory", "container_path": "/tmp/checkpoints"}}
-    task = in_container(master, python(program), config=storage)
+    storage = {"checkpoint_storage": {"type": "directory", "container_path": "/data/checkpoints"}}
+    task = in_container(master, python(REPORTS), config=storage, mounts=[mount(docker_agent.shared)])
     master.wait_for(exited(task), timeout=60)
     assert task.exits[0].exit_code == 0, (task.exits, master.texts(task))
     assert [(r["group"], r["metrics"]) for r in task.records["metrics"] if r["kind"] == "metrics"] == [
         ("training", {"loss": 0.5})
     ]
+
+
+def test_a_checkpoint_storage_that_would_be_removed_with_the_container_is_refused(master, docker_agent):
+    storage = {"checkpoint_storage": {"type": "directory", "container_path": "/tmp/checkpoints"}}
+    task = in_container(master, python(REPORTS), config=storage)
+    master.wait_for(exited(task), timeout=60)
+    assert task.exits[0].exit_code == 1
+    said = "\n".join(master.texts(task))
+    assert "checkpoints would be lost: /tmp/checkpoints is in this container only" in said
+    assert "bind_mounts" in said
+    assert not task.records["metrics"]
 
 
 def test_the_agent_says_what_it_can_run(master, docker_agent):
