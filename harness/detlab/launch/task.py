@@ -57,6 +57,11 @@ OUTPUT_GRACE = 5.0
 """Seconds to wait for the pipes to close once every process of the task is dead."""
 EXIT_PATIENCE = 60
 """Attempts, one a second, to write the exit to a full disk."""
+FOLDER_LOOK = 5.0
+"""Seconds between two looks whether the task's folder is still there, once the task has ended."""
+GONE_PATIENCE = 60.0
+"""Seconds for which the folder must have been gone until what could not be delivered is given up: with it went what was
+to be delivered, and whoever would read how the task ended."""
 TOKEN_AGAIN = 5.0
 """Seconds after which writing a renewed token is tried again if the disk was full."""
 MARK_AGAIN = 1.0
@@ -211,11 +216,33 @@ class Launcher:
             code = self._hung
         oom = code != 0 and self._out_of_memory(code)
         self._short.close()
-        deliverer.finish()
+        self._deliver_rest(deliverer)
         if code == 0 and self._marks.lost["metrics"]:
             code = REPORTS_LOST
         self._write_exit(code, deliverer.ending, oom=oom)
         return code
+
+    def _deliver_rest(self, deliverer: Deliverer) -> None:
+        """Deliver what is left, however long the master is away; not once the task's folder has been removed."""
+        gone_since: float | None = None
+        while not deliverer.finish(FOLDER_LOOK):
+            if self._is_there():
+                gone_since = None
+                continue
+            gone_since = time.monotonic() if gone_since is None else gone_since
+            if time.monotonic() - gone_since >= GONE_PATIENCE:
+                sys.stderr.write(f"{self._task.root} was removed: its output is not delivered\n")
+                deliverer.stop()
+
+    def _is_there(self) -> bool:
+        """Whether the task's folder has not been removed; a file system that does not answer has not lost it."""
+        try:
+            self._task.root.stat()
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return True
 
     def _out_of_memory(self, code: int) -> bool:
         """Whether the kernel ended a process of our container for its limit; elsewhere the count is not ours."""
@@ -512,6 +539,9 @@ class Launcher:
         for _ in range(EXIT_PATIENCE):
             try:
                 write_json(self._task.exit, report, durable=True)
+            except FileNotFoundError as error:  # nobody would read it
+                sys.stderr.write(f"{self._task.exit}: {error}\n")
+                return
             except OSError as error:  # a full disk: the trial that filled it is over, there may be room soon
                 sys.stderr.write(f"{self._task.exit}: {error}\n")
                 threading.Event().wait(1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -164,3 +165,27 @@ def test_output_goes_on_whatever_is_done_to_its_spool(launch: Any, harm: str) ->
     texts = [one["text"] for one in allocation.records["logs"] if one["stdtype"] == "stdout"]
     assert texts == [f"line {number}" for number in range(20)]
     assert ended["exit_code"] == 0
+
+
+def test_a_launcher_whose_folder_was_removed_while_the_master_is_away_ends(tmp_path: Path) -> None:
+    """It waited for the master for ever: clusters that were killed and removed left such processes behind."""
+    with MasterDouble() as master:
+        allocation = master.allocate([sys.executable, "-c", "print(1)"])
+    root = tmp_path / "task"
+    for name in ("work", "spool", "home", "tmp"):
+        (root / name).mkdir(parents=True)
+    (root / "launch.json").write_text(json.dumps(allocation.launch.model_dump(mode="json", exclude={"task_token"})))
+    (root / "token").write_text(allocation.token)
+    program = "import sys; from detlab.launch import task; task.FOLDER_LOOK, task.GONE_PATIENCE = 0.2, 1.0; "
+    program += "sys.exit(task.main(sys.argv[1:]))"
+    launcher = subprocess.Popen([sys.executable, "-c", program, "--dir", str(root)], stderr=subprocess.PIPE, text=True)
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            launcher.wait(4)  # what is there is delivered, however long that takes
+        assert launcher.poll() is None
+        shutil.rmtree(root)
+        _, said = launcher.communicate(timeout=20)
+    finally:
+        launcher.kill()
+    assert launcher.returncode == 0
+    assert f"{root} was removed: its output is not delivered" in said
