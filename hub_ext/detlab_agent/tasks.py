@@ -55,6 +55,8 @@ class Entry:
     stage: Stage = Stage.PREPARING
     task: RunningTask | None = None
     exit: TaskExit | None = None
+    told_now: bool = False
+    """Whether its exit was told since the last heartbeat: the acknowledgement is under way."""
     kill_at: float | None = None
     """When SIGKILL is due, on the loop's clock; None while the task is not to end."""
     kill_wanted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -125,6 +127,7 @@ class TaskTable:
         """Report the state of all tasks on a connection that was authenticated and welcomed."""
         self._send = send
         for entry in self._entries.values():
+            entry.told_now = True
             self._announce(entry)
 
     def detach(self) -> None:
@@ -132,10 +135,11 @@ class TaskTable:
         self._send = None
 
     def repeat_exits(self) -> None:
-        """Say again which exits are not acknowledged."""
+        """Say again which exits are not acknowledged, though the master has had since the last call to do so."""
         for entry in self._entries.values():
-            if entry.stage is Stage.EXITED:
+            if entry.stage is Stage.EXITED and not entry.told_now:
                 self._announce(entry)
+            entry.told_now = False
 
     # --- what the master says ---------------------------------------------------------------------------------
 
@@ -216,7 +220,7 @@ class TaskTable:
             # The last door: without an exit the slots of this task would never be free again.
             _log.exception("task %s: the agent failed", entry.allocation_id)
             exit_ = await self._give_up(entry, error)
-        entry.exit = exit_
+        entry.exit, entry.told_now = exit_, True
         await self._move(entry, Stage.EXITED)
         _log.info("task %s exited: %s", entry.allocation_id, exit_)
 
