@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -278,11 +279,11 @@ def _init_on_cluster(
     given = _storage(checkpoint_storage)
     session = TaskSession.from_info(info)
     store = open_storage(block, session) if given is None else for_task(given)
+    spool = Spool(info.task_dir / "spool")
     if distributed.local_rank == 0:
         named = block if given is None else {}
         check_kept(store, named, os.environ.get("DET_RUNTIME", ""))
-        check_storage(store, named)
-    spool = Spool(info.task_dir / "spool")
+        check_storage(store, named, say=partial(_say, spool, distributed))
     tensorboard = TensorboardManager.for_task(info, tensorboard_mode, distributed.rank, store)
     train = TrainContext(spool, session, distributed, tensorboard)
     searcher = config.get("searcher") or {}
@@ -302,6 +303,12 @@ def _init_on_cluster(
     )
     context._pulse = Pulse.for_rank(info.task_dir, distributed)
     return context
+
+
+def _say(spool: Spool, distributed: DistributedContext, status: str) -> None:
+    """Set the trial's status, before there is a context by which its code could."""
+    if distributed.rank == 0:
+        spool.append("status", {"status": status})
 
 
 def _init_off_cluster(

@@ -24,6 +24,8 @@ ONE_CHECK = 10.0
 """Seconds after which a store that does not answer counts as away."""
 PATIENCE = 300.0
 """Seconds of waiting for a store that is away, after which training begins and its first checkpoint waits."""
+WAITS = "waits for the checkpoint storage, which is away"
+"""The trial's status meanwhile."""
 _FOLDERS = frozenset({"directory", "shared_fs"})
 _REMOVED_AFTERWARDS = {DOCKER: "container", KUBERNETES: "pod"}
 """Runtimes whose containers are removed with all that they wrote into themselves, and what users call those."""
@@ -40,6 +42,7 @@ def check_storage(
     *,
     patience: float = PATIENCE,
     one_check: float = ONE_CHECK,
+    say: Callable[[str], Any] = lambda status: None,
     sleep: Callable[[float], Any] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
@@ -50,6 +53,7 @@ def check_storage(
         config: The `checkpoint_storage` block, of which errors name the key; {} if the store was given in code.
         patience: In seconds.
         one_check: How long one attempt may take, in seconds.
+        say: Called with the trial's status when the waiting begins, and with "" when it is over.
         sleep: Pauses between attempts.
         clock: Monotonic seconds.
 
@@ -69,13 +73,16 @@ def check_storage(
                 raise _refusal(error, config) from None
             if clock() > give_up:
                 logger.warning("the checkpoint storage is still away: training begins, checkpoints wait for it")
+                say("")
                 return
             if not told:
                 told = True
                 logger.warning("waiting for the checkpoint storage, which is away: %s", error.message)
+                say(WAITS)
         else:
             if told:
                 logger.warning("the checkpoint storage answers again")
+                say("")
             return
         sleep(backoff.next_pause())
 

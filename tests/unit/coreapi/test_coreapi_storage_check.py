@@ -55,9 +55,10 @@ def test_a_closed_folder_keeps_its_own_error() -> None:
 
 
 def test_a_store_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    store, slept = Store(*[StorageAway("503 Slow Down")] * 4), []
-    check_storage(store, {}, sleep=slept.append)
+    store, slept, status = Store(*[StorageAway("503 Slow Down")] * 4), [], []
+    check_storage(store, {}, sleep=slept.append, say=status.append)
     assert store.asked == 5
+    assert status == ["waits for the checkpoint storage, which is away", ""], "whoever looks at the trial sees why"
     assert len(slept) == 4
     assert slept[0] < slept[3]
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -74,8 +75,10 @@ def test_after_a_while_training_begins_without_it(caplog: pytest.LogCaptureFixtu
         now[0] += seconds
 
     store = Store(*[StorageAway("timeout")] * 1000)
-    check_storage(store, {}, patience=60, sleep=sleep, clock=lambda: now[0])
+    status = []
+    check_storage(store, {}, patience=60, sleep=sleep, clock=lambda: now[0], say=status.append)
     assert 60 < now[0] < 80
+    assert status == ["waits for the checkpoint storage, which is away", ""]
     assert "training begins" in caplog.text
 
 
