@@ -161,11 +161,11 @@ def metrics_text(view: VersionView) -> str:
 
 
 def print_versions(found: Sequence[VersionView]) -> None:
-    """Print a table of a model's versions. Of none, what that means."""
+    """Print a table of a model's versions, in CSV with their checkpoints and formats. Of none, what that means."""
     if not found and not wants_csv():
         say("No versions yet. Try: det model register-version --help")
         return
-    _table_of_versions(found, (*_OF_MODEL[:3], _METRICS, *_OF_MODEL[3:]))
+    _table_of_versions(found, (*_OF_MODEL[:3], _METRICS, *_shown(_OF_MODEL[3:])))
 
 
 def print_found(found: Sequence[VersionView], metric: str = "") -> None:
@@ -178,8 +178,7 @@ def print_found(found: Sequence[VersionView], metric: str = "") -> None:
         return
     model: _Column = ("Model", lambda view: view.model)
     by: _Column = (clean(metric), lambda view: view.lineage.metrics.get(metric)) if metric else _METRICS
-    rest = _OF_MODEL[1:] if wants_csv() else [one for one in _OF_MODEL[1:] if one[0] not in {"Checkpoint", "Format"}]
-    _table_of_versions(found, (model, _OF_MODEL[0], by, *rest), right=(by[0],) if metric else ())
+    _table_of_versions(found, (model, _OF_MODEL[0], by, *_shown(_OF_MODEL[1:])), right=(by[0],) if metric else ())
 
 
 _Column = tuple[str, Callable[[VersionView], Any]]
@@ -195,6 +194,11 @@ _OF_MODEL: tuple[_Column, ...] = (
     ("Registered", lambda view: moment(view.created_at)),
     ("By", lambda view: view.owner),
 )
+
+
+def _shown(columns: Sequence[_Column]) -> Sequence[_Column]:
+    """Return the columns for a terminal, which has no room for ids of checkpoints; `det model describe` has them."""
+    return columns if wants_csv() else [one for one in columns if one[0] not in {"Checkpoint", "Format"}]
 
 
 def _table_of_versions(found: Sequence[VersionView], columns: Sequence[_Column], right: Sequence[str] = ()) -> None:
