@@ -146,7 +146,7 @@ def test_closing_is_final_and_harmless_twice(empty_db_url: str, times: int) -> N
     for _ in range(times):
         store.close()
     assert not store.healthy
-    with pytest.raises(RuntimeError):
+    with pytest.raises(StoreBroken, match="this master has stopped"):
         store.write_sync(add_experiment)
 
 
