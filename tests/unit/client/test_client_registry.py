@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -148,6 +149,21 @@ def test_the_packages_that_are_imported_are_noted(tmp_path: Path, monkeypatch: p
         "x": "3",
     }
     assert found["python"].startswith("3.")
+
+
+def test_noting_the_packages_starts_no_process():
+    """In the thread that writes checkpoints its pipe went to a data loader's worker too, and the checkpoint hung."""
+    program = """
+import os, subprocess
+def refuse(*arguments, **named):
+    raise AssertionError(f"a process is started: {arguments}")
+subprocess.Popen = os.fork = os.posix_spawn = os.popen = refuse
+from detlab.core.checkpoint.environment import installed
+print(installed()["platform"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Linux-")
 
 
 def test_a_folder_that_is_not_there_is_said(capsys):

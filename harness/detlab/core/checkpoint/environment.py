@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import sys
@@ -29,4 +30,15 @@ def installed() -> dict[str, str]:
             if (info := _INFO.fullmatch(name)) is not None and len(found) < MOST_PACKAGES:
                 found.setdefault(_SEPARATORS.sub("-", info["name"]).lower(), info["version"])
     ordered = {name: found[name] for name in sorted(found)}
-    return {"python": platform.python_version(), "platform": platform.platform(), **ordered}
+    return {"python": platform.python_version(), "platform": _platform(), **ordered}
+
+
+def _platform() -> str:
+    """Return system, release, machine and C library.
+
+    `platform.platform()` starts a process (`uname -p`), here in the thread that writes checkpoints: a worker of a data
+    loader that is forked at this moment inherits the pipe, and until it ends the answer has no end.
+    """
+    system = os.uname()
+    libc = "".join(platform.libc_ver())
+    return f"{system.sysname}-{system.release}-{system.machine}" + (f"-with-{libc}" if libc else "")
