@@ -37,7 +37,8 @@ SEARCH = {
     "searcher": {"name": "random", "metric": "loss", "max_trials": 3},
 }
 SECONDS = 30_000
-SETTLED = 2_000
+SETTLED = 3_500
+"""Longer than the 3 s after which pools, jobs and quotas are asked for again if something changed meanwhile."""
 
 
 @dataclass
