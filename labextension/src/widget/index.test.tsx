@@ -76,7 +76,7 @@ describe('the notebook widget', () => {
     end();
   });
 
-  it('asks again where an answer does not come, seldomer each time, and not for ever', () => {
+  it('asks again if no answer comes, less often each time, and not forever', () => {
     vi.useFakeTimers();
     try {
       const kernel = new Kernel(frame([1, 2]));

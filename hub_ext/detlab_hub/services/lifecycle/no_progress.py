@@ -34,7 +34,7 @@ MOST_JOBS = 3
 
 
 def given_up(turn: Turn, trial: TrialRow, row: AllocationRow, kind: EndKind) -> FailureView | None:
-    """Return the card of a trial that is not retried, as too many attempts in a row got nowhere; None if it is retried.
+    """Return the card of a trial that is not retried, as too many in a row made no progress; None if it is retried.
 
     Args:
         turn: The transaction.
@@ -84,7 +84,7 @@ def _out_of_time(turn: Turn, trial: TrialRow, row: AllocationRow) -> FailureView
         message=f"{MOST_JOBS} attempts in a row, all {_begun(row)}, reached the time limit of their batch jobs"
         " without a checkpoint",
         trial_id=trial.id,
-        hint=f"it would never get on, so it is not retried; {cards.LONGER}",
+        hint=f"it would make no progress, so it is not retried; {cards.LONGER}",
         command=f"det trial logs {trial.id}",
     )
 

@@ -1,4 +1,4 @@
-"""A trial that does not get on is not tried for ever: one that its machines die of, or whose jobs are too short."""
+"""A trial that makes no progress is not retried forever: one that kills its machines, or whose jobs are too short."""
 
 from __future__ import annotations
 
