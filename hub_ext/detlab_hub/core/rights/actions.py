@@ -151,9 +151,7 @@ ACTIONS: Mapping[Action, Rule] = {
     Action.JOB_UPDATE: Rule(
         (Kind.EXPERIMENT, Kind.TASK), _OWN, THEMSELVES, "change its pool, priority, weight or place in the queue"
     ),
-    Action.TRASH_EMPTY: Rule(
-        _EXPERIMENT, _OWN, THEMSELVES, "empty its trash; without an experiment: of all of one's own"
-    ),
+    Action.TRASH_EMPTY: Rule(_EXPERIMENT, _OWN, THEMSELVES, "empty its trash, or that of all of one's own"),
     Action.BUNDLE_UPLOAD: Rule((), _NONE, PEOPLE, "upload code"),
     Action.CHECKPOINT_EDIT: Rule(_CHECKPOINT, _WRITE, PEOPLE, "change its metadata"),
     Action.CHECKPOINT_BOOKMARK: Rule(_CHECKPOINT, _WRITE, PEOPLE, "bookmark it, which keeps it"),
