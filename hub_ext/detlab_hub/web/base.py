@@ -18,14 +18,24 @@ from tornado.http1connection import HTTP1Connection
 from detlab import errors
 from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
-from detlab_hub.services.kernel.access import Hidden
+from detlab_hub.services.kernel.access import Hidden, check_may_ask
 from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.services.kernel.limits.reached import Reached, TooFast
 from detlab_hub.services.kernel.threads import user_of
 from detlab_hub.web.auth import Identifier, Recognized
 from detlab_hub.web.bodies import BodyLimits, Buffer
 from detlab_hub.web.crosssite import misdeclared
-from detlab_hub.web.scopes import PEOPLE, AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name
+from detlab_hub.web.scopes import (
+    CHANGING,
+    PEOPLE,
+    AnyCaller,
+    Operation,
+    Scope,
+    granted,
+    needs,
+    operation_of,
+    scope_name,
+)
 
 log = logging.getLogger("detlab.web")
 
@@ -168,6 +178,8 @@ class Guarded(Recognized):
             declared = getattr(own, "operation", None)
             if not isinstance(declared, Operation):
                 raise TypeError(f"{cls.__name__}.{verb.lower()} declares no scope: decorate it with needs(...)")
+            if verb in CHANGING and declared.action is None and Scope.PUBLIC not in declared.scopes:
+                raise TypeError(f"{cls.__name__}.{verb.lower()} names no action: needs(..., action=Action....)")
             public, people = Scope.PUBLIC in declared.scopes, bool(PEOPLE & declared.scopes)
             wrong = misdeclared(declared.cross_site, verb, public=public, people=people)
             if wrong:
@@ -295,6 +307,8 @@ class Guarded(Recognized):
             raise errors.Forbidden(
                 f"this needs the scope {wanted}", hint="Ask an administrator of the Hub for a token that has it."
             )
+        if operation.action is not None:
+            check_may_ask(self.caller, operation.action)
 
     def get_current_user(self) -> str | None:
         """Return the caller's name for tornado and the Hub's XSRF code, which only ask whether there is one."""

@@ -637,6 +637,7 @@ export interface ModelView {
   latest: number | null;
   moving: Record<string, number>;
   right: string;
+  reference: string;
 }
 
 /** POST models/{model}/labels/{label}: give a label to a version, and take it from the one that had it. */
@@ -1111,6 +1112,7 @@ export interface VersionList {
 export interface VersionView {
   model_id: number;
   model: string;
+  model_reference: string;
   version: number;
   semver: string | null;
   labels: string[];

@@ -69,6 +69,8 @@ class ModelView(Wire):
     """Label of a version (`production`) -> number of the version that has it now."""
     right: str = "read"
     """What the caller may do: read, write or own."""
+    reference: str = ""
+    """What the caller names it by: its name, or `OWNER/NAME` where it is somebody else's."""
 
 
 class Lineage(Wire):
@@ -143,6 +145,8 @@ class VersionView(Wire):
     model_id: int
     model: str
     """Its name."""
+    model_reference: str = ""
+    """What the caller names the model by: its name, or `OWNER/NAME` where it is somebody else's."""
     version: int
     semver: str | None = None
     labels: list[str] = []

@@ -17,7 +17,7 @@ from detlab.errors import Conflict
 from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import Bookmark, GcItem, GcPolicy, GcPreview, GcRequest, Pin, PinList
 from detlab_hub.core.collection import Decision, Policy, Saved, decide
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.checkpoints.pins import Pins, pins_of
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting
@@ -66,7 +66,7 @@ class Collecting:
         """
 
         def apply(turn: Turn) -> GcPreview:
-            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_GC)
             subject, ended = f"experiment {experiment_id}", _has_ended(row)
             if wanted.policy is None and not ended and not wanted.now:
                 raise Conflict(
@@ -106,7 +106,7 @@ class Collecting:
         """
 
         def pin(turn: Turn) -> PinList:
-            row = checkpoint_for(turn.session, caller, uuid, Right.WRITE)
+            row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_BOOKMARK)
             if row.state == collection.DELETED:
                 raise Conflict(f"checkpoint {uuid} is deleted", hint=f"det checkpoint undelete {uuid}")
             if is_deleting(turn.session, row.experiment_id):
@@ -126,11 +126,11 @@ class Collecting:
         """Remove the caller's bookmark, or, if they have none and may delete the checkpoint, those of all."""
 
         def unpin(turn: Turn) -> PinList:
-            row = checkpoint_for(turn.session, caller, uuid)
+            row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_UNBOOKMARK)
             bookmarks = turn.session.scalars(select(BookmarkRow).where(BookmarkRow.uuid == uuid)).all()
             mine = [one for one in bookmarks if one.name == caller.name]
             if not mine and bookmarks:
-                checkpoint_for(turn.session, caller, uuid, Right.OWN)
+                checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_UNBOOKMARK_ALL)
                 mine = list(bookmarks)
             for one in mine:
                 turn.session.delete(one)

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, StorageError
 from detlab.schemas.patterns import compile_pattern
 from detlab.schemas.wire import CheckpointView, EditCheckpoint, ExperimentState
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_metadata
 from detlab_hub.services.checkpoints.pins import Pins, pins_of
@@ -68,7 +68,7 @@ class Removals:
         """
 
         def edit(turn: Turn) -> CheckpointView:
-            row = checkpoint_for(turn.session, caller, uuid, Right.WRITE)
+            row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_EDIT)
             gone = set(wanted.remove_metadata)
             kept = {key: value for key, value in {**row.metadata_, **wanted.metadata}.items() if key not in gone}
             if kept == row.metadata_:
@@ -94,7 +94,7 @@ class Removals:
             NotFound: There is no such checkpoint for the caller.
             StorageError: This master does not know its storage.
         """
-        _, storage = await self._shell.read(lambda s: _removable(s, caller, uuid))
+        _, storage = await self._shell.read(lambda s: _removable(s, caller, uuid, Action.CHECKPOINT_DELETE))
         seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage, uuid)
         view = await self._shell.write(lambda turn: _delete(turn, caller, uuid, now=now, by_task=not seen))
         await self._remove(uuid)
@@ -126,7 +126,7 @@ class Removals:
             NotFound: There is no such checkpoint for the caller.
             StorageError: This master does not know its storage.
         """
-        found, storage = await self._shell.read(lambda s: _removable(s, caller, uuid))
+        found, storage = await self._shell.read(lambda s: _removable(s, caller, uuid, Action.CHECKPOINT_REMOVE_FILES))
         gone = await self._shell.workers.removals.run(caller.name, matching, found, globs)
         seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage, uuid)
         view = await self._shell.write(lambda turn: _remove_some(turn, caller, uuid, gone, by_task=not seen))
@@ -214,9 +214,9 @@ def matching(names: Mapping[str, Any], globs: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def _removable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _removable(s: Session, caller: Caller, uuid: str, action: Action) -> tuple[dict[str, Any], dict[str, Any]]:
     """Check that the caller may remove files of a checkpoint; return its files, and its storage block."""
-    row = checkpoint_for(s, caller, uuid, Right.OWN)
+    row = checkpoint_for(s, caller, uuid, action)
     if row.state != DELETED:
         _check_pins(row, pins_of(s, [row], None))
         files.check_reachable(row.storage)
@@ -225,7 +225,7 @@ def _removable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], d
 
 def _restorable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the files and the storage block of a checkpoint in the trash; no files if it is in none, or cannot be."""
-    row = checkpoint_for(s, caller, uuid, Right.OWN)
+    row = checkpoint_for(s, caller, uuid, Action.CHECKPOINT_UNDELETE)
     removal = s.get(RemovalRow, uuid)
     waits = row.state == DELETED and removal is not None and removal.begun_at is None
     return (row.files if waits else {}), row.storage
@@ -266,7 +266,7 @@ def _check_pins(row: CheckpointRow, pins: Pins) -> None:
 
 
 def _delete(turn: Turn, caller: Caller, uuid: str, *, now: bool, by_task: bool) -> CheckpointView:
-    row = checkpoint_for(turn.session, caller, uuid, Right.OWN)
+    row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_DELETE)
     if row.state == DELETED:
         removal = turn.session.get(RemovalRow, uuid)
         if removal is not None and now and removal.begun_at is None:
@@ -282,7 +282,7 @@ def _delete(turn: Turn, caller: Caller, uuid: str, *, now: bool, by_task: bool) 
 
 
 def _undelete(turn: Turn, caller: Caller, uuid: str) -> CheckpointView:
-    row = checkpoint_for(turn.session, caller, uuid, Right.OWN)
+    row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_UNDELETE)
     if row.state != DELETED:
         return experiment_views.checkpoint_view(turn.session, row)
     experiment = turn.session.get_one(ExperimentRow, row.experiment_id)
@@ -299,7 +299,7 @@ def _undelete(turn: Turn, caller: Caller, uuid: str) -> CheckpointView:
 
 
 def _remove_some(turn: Turn, caller: Caller, uuid: str, gone: Sequence[str], *, by_task: bool) -> CheckpointView:
-    row = checkpoint_for(turn.session, caller, uuid, Right.OWN)
+    row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_REMOVE_FILES)
     going = [path for path in gone if path in row.files]
     if not going or row.state == DELETED:
         return experiment_views.checkpoint_view(turn.session, row)

@@ -26,7 +26,7 @@ from detlab.schemas.wire import (
 )
 from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.lifecycle import experiment as lifecycle
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.core.scheduling import Job, Task
 from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
@@ -327,7 +327,7 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, "pause", lifecycle.PauseRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_PAUSE, lifecycle.PauseRequested())
 
     async def activate(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """Resume a paused experiment.
@@ -337,7 +337,7 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, "activate", lifecycle.ActivateRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_ACTIVATE, lifecycle.ActivateRequested())
 
     async def cancel(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """End it; trials may checkpoint first. One that has ended stays as it is.
@@ -346,7 +346,7 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, "cancel", lifecycle.CancelRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_CANCEL, lifecycle.CancelRequested())
 
     async def kill(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """End it now. One that has ended stays as it is.
@@ -355,11 +355,13 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, "kill", lifecycle.KillRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_KILL, lifecycle.KillRequested())
 
-    async def _steer(self, caller: Caller, experiment_id: int, action: str, event: lifecycle.Event) -> ExperimentView:
+    async def _steer(
+        self, caller: Caller, experiment_id: int, action: Action, event: lifecycle.Event
+    ) -> ExperimentView:
         def steer(turn: Turn) -> ExperimentView:
-            row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
+            row = experiment_for(turn.session, caller, experiment_id, action)
             before = row.state
             if isinstance(event, lifecycle.ActivateRequested):
                 resume_search(turn, row, caller.name)
@@ -368,7 +370,7 @@ class Experiments:
             except lifecycle.RequestRefusedError as error:
                 raise Conflict(f"experiment {experiment_id}: {error}") from error
             if row.state != before:
-                audit.note(turn, caller, f"experiment.{action}", f"experiment {experiment_id}", row.name)
+                audit.note(turn, caller, action.value, f"experiment {experiment_id}", row.name)
             finish_turn(turn)
             return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
 

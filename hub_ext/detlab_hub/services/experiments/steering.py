@@ -27,7 +27,7 @@ from detlab.schemas.wire import (
     TrialState,
 )
 from detlab_hub.core.lifecycle.table import is_stopping
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.core.searchers import (
     ConcurrencySet,
     Extended,
@@ -76,7 +76,7 @@ class SearchSteering:
 
         def steer(turn: Turn) -> SteeredExperiment:
             # Code runs with the rights of the experiment's owner: nobody else may send it.
-            needed = Right.OWN if wanted.act == "code" else Right.WRITE
+            needed = Action.SEARCH_CODE if wanted.act == "code" else Action.SEARCH_STEER
             row = experiment_for(turn.session, caller, experiment_id, needed)
             key = wanted.idempotency_key and f"search {experiment_id} {wanted.idempotency_key}"  # not that of a submit
             promoted_to = None
@@ -93,7 +93,7 @@ class SearchSteering:
         _need(wanted.hyperparameters is not None, "hyperparameters", "is missing: give the whole block")
 
         def config(s: Session) -> dict[str, Any]:
-            row = experiment_for(s, caller, experiment_id, Right.WRITE)
+            row = experiment_for(s, caller, experiment_id, Action.SEARCH_STEER)
             _refuse_ended(row)
             return dict(row.config)
 

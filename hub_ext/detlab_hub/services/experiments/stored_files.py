@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from detlab.errors import Conflict, StorageError
 from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import DeletionView
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.checkpoints import event_files, files
 from detlab_hub.services.checkpoints.removals import end_removal
 from detlab_hub.services.checkpoints.stores import OF_OBJECTS, keeps_own_keys
@@ -56,7 +56,7 @@ class EventFiles:
         """
 
         def mark(turn: Turn) -> None:
-            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_DELETE_EVENT_FILES)
             if not ExperimentState(row.state).terminal:
                 raise Conflict(
                     f"experiment {experiment_id} is {row.state}: its trials may still write event files",

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import CheckpointView, LogLine, SeriesView, TrialView
 from detlab_hub.core.lifecycle import trial as lifecycle
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import trial_for
 from detlab_hub.services.kernel.callers import Caller
@@ -42,7 +42,7 @@ class Trials:
         """Kill a trial; the search continues without it. One that has ended is left unchanged."""
 
         def kill(turn: Turn) -> TrialView:
-            row = trial_for(turn.session, caller, trial_id, Right.WRITE)
+            row = trial_for(turn.session, caller, trial_id, Action.TRIAL_KILL)
             before = row.state
             apply_trial(turn, row, lifecycle.KillRequested())
             if row.state != before:

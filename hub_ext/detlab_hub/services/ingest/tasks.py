@@ -28,7 +28,7 @@ from detlab.schemas.wire import (
     TokenReply,
 )
 from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
-from detlab_hub.core.rights import Kind, Right, Thing, right_of
+from detlab_hub.core.rights import Action, Kind, Right, Thing, may, right_of
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.admission.storage_quotas import StorageWarnings
 from detlab_hub.services.checkpoints import files
@@ -199,7 +199,7 @@ class Tasks:
 
         def get(s: Session) -> CheckpointView:
             row = s.get(CheckpointRow, uuid)
-            if row is None or row.state != "COMPLETED" or _right(s, task, row) < Right.READ:
+            if row is None or row.state != "COMPLETED" or right_of(who_is(task), _as_seen(s, task, row)) < Right.READ:
                 raise no_such(f"there is no checkpoint {uuid[:80]} for this trial", exists=row is not None)
             return experiment_views.checkpoint_view(s, row)
 
@@ -219,7 +219,9 @@ class Tasks:
         def delete(turn: Turn) -> None:
             _, trial = current_attempt(turn.session, task)
             row = turn.session.get(CheckpointRow, uuid)
-            if row is None or _right(turn.session, task, row) < Right.OWN:
+            if row is None or not may(
+                who_is(task), Action.ATTEMPT_DELETE_CHECKPOINT, _as_seen(turn.session, task, row)
+            ):
                 raise no_such(f"this trial has no checkpoint {uuid[:80]}", exists=row is not None)
             if row.state == DELETED:
                 begin_removal(turn, row)
@@ -304,8 +306,8 @@ def _preempt_state(s: Session, task: TaskCaller) -> PreemptReply:
     return PreemptReply.model_validate({"preempt": True, "reason": reason})
 
 
-def _right(s: Session, task: TaskCaller, row: CheckpointRow) -> Right:
-    """Return the right of a task to a checkpoint."""
+def _as_seen(s: Session, task: TaskCaller, row: CheckpointRow) -> Thing:
+    """Return a checkpoint as the table of rights knows it, to a task."""
     thing = Thing(Kind.CHECKPOINT, experiment_id=row.experiment_id, trial_id=row.trial_id)
     if row.experiment_id != task.experiment_id:
         mine = s.get(ExperimentRow, task.experiment_id)
@@ -316,7 +318,7 @@ def _right(s: Session, task: TaskCaller, row: CheckpointRow) -> Right:
             and s.get(ExperimentRow, row.experiment_id) is not None
         ):
             thing = replace(thing, source_of=(mine.id,))
-    return right_of(who_is(task), thing)
+    return thing
 
 
 def _storage_of(s: Session, task: TaskCaller) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.registry import LabelMove, Lineage, ModelView, VersionView
-from detlab_hub.services.kernel.access import may_read, model_rights
+from detlab_hub.services.kernel.access import may_read, model_rights, reference_to
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.queries.statements import chunks
@@ -36,6 +36,7 @@ def model_views(s: Session, rows: Sequence[ModelRow], caller: Caller, *, full: b
             latest=counts[row.id][1] if row.id in counts else None,
             moving={one.label: one.version for one in labels.get(row.id, [])},
             right=rights[row.id].wire,
+            reference=reference_to(caller, row),
         )
         for row in rows
     ]
@@ -46,17 +47,18 @@ def model_view(s: Session, row: ModelRow, caller: Caller) -> ModelView:
     return model_views(s, [row], caller, full=True)[0]
 
 
-def version_views(s: Session, rows: Sequence[VersionRow], reader: Caller | None = None) -> list[VersionView]:
+def version_views(s: Session, rows: Sequence[VersionRow], reader: Caller, *, full: bool = False) -> list[VersionView]:
     """Make the views of versions.
 
     Args:
         s: A session.
         rows: The versions.
-        reader: Who gets the full views; they hold the config of an experiment only if the reader may read that. None:
-            views for lists, which have no notes, and a lineage without config and environment.
+        reader: Who gets the views.
+        full: Not for lists, whose views have no notes, and a lineage without config and environment. A full one has the
+            config of the experiment only if the reader may read that.
     """
     s.flush()
-    names = _names(s, rows)
+    of_models = _models(s, rows)
     saved: dict[str, CheckpointRow] = {}
     labels: dict[int, list[str]] = {}
     for part in chunks([row.checkpoint_uuid for row in rows]):
@@ -68,12 +70,10 @@ def version_views(s: Session, rows: Sequence[VersionRow], reader: Caller | None 
             labels.setdefault(one.version_id, []).append(one.label)
     views: list[VersionView] = []
     for row in rows:
-        full = reader is not None
-        made = _view(
-            row, names[row.model_id], saved.get(row.checkpoint_uuid), sorted(labels.get(row.id, [])), full=full
-        )
+        model, checkpoint = of_models[row.model_id], saved.get(row.checkpoint_uuid)
+        made = _view(row, model, reference_to(reader, model), checkpoint, sorted(labels.get(row.id, [])), full=full)
         of = made.lineage.experiment_id
-        if reader is not None and (of is None or not may_read(s, reader, of)):
+        if full and (of is None or not may_read(s, reader, of)):
             made = made.model_copy(update={"lineage": made.lineage.model_copy(update={"config": {}})})
         views.append(made)
     return views
@@ -81,26 +81,26 @@ def version_views(s: Session, rows: Sequence[VersionRow], reader: Caller | None 
 
 def version_view(s: Session, row: VersionRow, reader: Caller) -> VersionView:
     """Make the full view of one version."""
-    return version_views(s, [row], reader)[0]
+    return version_views(s, [row], reader, full=True)[0]
 
 
-def _names(s: Session, rows: Sequence[VersionRow]) -> dict[int, str]:
-    found: dict[int, str] = {}
+def _models(s: Session, rows: Sequence[VersionRow]) -> dict[int, ModelRow]:
+    found: dict[int, ModelRow] = {}
     for part in chunks(sorted({row.model_id for row in rows})):
-        named = s.execute(select(ModelRow.id, ModelRow.name).where(ModelRow.id.in_(part)))
-        found.update((key, name) for key, name in named)
+        found.update((row.id, row) for row in s.scalars(select(ModelRow).where(ModelRow.id.in_(part))))
     return found
 
 
 def _view(
-    row: VersionRow, model: str, checkpoint: CheckpointRow | None, labels: list[str], *, full: bool
+    row: VersionRow, model: ModelRow, reference: str, checkpoint: CheckpointRow | None, labels: list[str], *, full: bool
 ) -> VersionView:
     lineage = Lineage.model_validate(row.lineage)
     if not full:
         lineage = lineage.model_copy(update={"config": {}, "environment": {}})
     return VersionView(
         model_id=row.model_id,
-        model=model,
+        model=model.name,
+        model_reference=reference,
         version=row.version,
         semver=row.semver,
         labels=labels,

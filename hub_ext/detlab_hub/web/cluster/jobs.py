@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from detlab.schemas.jobwire import JobList, JobUpdate, JobView, JobWhy
 from detlab.schemas.wire import Wire
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
@@ -29,7 +30,7 @@ class Jobs(Guarded):
 class Job(Guarded):
     """One job: an experiment's number, or a user task's id."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.JOB_UPDATE)
     async def post(self, job_id: str, body: JobUpdate) -> JobView:
         """Change a job's priority, weight, pool or place; the same change again changes nothing."""
         return await self.services.jobs.update(self.person, job_id, body)

@@ -20,6 +20,7 @@ from detlab.schemas.wire import (
     Wire,
 )
 from detlab.schemas.wire.storage import DeletionReply
+from detlab_hub.core.rights import Action
 from detlab_hub.store.queries.trial_order import CONDITION, ORDER
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.files import Download
@@ -105,7 +106,7 @@ class CheckpointsQuery(Wire):
 class Experiments(Guarded):
     """All experiments."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_CREATE)
     async def post(self, body: CreateExperiment) -> CreateExperimentReply:
         """Submit an experiment; the same idempotency key gives the same experiment."""
         return await self.services.experiments.create(self.person, body)
@@ -126,7 +127,7 @@ class Experiment(Guarded):
         """Return an experiment with its resolved config."""
         return await self.services.experiments.get(self.person, experiment_id)
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_DELETE)
     async def delete(self, experiment_id: int, query: DeleteQuery) -> DeletionReply:
         """Delete an experiment that has ended, with its trials, metrics, logs, checkpoints and event files."""
         if query.forget_files:
@@ -139,7 +140,7 @@ class Experiment(Guarded):
 class Edit(Guarded):
     """What people wrote about it."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_EDIT)
     async def post(self, experiment_id: int, body: EditExperiment) -> ExperimentView:
         """Change name, description, notes or labels, archive it or undo that; null leaves a field as it is."""
         return await self.services.edits.edit(self.person, experiment_id, body)
@@ -148,7 +149,7 @@ class Edit(Guarded):
 class Pause(Guarded):
     """Pausing."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_PAUSE)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Pause: trials checkpoint and give their slots back."""
         return await self.services.experiments.pause(self.person, experiment_id)
@@ -157,7 +158,7 @@ class Pause(Guarded):
 class Activate(Guarded):
     """Activating."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_ACTIVATE)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Go on with a paused experiment."""
         return await self.services.experiments.activate(self.person, experiment_id)
@@ -166,7 +167,7 @@ class Activate(Guarded):
 class Cancel(Guarded):
     """Cancelling."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_CANCEL)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Cancel: trials may checkpoint before they end."""
         return await self.services.experiments.cancel(self.person, experiment_id)
@@ -175,7 +176,7 @@ class Cancel(Guarded):
 class Kill(Guarded):
     """Killing."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_KILL)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Kill all trials now."""
         return await self.services.experiments.kill(self.person, experiment_id)
@@ -184,7 +185,7 @@ class Kill(Guarded):
 class LogRetention(Guarded):
     """For how long output is kept."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_KEEP_LOGS)
     async def post(self, body: KeepLogs) -> KeepLogsReply:
         """Say for how long the output of experiments is kept; the same again changes nothing."""
         return await self.services.log_retention.keep(self.person, body)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from detlab.schemas.wire import LogLine, SeriesView, TrialView, Wire
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.experiments import CheckpointList, CheckpointsQuery
 from detlab_hub.web.scopes import needs
@@ -111,7 +112,7 @@ class Trial(Guarded):
 class Kill(Guarded):
     """Killing one trial."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.TRIAL_KILL)
     async def post(self, trial_id: int) -> TrialView:
         """Kill the trial; its experiment continues."""
         return await self.services.trials.kill(self.person, trial_id)

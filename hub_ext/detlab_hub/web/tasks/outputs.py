@@ -6,6 +6,7 @@ from pathlib import Path
 
 from detlab.errors import DetlabError
 from detlab.schemas.taskwire import OutputList, OutputView
+from detlab_hub.core.rights import Action
 from detlab_hub.services.usertasks.outputs import OutputsTooLarge
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.files import Download
@@ -33,7 +34,7 @@ class TaskOutput(Upload):
             hint="write large results to storage that your notebook reads, too",
         )
 
-    @needs("task", cross_site="token", accepts="application/octet-stream")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_REPORT, accepts="application/octet-stream")
     async def put(self, name: str) -> OutputView:
         """Hand over a file; one of the same name is replaced."""
         return await self.services.outputs.put(self.task, name, await self.uploaded())

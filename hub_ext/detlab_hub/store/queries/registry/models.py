@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Text, cast, delete, func, select
+from sqlalchemy import ColumnElement, Text, cast, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     CheckpointRow,
+    ExperimentRow,
     LabelMoveRow,
     ModelFact,
     ModelGrantRow,
@@ -64,15 +65,19 @@ def first_that_fit(s: Session, table: type[R], ids: Sequence[int], most: int) ->
     return Page([found[key] for key in chosen if key in found], len(ids) > len(chosen))
 
 
-def named(s: Session, name: str) -> list[ModelRow]:
-    """Return the models that a text may mean: by their id, `OWNER/NAME`, or all of that name."""
+def named(s: Session, name: str, asker: str) -> ModelRow | None:
+    """Return the model that a text means: by its id, `OWNER/NAME`, or else the asker's own of that name."""
     text = clean_text(name)
     if text.isascii() and text.isdigit():
-        row = s.get(ModelRow, int(text)) if len(text) <= _ID_DIGITS else None
-        return [] if row is None else [row]
+        return s.get(ModelRow, int(text)) if len(text) <= _ID_DIGITS else None
     owner, slash, rest = text.rpartition("/")
-    query = select(ModelRow).where(ModelRow.name == rest)
-    return list(s.scalars((query.where(ModelRow.owner == owner) if slash else query).order_by(ModelRow.id)))
+    return of_owner(s, owner if slash else asker, rest)
+
+
+def of_name(s: Session, name: str, visible: ColumnElement[bool], most: int) -> list[ModelRow]:
+    """Return models of a name, the oldest first."""
+    query = select(ModelRow).where(ModelRow.name == clean_text(name), visible)
+    return list(s.scalars(query.order_by(ModelRow.id).limit(most)))
 
 
 def of_owner(s: Session, owner: str, name: str) -> ModelRow | None:
@@ -80,10 +85,17 @@ def of_owner(s: Session, owner: str, name: str) -> ModelRow | None:
     return s.scalars(select(ModelRow).where(ModelRow.owner == owner, ModelRow.name == clean_text(name))).first()
 
 
-def using(s: Session, uuid: str) -> list[ModelRow]:
-    """Return the models that have a version of a checkpoint."""
-    mine = select(VersionRow.model_id).where(VersionRow.checkpoint_uuid == uuid)
-    return list(s.scalars(select(ModelRow).where(ModelRow.id.in_(mine)).order_by(ModelRow.id)))
+def sharing(s: Session, uuid: str) -> list[ModelRow]:
+    """Return the models in which the owner of a checkpoint has put it: theirs, and those where they registered it."""
+    query = (
+        select(VersionRow.model_id)
+        .join(ModelRow, ModelRow.id == VersionRow.model_id)
+        .join(CheckpointRow, CheckpointRow.uuid == VersionRow.checkpoint_uuid)
+        .join(ExperimentRow, ExperimentRow.id == CheckpointRow.experiment_id)
+        .where(VersionRow.checkpoint_uuid == uuid)
+        .where(or_(ModelRow.owner == ExperimentRow.owner, VersionRow.owner == ExperimentRow.owner))
+    )
+    return list(s.scalars(select(ModelRow).where(ModelRow.id.in_(query)).order_by(ModelRow.id)))
 
 
 def page(
