@@ -33,7 +33,7 @@ from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.experiments import removal
-from detlab_hub.services.kernel import audit, offers
+from detlab_hub.services.kernel import audit, offers, references
 from detlab_hub.services.kernel.access import experiment_for, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
@@ -162,6 +162,7 @@ class Experiments:
         check_queued(turn.settings.limits, caller.name, caller.groups, jobs)
         config = with_results(turn.session, with_source(turn.session, prepared.config))
         row = _experiment_row(turn, caller, request, config)
+        references.record(turn.session, caller, "experiment", row.id, config)
         note_experiment(turn.session, caller.name, request.idempotency_key, row.id, turn.now)
         turn.changed_experiment(row.id)
         audit.note(turn, caller, "experiment.create", f"experiment {row.id}", row.name)

@@ -20,7 +20,7 @@ from detlab_hub.core.rights import Kind, Right
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.admission.preparing import named_images
-from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel import audit, references
 from detlab_hub.services.kernel.access import may_open_task, may_read, no_such, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
@@ -215,6 +215,7 @@ def create_row(
     )
     turn.session.add(row)
     turn.session.flush()
+    references.record(turn.session, caller, "task", row.id, config)
     apply_task(turn, row, usertask.Created())
     audit.note(turn, caller, "task.create", f"task {row.id}", row.name)
     turn.changed_task(row)
@@ -300,6 +301,9 @@ def checked_config(
         raise taskconf.refused(problems)
     config = taskconf.parse(value, kind)
     made = config.model_dump(mode="json")
+    problems += references.too_many(made)
+    if expconf.errors_of(problems):
+        raise taskconf.refused(problems)
     made["runtime"] = config.runtime or shell.settings.default_runtime
     problems += taskconf.unsupported(config, made["runtime"], kind)
     given = (value or {}).get("environment") or {}

@@ -28,6 +28,7 @@ from detlab_hub.store.tables import (
     Idempotency,
     PartRow,
     Point,
+    ReferenceRow,
     RemovalRow,
     Rollup,
     SearcherJournal,
@@ -184,6 +185,7 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     saved = select(CheckpointRow.uuid).where(CheckpointRow.experiment_id == experiment_id)
     s.execute(delete(RemovalRow).where(RemovalRow.uuid.in_(saved)))
     s.execute(delete(BookmarkRow).where(BookmarkRow.uuid.in_(saved)))
+    s.execute(delete(ReferenceRow).where(ReferenceRow.uuid.in_(saved)))
     for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency, GrantRow):
         s.execute(delete(table).where(table.experiment_id == experiment_id))
     for part in chunks(trial_ids):
