@@ -55,12 +55,12 @@ def page(
     name: str | None = None,
     viewer: Person | None = None,
     archived: str = "any",
-) -> list[ExperimentRow]:
-    """Return experiments, newest first.
+) -> list[int]:
+    """Return the ids of experiments, newest first.
 
     Args:
         s: A session.
-        limit: Most rows; a full page's last id is the next page's `before`.
+        limit: Most of them; a full page's last id is the next page's `before`.
         before: Only ids smaller than this.
         state: Only this state.
         owner: Only this owner's.
@@ -68,7 +68,7 @@ def page(
         viewer: Only what this user may read.
         archived: `no`: leave archived ones out; `only`: nothing else; `any`: both.
     """
-    query = select(ExperimentRow).order_by(ExperimentRow.id.desc()).limit(limit)
+    query = select(ExperimentRow.id).order_by(ExperimentRow.id.desc()).limit(limit)
     if before is not None:
         query = query.where(ExperimentRow.id < before)
     if state is not None:

@@ -77,8 +77,8 @@ def _sources(connection: sa.Connection, config: dict[str, Any]) -> list[str]:
     searcher = config.get("searcher") or {}
     for key, query in _SOURCES.items():
         if source := searcher.get(key):
-            query = query.bindparams(sa.bindparam("stored", expanding=True))
-            return list(connection.execute(query, {"source": source, "stored": _STORED}).scalars())
+            named = query.bindparams(sa.bindparam("stored", expanding=True))
+            return list(connection.execute(named, {"source": source, "stored": _STORED}).scalars())
     return []
 
 
