@@ -37,7 +37,8 @@ def first_that_fit(s: Session, table: type[R], keys: Sequence[Any], most: int) -
     chosen: list[Any] = []
     total = 0
     for part in chunks(list(keys[:most]), MEASURED):
-        sizes: dict[Any, int] = dict(s.execute(select(key, size).where(key.in_(part))).tuples().all())
+        sizes: dict[Any, int] = {}
+        sizes.update((row[0], row[1]) for row in s.execute(select(key, size).where(key.in_(part))))
         for one in part:
             total += sizes.get(one, 0)
             if total > READ_BYTES and chosen:
