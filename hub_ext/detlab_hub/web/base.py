@@ -16,7 +16,7 @@ from tornado import web
 from tornado.http1connection import HTTP1Connection
 
 from detlab import errors
-from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView
+from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView, Wire
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
 from detlab_hub.services.kernel.access import Hidden, check_may_ask
 from detlab_hub.services.kernel.callers import HubCaller
@@ -66,6 +66,14 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+
+class PartQuery(Wire):
+    """Which part of a list that is made as a whole."""
+
+    skip: int = Field(0, ge=0, lt=2**31)
+    """Items of the parts before: the `next` of the part before."""
+
 
 RowId = Annotated[int, Field(ge=0, lt=2**63)]
 """An id or a cursor in a query: what a database can hold."""

@@ -25,6 +25,7 @@ from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.views import experiment_views
+from detlab_hub.services.views.pages import within
 from detlab_hub.store.queries import checkpoints
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.queries.storage import collection
@@ -32,6 +33,8 @@ from detlab_hub.store.queries.storage.collection import Kept
 from detlab_hub.store.tables import BookmarkRow, CheckpointRow, ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)
+MOST_PINS = 10
+"""Of each checkpoint that are shown; its own route has all."""
 MOST_SHOWN = 5_000
 _MOST_TOLD = 500
 """Checkpoints that each get an event when they go; of more, only the experiment does."""
@@ -245,10 +248,10 @@ def _saved(row: Kept, metrics: dict[str, float]) -> Saved:
 
 def _preview(turn: Turn, row: ExperimentRow, policy: GcPolicy, plan: Plan, *, due_at: float | None = None) -> GcPreview:
     pairs = list(zip(plan.rows, plan.decisions, strict=True))
-    items = [
-        _item(one, decision, plan.metrics.get(one.uuid), plan.pins.get(one.uuid, []))
+    items = within(
+        _item(one, decision, plan.metrics.get(one.uuid), plan.pins.get(one.uuid, [])[:MOST_PINS])
         for one, decision in sorted(pairs, key=lambda pair: pair[1].keep)[:MOST_SHOWN]
-    ]
+    )
     going = [one.size for one, decision in pairs if not decision.keep]
     until = turn.now + turn.settings.trash_window if due_at is None else due_at
     return GcPreview(

@@ -6,8 +6,8 @@ The config stays as it was submitted: a name in it is that of the submission.
 from __future__ import annotations
 
 from detlab.errors import Conflict
+from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import EditExperiment, ExperimentState, ExperimentView
-from detlab.schemas.wire.edits import MOST_LABELS
 from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantTo, GrantView
-from detlab.schemas.wire.edits import MOST_LABELS
 from detlab.schemas.wire.registry import CreateModel, EditModel, ModelList, ModelView
 from detlab_hub.core.rights import Action, Kind
 from detlab_hub.services.kernel import audit
@@ -21,6 +21,7 @@ from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import facts_of
 from detlab_hub.services.registry.views import model_view, model_views
+from detlab_hub.services.views import pages
 from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.tables import ModelGrantRow, ModelRow, clean_text
@@ -60,7 +61,7 @@ class Models:
         """
 
         def look(s: Session) -> ModelList:
-            page = models.page(
+            ids = models.page(
                 s,
                 visible(caller),
                 limit=limit,
@@ -70,11 +71,10 @@ class Models:
                 labels=labels,
                 archived=_ARCHIVED[archived],
             )
-            return ModelList(
-                items=model_views(s, page.rows, caller), after=page.rows[-1].id if page.more and page.rows else None
-            )
+            items, last = pages.of_rows(s, ModelRow, ids, limit, lambda rows: model_views(s, rows, caller))
+            return ModelList(items=items, after=None if last is None else last.id)
 
-        return await self._shell.read(look)
+        return await self._shell.look(caller.name, look)
 
     async def get(self, caller: Caller, model: str) -> ModelView:
         """Return one model, by its name or id."""

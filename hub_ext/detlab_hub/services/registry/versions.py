@@ -27,7 +27,7 @@ from detlab_hub.services.registry.labels import check_label, check_open, put_lab
 from detlab_hub.services.registry.lineage import capture, finite, graph_of
 from detlab_hub.services.registry.models import check_metadata, edited_metadata, visible
 from detlab_hub.services.registry.views import version_view, version_views
-from detlab_hub.services.views import experiment_views
+from detlab_hub.services.views import experiment_views, pages
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.registry import models, search
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, VersionMetric, VersionRow, clean_text
@@ -50,11 +50,11 @@ class Versions:
 
         def look(s: Session) -> VersionList:
             row = model_for(s, caller, model)
-            page = models.page_of_versions(s, row.id, limit=limit, after=after)
-            following = page.rows[-1].version if page.more and page.rows else None
-            return VersionList(items=version_views(s, page.rows, caller), after=following)
+            ids = models.page_of_versions(s, row.id, limit=limit, after=after)
+            items, last = pages.of_rows(s, VersionRow, ids, limit, lambda rows: version_views(s, rows, caller))
+            return VersionList(items=items, after=None if last is None else last.version)
 
-        return await self._shell.read(look)
+        return await self._shell.look(caller.name, look)
 
     async def get(self, caller: Caller, model: str, version: str) -> VersionView:
         """Return a version by its number, semantic version, label or `latest`."""
@@ -201,7 +201,7 @@ class Versions:
             raise _unreadable(where, error) from error
 
         def look(s: Session) -> VersionList:
-            page = search.best(
+            ids = search.best(
                 s,
                 visible(caller),
                 condition,
@@ -210,12 +210,13 @@ class Versions:
                 limit=limit,
                 after=after,
             )
+            items, last = pages.of_rows(s, VersionRow, ids, limit, lambda rows: version_views(s, rows, caller))
             following = None
-            if page.more and page.rows:
-                following = page.rows[-1].id if best is None else (after or 0) + len(page.rows)
-            return VersionList(items=version_views(s, page.rows, caller), after=following)
+            if last is not None:
+                following = last.id if best is None else (after or 0) + len(items)
+            return VersionList(items=items, after=following)
 
-        return await self._shell.read(look)
+        return await self._shell.look(caller.name, look)
 
 
 def parse_semver(text: str) -> SemanticVersion:

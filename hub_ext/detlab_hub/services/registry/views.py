@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.registry import LabelMove, Lineage, ModelView, VersionView
 from detlab_hub.services.kernel.access import may_read, model_rights, reference_to
 from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.views.pages import brief
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import CheckpointRow, LabelMoveRow, ModelRow, VersionLabelRow, VersionRow
+
+_Saved: TypeAlias = Row[str, str, int, str]
+_SAVED = select(CheckpointRow.uuid, CheckpointRow.state, CheckpointRow.size, CheckpointRow.manifest_digest)
+"""Its lists of files are of no use here, and may be large."""
 
 
 def model_views(s: Session, rows: Sequence[ModelRow], caller: Caller, *, full: bool = False) -> list[ModelView]:
@@ -20,7 +26,7 @@ def model_views(s: Session, rows: Sequence[ModelRow], caller: Caller, *, full: b
     s.flush()
     ids = [row.id for row in rows]
     counts, labels, rights = models.counts(s, ids), models.labels_of(s, ids), model_rights(s, caller, rows)
-    return [
+    views = [
         ModelView(
             id=row.id,
             name=row.name,
@@ -40,6 +46,7 @@ def model_views(s: Session, rows: Sequence[ModelRow], caller: Caller, *, full: b
         )
         for row in rows
     ]
+    return views if full else list(map(brief, views))
 
 
 def model_view(s: Session, row: ModelRow, caller: Caller) -> ModelView:
@@ -59,11 +66,10 @@ def version_views(s: Session, rows: Sequence[VersionRow], reader: Caller, *, ful
     """
     s.flush()
     of_models = _models(s, rows)
-    saved: dict[str, CheckpointRow] = {}
+    saved: dict[str, _Saved] = {}
     labels: dict[int, list[str]] = {}
     for part in chunks([row.checkpoint_uuid for row in rows]):
-        found = s.scalars(select(CheckpointRow).where(CheckpointRow.uuid.in_(part)))
-        saved.update((row.uuid, row) for row in found)
+        saved.update((row.uuid, row) for row in s.execute(_SAVED.where(CheckpointRow.uuid.in_(part))))
     for some in chunks([row.id for row in rows]):
         held = s.scalars(select(VersionLabelRow).where(VersionLabelRow.version_id.in_(some)))
         for one in held:
@@ -75,7 +81,7 @@ def version_views(s: Session, rows: Sequence[VersionRow], reader: Caller, *, ful
         of = made.lineage.experiment_id
         if full and (of is None or not may_read(s, reader, of)):
             made = made.model_copy(update={"lineage": made.lineage.model_copy(update={"config": {}})})
-        views.append(made)
+        views.append(made if full else brief(made))
     return views
 
 
@@ -92,7 +98,7 @@ def _models(s: Session, rows: Sequence[VersionRow]) -> dict[int, ModelRow]:
 
 
 def _view(
-    row: VersionRow, model: ModelRow, reference: str, checkpoint: CheckpointRow | None, labels: list[str], *, full: bool
+    row: VersionRow, model: ModelRow, reference: str, checkpoint: _Saved | None, labels: list[str], *, full: bool
 ) -> VersionView:
     lineage = Lineage.model_validate(row.lineage)
     if not full:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import select
@@ -20,7 +21,7 @@ from detlab_hub.core.rights import Action, Kind
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.admission.preparing import named_images
-from detlab_hub.services.kernel import audit
+from detlab_hub.services.kernel import audit, references
 from detlab_hub.services.kernel.access import check_may_ask, may_open_task, may_read, no_such, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
@@ -32,7 +33,7 @@ from detlab_hub.services.lifecycle.launching import BY_RUN
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.logs.log_search import LogSearch
-from detlab_hub.services.views import task_views
+from detlab_hub.services.views import pages, task_views
 from detlab_hub.store.idempotency import key_problems, known_task
 from detlab_hub.store.queries import limits
 from detlab_hub.store.queries.logs import lines as logs
@@ -106,7 +107,7 @@ class UserTasks:
         """
 
         def page(s: Session) -> TaskPage:
-            query = select(TaskRow).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
+            query = select(TaskRow.id).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
             query = query.where(visible(Kind.TASK, person(caller), owner=TaskRow.owner))
             if owner is not None:
                 query = query.where(TaskRow.owner == owner)
@@ -115,14 +116,14 @@ class UserTasks:
             if states:
                 query = query.where(TaskRow.state.in_(list(states)))
             if before:
-                last = _last_shown(s, caller, before)
-                earlier = (TaskRow.created_at == last.created_at) & (TaskRow.id < last.id)
-                query = query.where((TaskRow.created_at < last.created_at) | earlier)
-            rows = list(s.scalars(query))
-            views = task_views.task_views(s, rows[:limit], self._shell.pending_reasons)
-            return TaskPage(items=views, next=rows[limit - 1].id if len(rows) > limit else None)
+                shown = _last_shown(s, caller, before)
+                earlier = (TaskRow.created_at == shown.created_at) & (TaskRow.id < shown.id)
+                query = query.where((TaskRow.created_at < shown.created_at) | earlier)
+            views = partial(task_views.task_views, s, reasons=self._shell.pending_reasons)
+            items, last = pages.of_rows(s, TaskRow, list(s.scalars(query)), limit, views)
+            return TaskPage(items=items, next=None if last is None else last.id)
 
-        return await self._shell.read(page)
+        return await self._shell.look(caller.name, page)
 
     async def get(self, caller: Caller, task_id: str) -> TaskView:
         """Return one task with its config, secrets masked."""
@@ -215,6 +216,7 @@ def create_row(
     )
     turn.session.add(row)
     turn.session.flush()
+    references.record(turn.session, caller, "task", row.id, config)
     apply_task(turn, row, usertask.Created())
     audit.note(turn, caller, "task.create", f"task {row.id}", row.name)
     turn.changed_task(row)
@@ -298,6 +300,9 @@ def checked_config(
         raise taskconf.refused(problems)
     config = taskconf.parse(value, kind)
     made = config.model_dump(mode="json")
+    problems += references.too_many(made)
+    if expconf.errors_of(problems):
+        raise taskconf.refused(problems)
     made["runtime"] = config.runtime or shell.settings.default_runtime
     problems += taskconf.unsupported(config, made["runtime"], kind)
     given = (value or {}).get("environment") or {}

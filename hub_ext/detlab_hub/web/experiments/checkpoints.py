@@ -7,7 +7,8 @@ from pydantic import Field
 from detlab.schemas.wire import CheckpointView, EditCheckpoint, RemoveFiles, SeriesView, Wire
 from detlab.schemas.wire.storage import Bookmark, PinList
 from detlab_hub.core.rights import Action
-from detlab_hub.web.base import Guarded
+from detlab_hub.services.views.pages import in_part
+from detlab_hub.web.base import Guarded, PartQuery
 from detlab_hub.web.files import Download
 from detlab_hub.web.scopes import needs
 
@@ -59,9 +60,9 @@ class Pins(Guarded):
     """What keeps a checkpoint."""
 
     @needs("read", cross_site="xsrf")
-    async def get(self, uuid: str) -> PinList:
+    async def get(self, uuid: str, query: PartQuery) -> PinList:
         """List what keeps a checkpoint from being deleted or collected, with the reasons."""
-        return await self.services.collecting.pins(self.person, uuid)
+        return in_part(await self.services.collecting.pins(self.person, uuid), query.skip)
 
 
 class BookmarkOf(Guarded):

@@ -44,9 +44,11 @@ class TrialPage(Wire):
 
 
 class CheckpointList(Wire):
-    """The committed checkpoints."""
+    """One page of committed checkpoints."""
 
     items: list[CheckpointView]
+    next: str | None = None
+    """`after` of the next page, or null on the last one."""
 
 
 class DeleteQuery(Wire):
@@ -92,12 +94,18 @@ class CurvesQuery(Wire):
     max_points: int = Field(500, ge=2, le=10_000)
     """Points a curve is down-sampled to; extremes and the last point stay exact."""
     max_trials: int = Field(100, ge=1, le=10_000)
+    skip: int = Field(0, ge=0, lt=2**31)
+    """Curves of the parts before: the `next` of the part before, asked for with the same values."""
     history: bool = False
     """Whether the attempts of the trials, with their slots, and their parents come with it."""
 
 
 class CheckpointsQuery(Wire):
-    """What the checkpoints are to be compared by."""
+    """Which checkpoints, and what they are to be compared by."""
+
+    limit: int = Field(1000, ge=1, le=1000)
+    after: str | None = Field(None, max_length=200)
+    """Only what comes after the checkpoint of this id."""
 
     metric: str | None = Field(None, max_length=1000)
     """A validation metric, whose value at its step each checkpoint then has in `metrics`."""
@@ -217,8 +225,10 @@ class Checkpoints(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: CheckpointsQuery) -> CheckpointList:
         """List the committed checkpoints."""
-        found = await self.services.experiments.checkpoints(self.person, experiment_id, query.metric)
-        return CheckpointList(items=found)
+        items, following = await self.services.experiments.checkpoint_page(
+            self.person, experiment_id, **query.model_dump()
+        )
+        return CheckpointList(items=items, next=following)
 
 
 class Curves(Guarded):
@@ -227,7 +237,7 @@ class Curves(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: CurvesQuery) -> CurvesView:
         """Return experiment, trials and down-sampled curves as of a cursor of the event stream."""
-        return await self.services.experiments.curves(
+        return await self.services.experiments.curves_part(
             self.person,
             experiment_id,
             group=query.group,
@@ -235,4 +245,5 @@ class Curves(Guarded):
             max_points=query.max_points,
             max_trials=query.max_trials,
             history=query.history,
+            skip=query.skip,
         )

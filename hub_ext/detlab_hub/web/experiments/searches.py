@@ -82,10 +82,10 @@ class Journal(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: JournalQuery) -> JournalPage:
         """List the events of a search and the decisions each of them caused."""
-        items = await self.services.steering.journal(
+        items, following = await self.services.steering.journal(
             self.person, experiment_id, query.after, query.limit, acts=query.only == "acts"
         )
-        return JournalPage(items=items, next=items[-1].seq if len(items) == query.limit else None)
+        return JournalPage(items=items, next=following)
 
 
 class Replay(Guarded):

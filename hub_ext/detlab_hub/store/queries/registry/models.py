@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Text, cast, delete, func, or_, select
+from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries.statements import chunks
@@ -24,45 +22,6 @@ from detlab_hub.store.tables import (
 )
 
 _ID_DIGITS = 18
-PAGE_BYTES = 16 * 1024 * 1024
-"""Of metadata and lineage on one page of a list."""
-FEW_ROWS = 20
-"""That many are not measured before they are loaded."""
-_LARGE: dict[type[Any], tuple[Any, Any]] = {
-    ModelRow: (ModelRow.metadata_, ModelRow.notes),
-    VersionRow: (VersionRow.metadata_, VersionRow.lineage),
-}
-R = TypeVar("R", ModelRow, VersionRow)
-
-
-@dataclass(frozen=True)
-class Page(Generic[R]):
-    """Rows of a list, and whether there are more."""
-
-    rows: list[R]
-    more: bool
-
-
-def first_that_fit(s: Session, table: type[R], ids: Sequence[int], most: int) -> Page[R]:
-    """Load rows by their ids, in that order, up to `most` and as many as `PAGE_BYTES` hold, one at least.
-
-    Each may have a megabyte of metadata, and a page a thousand of them.
-    """
-    chosen = list(ids[:most])
-    if len(chosen) > FEW_ROWS:
-        first, second = _LARGE[table]
-        size = func.length(cast(first, Text)) + func.length(cast(second, Text))
-        sizes: dict[int, int] = {}
-        for part in chunks(chosen):
-            sizes.update((key, taken) for key, taken in s.execute(select(table.id, size).where(table.id.in_(part))))
-        total = 0
-        for place, key in enumerate(chosen):
-            total += sizes.get(key, 0)
-            if total > PAGE_BYTES and place:
-                chosen = chosen[:place]
-                break
-    found = {row.id: row for part in chunks(chosen) for row in s.scalars(select(table).where(table.id.in_(part)))}
-    return Page([found[key] for key in chosen if key in found], len(ids) > len(chosen))
 
 
 def named(s: Session, name: str, asker: str) -> ModelRow | None:
@@ -108,8 +67,8 @@ def page(
     owner: str | None = None,
     labels: Sequence[str] = (),
     archived: bool | None = False,
-) -> Page[ModelRow]:
-    """Return models, newest first; `after` is the id of the last one seen. See `first_that_fit`."""
+) -> list[int]:
+    """Return the ids of models, newest first, and one more if there are; `after` is the last one seen."""
     query = select(ModelRow.id).where(visible).order_by(ModelRow.id.desc()).limit(limit + 1)
     if after is not None:
         query = query.where(ModelRow.id < after)
@@ -122,7 +81,7 @@ def page(
         query = query.where(ModelRow.id.in_(facts.where(ModelFact.version_id.is_(None))))
     if archived is not None:
         query = query.where(ModelRow.archived_at.is_not(None) if archived else ModelRow.archived_at.is_(None))
-    return first_that_fit(s, ModelRow, list(s.scalars(query)), limit)
+    return list(s.scalars(query))
 
 
 def counts(s: Session, model_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -164,13 +123,12 @@ def versions(s: Session, model_id: int, *, limit: int, after: int | None = None)
     return list(s.scalars(query.order_by(VersionRow.version.desc()).limit(limit)))
 
 
-def page_of_versions(s: Session, model_id: int, *, limit: int, after: int | None = None) -> Page[VersionRow]:
-    """Return one page of the versions of a model, newest first; `after` is the number of the last one seen."""
+def page_of_versions(s: Session, model_id: int, *, limit: int, after: int | None = None) -> list[int]:
+    """Return the ids of a model's versions, newest first, one more if there are; `after` is the last number seen."""
     query = select(VersionRow.id).where(VersionRow.model_id == model_id)
     if after is not None:
         query = query.where(VersionRow.version < after)
-    ids = list(s.scalars(query.order_by(VersionRow.version.desc()).limit(limit + 1)))
-    return first_that_fit(s, VersionRow, ids, limit)
+    return list(s.scalars(query.order_by(VersionRow.version.desc()).limit(limit + 1)))
 
 
 def version(s: Session, model_id: int, number: int) -> VersionRow | None:
