@@ -284,14 +284,6 @@ async def test_records_a_manifest_whose_sizes_are_not_those_of_the_files_is_refu
     await world.services.tasks.commit_checkpoint(task.caller, commit(files=seen_elsewhere))
 
 
-async def test_records_object_stores_are_not_read_through_the_master(make_world):
-    from detlab_hub.services.checkpoints.files import open_verified
-
-    with pytest.raises(StorageError, match="s3"):
-        open_verified({"type": "s3", "bucket": "b"}, UUID, "a", DIGEST, 1)
-    await make_world()
-
-
 async def test_records_a_task_reads_only_its_own_checkpoints(make_world):
     world = await make_world(idle)
     agent = await world.add_agent(slots=2)
