@@ -10,7 +10,7 @@ import math
 import pytest
 from services_scripted import ALICE, BOB, DIGEST, ROOT, asha, config, report, training
 
-from detlab.errors import CheckpointError, Conflict, Forbidden, NotFound, StorageError
+from detlab.errors import CheckpointError, Conflict, Forbidden, NotFound
 from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import (
     CheckpointFile,
