@@ -18,6 +18,7 @@ from tornado.http1connection import HTTP1Connection
 from detlab import errors
 from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView, Wire
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
+from detlab_hub.services.checkpoints.stores import NotTheClusters
 from detlab_hub.services.kernel.access import Hidden, check_may_ask
 from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.services.kernel.limits.reached import Reached, TooFast
@@ -108,6 +109,9 @@ def has_too_many_values(body: bytes | bytearray) -> bool:
         return False
     marks = (1 for found in _MARKS.finditer(body) if body[found.start()] != _QUOTE)
     return sum(islice(marks, VALUES_LIMIT + 1)) > VALUES_LIMIT
+
+
+STATUS[NotTheClusters] = 409
 
 
 class BodyTooLarge(errors.DetlabError):

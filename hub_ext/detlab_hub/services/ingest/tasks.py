@@ -34,14 +34,14 @@ from detlab_hub.services.admission.storage_quotas import StorageWarnings
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.checkpoints.removals import DELETED, announce, begin_removal, check_unneeded
-from detlab_hub.services.checkpoints.stores import keeps_own_keys
+from detlab_hub.services.checkpoints.stores import Operation, opened_by_master
 from detlab_hub.services.ingest import records, rendezvous, storage_credentials
 from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.kernel.access import no_such, who_is
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_attempt, current_holder
 from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.threads import user_of
+from detlab_hub.services.kernel.threads import TooSlow, user_of
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.kernel.warm_start import is_source
@@ -179,16 +179,35 @@ class Tasks:
             StaleAttempt: The attempt is over.
         """
         size = check_commit(commit, self._shell.settings.checkpoint_file_limit)
-        storage = await self._shell.read(lambda s: _storage_of(s, task))
-        sizes = {path: entry.size for path, entry in commit.files.items()}
-        if keeps_own_keys(storage, self._shell.settings.default_checkpoint_storage):  # else not judged from here
-            await self._shell.workers.uploads.run(user_of(task), files.check_sizes, storage, commit.uuid, sizes)
+        await self._check_sizes(task, commit)
         view = await self._shell.write(lambda turn: _commit(turn, task, commit, size))
         try:
             await self._storage_warnings.after_commit(task)
         except DetlabError as error:  # it is committed: a warning that fails must not have it sent again
             _log.warning("trial %s: its quotas of storage were not looked at: %s", task.trial_id, error.message)
         return view
+
+    async def _check_sizes(self, task: TaskCaller, commit: CommitCheckpoint) -> None:
+        """Compare the manifest with the files, where the master opens their store and it answers in time.
+
+        Elsewhere the manifest counts, which the trial has made of what it has read back.
+        """
+        storage = await self._shell.read(lambda s: _storage_of(s, task))
+        store = opened_by_master(Operation.COMMIT, storage, self._shell.settings.cluster_stores)
+        if store is None:
+            return
+        sizes = {path: entry.size for path, entry in commit.files.items()}
+        try:
+            await self._shell.workers.looks.run(
+                user_of(task),
+                files.check_sizes,
+                store,
+                commit.uuid,
+                sizes,
+                wanted=lambda: self._shell.read(lambda s: current_attempt(s, task)),
+            )
+        except TooSlow as error:
+            _log.warning("checkpoint %s: its files were not looked at: %s", commit.uuid, error.message)
 
     async def get_checkpoint(self, task: TaskCaller, uuid: str) -> CheckpointView:
         """Return a checkpoint of the task's experiment, or of its warm-start source.

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import NotFound
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import CheckpointRow, RemovalRow, TrialRow
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
 
 _SINCE_ANEW = CheckpointRow.run >= (
     select(TrialRow.first_run).where(TrialRow.id == CheckpointRow.trial_id).correlate(CheckpointRow).scalar_subquery()
@@ -101,7 +101,12 @@ def removals(s: Session) -> list[tuple[RemovalRow, CheckpointRow]]:
     return [(removal, row) for removal, row in s.execute(query.order_by(RemovalRow.requested_at, RemovalRow.uuid))]
 
 
-def removals_due(s: Session, now: float) -> list[str]:
-    """Return the checkpoints whose removal is due and the master's own to do, oldest first."""
-    query = select(RemovalRow.uuid).where(RemovalRow.due_at <= now, RemovalRow.by_task.is_(False))
-    return list(s.scalars(query.order_by(RemovalRow.due_at, RemovalRow.uuid)))
+def removals_due(s: Session, now: float) -> dict[str, list[str]]:
+    """Return the checkpoints whose removal is due and the master's own to do, oldest first, by their owner."""
+    query = select(ExperimentRow.owner, RemovalRow.uuid).where(RemovalRow.due_at <= now, RemovalRow.by_task.is_(False))
+    query = query.join(CheckpointRow, CheckpointRow.uuid == RemovalRow.uuid)
+    query = query.join(ExperimentRow, ExperimentRow.id == CheckpointRow.experiment_id)
+    found: dict[str, list[str]] = {}
+    for owner, uuid in s.execute(query.order_by(RemovalRow.due_at, RemovalRow.uuid)):
+        found.setdefault(owner, []).append(uuid)
+    return found
