@@ -120,6 +120,9 @@ class DetHub(Application):
     users_file = Unicode(
         help="users.json of the agents of an earlier version, which assigned uids themselves: taken over once."
     ).tag(config=True)
+    agent_nodes_limit = Integer(
+        10_000, min=1, help="Nodes that an agent may speak for (Kubernetes); those beyond are left out."
+    ).tag(config=True)
     agent_slots_limit = Integer(1024, min=1, help="Slots that an agent may offer; one with more is refused.").tag(
         config=True
     )
@@ -337,6 +340,7 @@ class DetHub(Application):
             default_runtime=self.default_runtime,
             default_image=dict(self.default_image),
             uids=self._uids(),
+            agent_nodes_limit=self.agent_nodes_limit,
             agent_slots_limit=self.agent_slots_limit,
             agent_zero_slot_tasks_limit=self.agent_zero_slot_tasks_limit,
             limits=read_limits(self),

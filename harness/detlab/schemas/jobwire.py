@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from detlab.schemas.wire import Wire
+from detlab.schemas.wire import PersonRequest, Wire
 from detlab.schemas.wire.grants import GrantTo
 
 EXPERIMENT = "experiment"
@@ -63,7 +63,7 @@ class JobList(Wire):
     """`skip` of the next part, or null on the last one."""
 
 
-class JobUpdate(Wire):
+class JobUpdate(PersonRequest):
     """POST jobs/{job_id}: what shall change. What is not named stays as it is."""
 
     priority: int | None = Field(None, ge=1, le=99)
@@ -128,7 +128,7 @@ class QuotaTo(GrantTo):
     """A user of the Hub, or one of its groups, whose members share the quota."""
 
 
-class QuotaRequest(QuotaTo):
+class QuotaRequest(QuotaTo, PersonRequest):
     """PUT quotas [admin]: what they may have at a time; what is not named stays as it is."""
 
     slots: int | None = Field(None, ge=0, le=MOST_SLOTS)

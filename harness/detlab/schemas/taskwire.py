@@ -19,6 +19,7 @@ from detlab.schemas.wire import (
     ClusterView,
     ExperimentView,
     FailureView,
+    PersonRequest,
     ProblemView,
     TrialState,
     UserView,
@@ -118,7 +119,27 @@ class TaskView(Wire):
     """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
-class CreateTask(Wire):
+class TaskSource(PersonRequest):
+    """Where a task comes from, as the client that asks for it says: for people, and for the cards of failures.
+
+    Nothing depends on it. What the master itself notes of a task, such as that it only holds slots, has names of its
+    own (`TaskNote` in the master's tables), none of which is here.
+    """
+
+    client: str = Field("", max_length=200)
+    """Of whatever program asks, such as `det notebook run`."""
+    notebook: str | None = Field(None, max_length=4096)
+    """Path of the notebook."""
+    cell_id: str | None = Field(None, max_length=200)
+    where: str = Field("", max_length=1000)
+    """Name of the cell, as its traceback has it."""
+    parameters: dict[str, Any] = {}
+    """What a notebook is run with."""
+    cells: dict[str, Any] = {}
+    """File of the code -> the cell that wrote it."""
+
+
+class CreateTask(PersonRequest):
     """POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig)."""
 
     kind: TaskKind
@@ -130,7 +151,7 @@ class CreateTask(Wire):
     dry_run: bool = False
     experiment_ids: list[int] = Field([], fail_fast=True)
     trial_ids: list[int] = Field([], fail_fast=True)
-    source: dict[str, Any] = {}
+    source: TaskSource = TaskSource()
 
 
 class CreateTaskReply(Wire):

@@ -199,7 +199,7 @@ export interface CreateTask {
   dry_run?: boolean;
   experiment_ids?: number[];
   trial_ids?: number[];
-  source?: Record<string, unknown>;
+  source?: TaskSource;
 }
 
 /** What became of it. `task` is None for a dry run. */
@@ -982,6 +982,16 @@ export type TaskKind = 'notebook' | 'shell' | 'command' | 'tensorboard' | 'cell'
 export interface TaskPage {
   items: TaskView[];
   next: string | null;
+}
+
+/** Where a task comes from, as the client that asks for it says: for people, and for the cards of failures. */
+export interface TaskSource {
+  client?: string;
+  notebook?: string | null;
+  cell_id?: string | null;
+  where?: string;
+  parameters?: Record<string, unknown>;
+  cells?: Record<string, unknown>;
 }
 
 /** A user task. */

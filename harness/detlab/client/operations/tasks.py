@@ -17,6 +17,7 @@ from detlab.schemas.taskwire import (
     OutputView,
     QueueItem,
     TaskKind,
+    TaskSource,
     TaskView,
     TokenView,
     UsageView,
@@ -47,7 +48,7 @@ class TaskSubmission:
         trial_ids: Single trials that a TensorBoard shows.
         dry_run: Only validate it.
         key: Requests of one user with the same key create one task.
-        source: Provenance for people, and further data that some kinds need (a cell, a notebook).
+        source: Where it comes from, for people: fields of `TaskSource`.
         progress: Called with (bytes sent, bytes in all) while the bundle is uploaded.
     """
 
@@ -74,7 +75,7 @@ class TaskSubmission:
             dry_run=self.dry_run,
             experiment_ids=list(self.experiment_ids),
             trial_ids=list(self.trial_ids),
-            source=dict(self.source),
+            source=TaskSource.model_validate(dict(self.source)),
         )
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from detlab.schemas.wire.base import PROTOCOL, AllocationState, EndReason, ExperimentState, TrialState, Wire
+from detlab.schemas.wire.base import (
+    PROTOCOL,
+    AllocationState,
+    EndReason,
+    ExperimentState,
+    PersonRequest,
+    TrialState,
+    Wire,
+)
 from detlab.schemas.wire.storage import DeletionView
 
 # --- users, cluster ---------------------------------------------------------------------------------------
@@ -228,7 +236,7 @@ class ExperimentView(Wire):
         return f"{count} {word}" if count else ""
 
 
-class CreateExperiment(Wire):
+class CreateExperiment(PersonRequest):
     """POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text."""
 
     config: dict[str, Any] | None = None

@@ -16,6 +16,7 @@ from detlab.schemas.wire import (
     ExitAck,
     Heartbeat,
     Hello,
+    MoreNodes,
     TaskExited,
     TaskStage,
     TaskStarted,
@@ -56,7 +57,7 @@ class AgentSession:
     _connections: AgentBackend
     _connection: Connection
 
-    async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
+    async def receive(self, message: Hello | MoreNodes | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
         """Handle a message of the agent. Repeated and late ones change nothing.
 
         A node that has gone may have had tasks: what the agent says of them, and last of their ends, is heard here.
@@ -70,6 +71,8 @@ class AgentSession:
         match message:
             case Hello():
                 raise Conflict("an agent sends Hello once per connection")
+            case MoreNodes():
+                raise Conflict("an agent whose Hello names no nodes has no more of them")
             case Heartbeat():
                 if message.queue is not None and self._connection.queue_changed(message.queue):
                     await self._shell.write(lambda turn: turn.changed_cluster())
@@ -175,7 +178,7 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
             ack = ExitAck(allocation_id=task.allocation_id, run=task.run)
             turn.outbox.messages.append((hello.agent_id, ack))
     kill = sorted(task.allocation_id for task in tasks.values() if not task.exited)
-    return Welcome(cluster_id=turn.settings.cluster_id, keep=sorted(keep), kill=kill)
+    return Welcome(cluster_id=turn.settings.cluster_id, keep=sorted(keep), kill=kill, takes_more=True)
 
 
 def _missing(turn: Turn, hello: Hello, row: AllocationRow) -> set[str]:

@@ -145,6 +145,8 @@ class Settings:
     """The image, by kind of slot (cpu, cuda, rocm), of tasks that name none; empty: Determined's names."""
     uids: UidPolicy = field(default_factory=UidPolicy)
     """Under which uids tasks run."""
+    agent_nodes_limit: int = 10_000
+    """Most nodes that an agent may speak for; those beyond are left out."""
     agent_slots_limit: int = 1024
     """Most slots that an agent may offer …"""
     agent_zero_slot_tasks_limit: int = 1000

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import select
@@ -29,7 +30,6 @@ from detlab_hub.services.kernel.masking import masked_config
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
-from detlab_hub.services.lifecycle.launching import BY_RUN
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.logs.log_search import LogSearch
@@ -38,7 +38,7 @@ from detlab_hub.store.idempotency import key_problems, known_task
 from detlab_hub.store.queries import limits
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.rights import visible
-from detlab_hub.store.tables import TaskRow, TrialRow, clean_text
+from detlab_hub.store.tables import TaskNote, TaskRow, TrialRow, clean_text
 
 NAME_CHARS = 200
 MOST_SHOWN = 1000
@@ -180,9 +180,16 @@ def _last_shown(s: Session, caller: Caller, task_id: str) -> TaskRow:
 
 
 def create_row(
-    turn: Turn, caller: Caller, request: CreateTask, config: dict[str, Any], *, key: str | None, **more: Any
+    turn: Turn,
+    caller: Caller,
+    request: CreateTask,
+    config: dict[str, Any],
+    *,
+    key: str | None,
+    notes: Mapping[TaskNote, Any] = MappingProxyType({}),
+    **more: Any,
 ) -> TaskRow:
-    """Make a user task and ask for its place.
+    """Make a user task and ask for its place; `notes` are the master's own.
 
     Raises:
         ConfigError: Its code was not uploaded, or the owner may not read what a TensorBoard shows.
@@ -205,7 +212,7 @@ def create_row(
         state=TrialState.ACTIVE.value,
         config=config,
         bundle=request.bundle,
-        source=request.source if caller.run is None else {**request.source, BY_RUN: caller.run},
+        source=_source(request, caller, notes),
         **queue_fields(turn.settings, config, slots, caller),
         run=0,
         experiment_ids=request.experiment_ids,
@@ -221,6 +228,12 @@ def create_row(
     audit.note(turn, caller, "task.create", f"task {row.id}", row.name)
     turn.changed_task(row)
     return row
+
+
+def _source(request: CreateTask, caller: Caller, notes: Mapping[TaskNote, Any]) -> dict[str, Any]:
+    by_run = {} if caller.run is None else {TaskNote.BY_RUN: caller.run}
+    noted = {note.value: value for note, value in {**notes, **by_run}.items()}
+    return {**request.source.model_dump(mode="json", exclude_defaults=True), **noted}
 
 
 def unknown(s: Session, caller: Caller, request: CreateTask) -> list[Problem]:

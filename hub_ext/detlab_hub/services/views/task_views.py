@@ -14,7 +14,7 @@ from detlab.schemas.wire import AllocationState, FailureView, TrialState
 from detlab_hub.services.kernel.masking import masked_config
 from detlab_hub.services.views.experiment_views import CHUNK, Reasons, display_state, waiting_for, waits_elsewhere
 from detlab_hub.services.views.pages import brief
-from detlab_hub.store.tables import AllocationRow, TaskRow
+from detlab_hub.store.tables import AllocationRow, TaskNote, TaskRow
 
 _PAGES = {TaskKind.NOTEBOOK: "lab", TaskKind.SHELL: "terminals/1", TaskKind.TENSORBOARD: ""}
 
@@ -66,7 +66,7 @@ def _view(row: TaskRow, current: AllocationRow | None, reasons: Reasons, *, full
         priority=row.priority,
         server_name=row.server_name,
         # what people say of the source of their tasks counts for nothing here: tokens are sent to this host
-        server_host=str(row.source.get("server_host", "")) if row.base_url and kind.served_by_hub else "",
+        server_host=str(row.source.get(TaskNote.SERVER_HOST, "")) if row.base_url and kind.served_by_hub else "",
         url=f"{row.base_url}{_PAGES[kind]}" if up and row.base_url and kind.served_by_hub else None,
         created_at=row.created_at,
         started_at=row.started_at,

@@ -51,7 +51,7 @@ from detlab_hub.store.tables.registry import (
     VersionRow,
     WebhookRow,
 )
-from detlab_hub.store.tables.tasks import OutputRow, TaskRow
+from detlab_hub.store.tables.tasks import OutputRow, TaskNote, TaskRow
 
 __all__ = [
     "AgentRow",
@@ -91,6 +91,7 @@ __all__ = [
     "Series",
     "StorageQuotaRow",
     "StructuredValue",
+    "TaskNote",
     "TaskRow",
     "TokenRow",
     "TrialRow",

@@ -18,6 +18,7 @@ from detlab.schemas.wire import (
     EnrolRequest,
     Hello,
     MasterMessage,
+    PersonRequest,
     RecordAck,
     RecordBatch,
     Refused,
@@ -45,7 +46,7 @@ def _cut(reason: str) -> str:
     return reason.encode(errors="replace")[:REASON_BYTES].decode(errors="ignore")
 
 
-class EnrolmentRequest(Wire):
+class EnrolmentRequest(PersonRequest):
     """For how long the token should work."""
 
     ttl: float = Field(3600.0, gt=0, le=30 * 86400)

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, RootModel
 
 from detlab.errors import Unavailable
-from detlab.schemas.wire import ClusterView, UserView, Wire
+from detlab.schemas.wire import ClusterView, PersonRequest, UserView, Wire
 from detlab_hub.core.rights import Action
 from detlab_hub.services.cluster.overview import me
 from detlab_hub.web.base import Guarded
@@ -21,7 +21,7 @@ class Health(Wire):
     status: str = "ok"
 
 
-class DrainRequest(Wire):
+class DrainRequest(PersonRequest):
     """How long tasks may take to save and leave."""
 
     timeout: float = Field(60.0, ge=0, le=86400)

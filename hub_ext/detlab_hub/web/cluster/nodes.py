@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from detlab.schemas.wire import AgentView, Wire
+from detlab.schemas.wire import AgentView, PersonRequest
 from detlab_hub.core.rights import Action
 from detlab_hub.services.agents.drains import Drain
 from detlab_hub.web.base import Guarded
@@ -29,7 +29,7 @@ class Disable(Guarded):
         return await self.services.nodes.disable(self.person, agent_id)
 
 
-class DrainRequest(Wire):
+class DrainRequest(PersonRequest):
     """How an agent is emptied."""
 
     trials: Drain = Drain.LEAVE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, World, config, report
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
@@ -19,7 +19,7 @@ from detlab_hub.services.experiments import stored_files
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.services.usertasks.collection_tasks import AGAIN
-from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, FreedRow, RemovalRow
+from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, FreedRow, RemovalRow, TaskNote, TaskRow
 
 STORE = {"type": "s3", "bucket": "checkpoints"}
 
@@ -352,8 +352,10 @@ async def test_a_task_of_collection_gets_credentials_of_its_experiment(make_worl
 async def test_a_users_own_task_gets_no_credentials_of_an_experiment(make_world) -> None:
     place = await saved(make_world, storage_credentials=lambda *_: {"token": "t"})
     await place.end()
-    request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]}, source={"gc": place.experiment})
+    request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]})
     made = await place.services.usertasks.create(ALICE, request)
+    noted = update(TaskRow).where(TaskRow.id == made.task.id).values(source={TaskNote.GC.value: place.experiment})
+    await place.services.shell.write(lambda turn: turn.session.execute(noted))
     await place.world.steps(2)
 
     def read(s) -> TaskCaller:
