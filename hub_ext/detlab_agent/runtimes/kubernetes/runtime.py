@@ -17,7 +17,7 @@ from detlab_agent.runtimes.kubernetes.api import Api
 from detlab_agent.runtimes.kubernetes.cluster import Cluster
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
-from detlab_agent.runtimes.kubernetes.options import Rules, read_options
+from detlab_agent.runtimes.kubernetes.options import Options, Rules, read_options
 from detlab_agent.runtimes.kubernetes.pods import (
     SERVICE_PORT,
     home_claim,
@@ -31,7 +31,7 @@ from detlab_agent.runtimes.kubernetes.preparation import PATIENCE, prepare
 from detlab_agent.runtimes.kubernetes.task import KubernetesTask
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.registry import RuntimeSetup
-from detlab_agent.settings import AgentError
+from detlab_agent.settings import AgentError, AgentSettings
 
 _log = logging.getLogger(__name__)
 
@@ -159,6 +159,32 @@ class KubernetesRuntime:
         """See `NodeRuntime.sweep`: every pod has its record by now (`preparation.adopt`)."""
 
 
+def restricted(options: Options, settings: AgentSettings) -> bool:
+    """Return whether pods meet the level "restricted" of Pod Security: if nothing says otherwise.
+
+    Raises:
+        AgentError: The settings say so, and the command line allows what that level does not have.
+    """
+    beyond = [
+        flag
+        for flag, given in (
+            ("--allow-mount", settings.allow_mounts),
+            ("--volume", settings.volumes),
+            ("--allow-privileges", settings.allow_privileges),
+        )
+        if given
+    ]
+    if options.pod_security == "restricted" and beyond:
+        raise AgentError(
+            f"pod_security: restricted has no host directories and no capabilities, which {' and '.join(beyond)} "
+            "allow: leave these out (claims do the same), or set pod_security: privileged, and that level for the "
+            "namespace"
+        )
+    if options.pod_security is None and beyond:
+        _log.warning("pods may have what Pod Security 'restricted' does not admit, because of %s", " and ".join(beyond))
+    return options.pod_security == "restricted" or (options.pod_security is None and not beyond)
+
+
 def make(setup: RuntimeSetup) -> NodeRuntime | None:
     """Make the runtime of an agent, in a thread.
 
@@ -176,6 +202,7 @@ def make(setup: RuntimeSetup) -> NodeRuntime | None:
         settings.volumes,
         settings.allow_privileges,
         settings.task_memory,
+        restricted(options, settings),
     )
     access = Access(settings.kubeconfig, settings.kube_context, settings.kube_namespace, setup.environ)
     opened, sees_all = asyncio.run(prepare(access, LEASE, rules, setup.directory, setup.maker.directory))
