@@ -78,7 +78,7 @@ ALLOWING: dict[str, Any] = {
     "allow_resources": {"rdma/hca": 2},
     "allow_tolerations": ["spot"],
     "allow_labels": ["team", "user.detlab.io/*"],
-    "allow_annotations": ["k8s.v1.cni.cncf.io/networks"],
+    "allow_annotations": ["k8s.v1.cni.cncf.io/networks", "user.detlab.io/*"],
 }
 
 
@@ -468,7 +468,12 @@ def values(kind: str, depth: int = 0) -> st.SearchStrategy[Any]:
 def pod_specs(draw: st.DrawFn) -> Any:
     """Return what all may say, with fields of the API put in at random places."""
     found: Any = copy.deepcopy(FULL)
-    found["spec"] |= copy.deepcopy(draw(st.sampled_from(list(ALLOWED_BY_THE_OPERATOR.values()))))
+    for key, value in copy.deepcopy(draw(st.sampled_from(list(ALLOWED_BY_THE_OPERATOR.values())))).items():
+        if isinstance(value, list):
+            value = [one for one in value if one["name"] != MAIN_CONTAINER] if key == "containers" else value
+            found["spec"].setdefault(key, []).extend({**one, "name": "side-2"} if "image" in one else one for one in value)
+        else:
+            found["spec"][key] = value
     for _ in range(draw(st.integers(0, 2))):
         at, kind = found, "V1Pod"
         while True:
