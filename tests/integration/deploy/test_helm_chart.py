@@ -256,8 +256,8 @@ def test_services_and_policies_go_by_a_label_that_no_pod_of_a_user_has(settings)
     selectors += [policies[f"{NAME}-{part}"]["podSelector"]["matchLabels"] for part in PARTS - {"agent"}]
     for policy in policies.values():
         for rule in [*policy.get("ingress", []), *policy.get("egress", [])]:
-            for one in [*rule.get("from", []), *rule.get("to", [])]:
-                selectors += [found] if (found := one.get("podSelector", {}).get("matchLabels")) else []
+            for peer in [*rule.get("from", []), *rule.get("to", [])]:
+                selectors += [found] if (found := peer.get("podSelector", {}).get("matchLabels")) else []
     assert len(selectors) > 10
     for selector in selectors:
         keys = {key for key in selector if key.startswith("detlab.io/")}

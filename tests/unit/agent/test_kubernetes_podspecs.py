@@ -305,9 +305,9 @@ def test_what_nobody_may_say_is_refused(asked: Any) -> None:
 
 
 AGENTS_ALONE = {
-    "a volume called like the operator's", "host directory", "a class for all",
-    "all of the disk", "the disk in two", "home of another", "claim", "secret of a task",
-    "secret of a task in a variable", "secret of a task as variables", "ConfigMap of the release", "ConfigMap as variables", "ConfigMap in a variable",
+    "a volume called like the operator's", "host directory", "a class for all", "all of the disk", "the disk in two",
+    "home of another", "claim", "secret of a task", "secret of a task in a variable",
+    "secret of a task as variables", "ConfigMap of the release", "ConfigMap as variables", "ConfigMap in a variable",
     "password of a task", "account", "priority class", "scheduler", "runtime", "devices by claims", "device",
     "too many devices", "control planes",
 }  # fmt: skip
@@ -470,8 +470,8 @@ def pod_specs(draw: st.DrawFn) -> Any:
     found: Any = copy.deepcopy(FULL)
     for key, value in copy.deepcopy(draw(st.sampled_from(list(ALLOWED_BY_THE_OPERATOR.values())))).items():
         if isinstance(value, list):
-            value = [one for one in value if one["name"] != MAIN_CONTAINER] if key == "containers" else value
-            found["spec"].setdefault(key, []).extend({**one, "name": "side-2"} if "image" in one else one for one in value)
+            more = [{**one, "name": "side-2"} if "image" in one else one for one in value]
+            found["spec"].setdefault(key, []).extend(one for one in more if one.get("name") != MAIN_CONTAINER)
         else:
             found["spec"][key] = value
     for _ in range(draw(st.integers(0, 2))):
