@@ -1,4 +1,4 @@
-"""Servers' pods at the level "restricted" of Pod Security: what is always set, and which settings of a site break it."""
+"""Servers' pods at the level "restricted" of Pod Security: what is always set, and which settings break it."""
 
 from __future__ import annotations
 

@@ -173,6 +173,12 @@ class Rules:
     memory: int | None = None
     restricted: bool = True
 
+    def namespaces(self, usual: str) -> list[str]:
+        """Return the namespaces of groups and users, beside the usual one."""
+        options = self.options
+        named = [place.namespace for place in (*options.groups.values(), *options.users.values())]
+        return sorted({name for name in named if name is not None} - {usual})
+
     def place(self, owner: str, groups: Sequence[str]) -> Place:
         """Return where tasks of a user run."""
         options = self.options

@@ -13,15 +13,16 @@ from detlab.schemas.runtimes import KUBERNETES
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, Say
 from detlab_agent.runtimes.dispatch import NodeRuntime
-from detlab_agent.runtimes.kubernetes.api import Api
 from detlab_agent.runtimes.kubernetes.cluster import Cluster
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
 from detlab_agent.runtimes.kubernetes.options import Options, Rules, read_options
+from detlab_agent.runtimes.kubernetes.places import Places
 from detlab_agent.runtimes.kubernetes.pods import (
     SERVICE_PORT,
     home_claim,
     label_value,
+    place_of,
     pod,
     pod_group,
     pod_name,
@@ -40,7 +41,7 @@ _CREATE_SECONDS = 90.0
 
 
 class KubernetesRuntime:
-    """Run tasks as pods of one namespace; see `NodeRuntime`.
+    """Run tasks as pods of one namespace, or of those that groups and users have; see `NodeRuntime`.
 
     Args:
         opened: How the cluster is reached.
@@ -55,21 +56,26 @@ class KubernetesRuntime:
 
     def __init__(self, opened: Opened, rules: Rules, directory: Path, *, sees_all: bool = False) -> None:
         self._opened, self._rules, self._directory, self._sees_all = opened, rules, directory, sees_all
-        self._cluster: Cluster | None = None
+        self._places: Places | None = None
         self._held: Held | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
+    def places(self) -> Places:
+        """The namespaces of the cluster; first asked for in the agent's loop."""
+        if self._places is None:
+            self._places = Places(self._opened, self._rules, sees_all=self._sees_all)
+        return self._places
+
+    @property
     def cluster(self) -> Cluster:
-        """The cluster; first asked for in the agent's loop."""
-        if self._cluster is None:
-            self._cluster = Cluster(Api(self._opened), self._rules, sees_all=self._sees_all)
-        return self._cluster
+        """The cluster with the usual namespace."""
+        return self.places.first
 
     def nodes(self) -> Sequence[NodeHello]:
         """See `NodeRuntime.nodes`."""
-        return [] if self._cluster is None else self._cluster.offered()
+        return [] if self._places is None else self._places.first.offered()
 
     def queue(self) -> None:
         """See `NodeRuntime.queue`: the master chooses the node of each pod."""
@@ -87,7 +93,7 @@ class KubernetesRuntime:
         cluster = self.cluster
         self._loop = asyncio.get_running_loop()
         try:
-            await cluster.begin(on_change, PATIENCE)
+            await self.places.begin(on_change, PATIENCE)
         except TimeoutError as error:
             trouble = cluster.nodes.trouble or cluster.pods.trouble or "no answer"
             raise AgentError(f"the state of the cluster cannot be read: {trouble}") from error
@@ -101,8 +107,8 @@ class KubernetesRuntime:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        if self._cluster is not None:
-            await self._cluster.close()
+        if self._places is not None:
+            await self._places.close()
 
     async def ready(self, order: Order, say: Say) -> None:
         """See `NodeRuntime.ready`: the node pulls the image.
@@ -118,7 +124,7 @@ class KubernetesRuntime:
     def make(self, order: Order) -> KubernetesTask:
         """See `NodeRuntime.make`."""
         launch, name = order.launch, pod_name(order.record.stem)
-        cluster = self.cluster
+        cluster = self.places.of(place_of(order, self._rules).namespace)
         node = cluster.node(launch.node)
         if node is None:
             raise RefusedTask(f"node {launch.node} is not in the cluster any more")
@@ -131,6 +137,7 @@ class KubernetesRuntime:
             order.record,
             cluster=cluster,
             pod=name,
+            namespace=cluster.api.namespace,
             node=launch.node,
             port=SERVICE_PORT if launch.service is not None else None,
         )
@@ -151,7 +158,8 @@ class KubernetesRuntime:
 
     def recover(self, record: Path, noted: dict[str, Any]) -> KubernetesTask | None:
         """See `NodeRuntime.recover`: whether the pod is there shows when the cluster is followed."""
-        task = KubernetesTask(**KubernetesTask.noted(record, noted), cluster=self.cluster)
+        there = KubernetesTask.noted(record, noted)
+        task = KubernetesTask(**there, cluster=self.places.of(there["namespace"]))
         task.cluster.use(task.pod, task.node, task.slots)
         return task
 
