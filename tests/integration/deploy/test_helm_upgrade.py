@@ -90,15 +90,27 @@ def test_a_database_of_ones_own_takes_the_place_of_the_charts(helm):
 
 
 def test_what_must_not_be_lost_outlives_a_removal_and_is_taken_up_again(helm):
-    helm.release()
+    helm.release(f"agent.namespace={NAMESPACE}")
     before, certificate = helm.secret(), helm.secret(f"{NAME}-tls")
     helm("uninstall")
     assert helm.names("deployments", "apps") == set()
     assert helm.names("clusterroles", "rbac.authorization.k8s.io") == set()
     assert helm.names("persistentvolumeclaims") == {f"{NAME}-checkpoints"}
-    helm.release()
+    helm.release(f"agent.namespace={NAMESPACE}")
     assert helm.secret() == before
     assert helm.secret(f"{NAME}-tls") == certificate
+
+
+def test_a_release_whose_tasks_share_its_volume_is_not_parted_from_it_by_an_upgrade(helm):
+    """Tasks have a namespace of their own by default now, where the volume of checkpoints is not."""
+    helm.release(f"agent.namespace={NAMESPACE}")
+    done = run(
+        "upgrade", RELEASE, str(CHART), *FAKE, "--reset-values", "--kubeconfig", helm.config, "--namespace", NAMESPACE
+    )
+    assert done.returncode != 0
+    assert f"agent.namespace={NAMESPACE}, or set checkpoints.storage" in done.stderr
+    helm.release("checkpoints.storage.type=s3", "checkpoints.storage.bucket=lab")
+    assert f"{NAMESPACE}-{NAME}-tasks" in helm.names("namespaces")
 
 
 def test_two_releases_share_a_cluster(helm):

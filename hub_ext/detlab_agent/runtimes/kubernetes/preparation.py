@@ -100,13 +100,26 @@ async def prepare(access: Access, lease: str, rules: Rules, directory: Path, tas
             await _check_groups(api)
         await _check_rights(api, rules)
         await Held(api, lease, holder_of(directory, rules.agent)).acquire()
-        pods = await api.ask("GET", api.path("pods"), labelSelector=f"{AGENT_LABEL}={rules.agent}")
-        adopt(pods.get("items") or (), tasks)
+        for namespace in (opened.namespace, *rules.namespaces(opened.namespace)):
+            await _prepare_namespace(Api(opened, namespace), rules, tasks, first=namespace == opened.namespace)
         return opened, rules.options.count_others and await _sees_all(api)
     except TimeoutError as error:
         raise AgentError(f"the Kubernetes API server at {api.url} ({api.origin}) does not answer") from error
     except ApiAway as error:
         raise AgentError(str(error)) from error
+    except ApiRefused as error:
+        raise _explained(api, error) from error
+    finally:
+        await api.close()
+
+
+async def _prepare_namespace(api: Api, rules: Rules, tasks: Path, *, first: bool) -> None:
+    """Check the rights in a namespace of tasks, and write records of its pods that have none."""
+    try:
+        if not first:
+            await _check_rights(api, rules)
+        pods = await api.ask("GET", api.path("pods"), labelSelector=f"{AGENT_LABEL}={rules.agent}")
+        adopt(pods.get("items") or (), tasks)
     except ApiRefused as error:
         raise _explained(api, error) from error
     finally:
@@ -236,6 +249,7 @@ def adopt(pods: Sequence[Object], tasks: Path) -> None:
                 "node": node,
                 "waiting": True,
                 "pod": meta["name"],
+                "namespace": str(meta.get("namespace") or ""),
             },
         )
         _log.info("pod %s is adopted by its labels", meta["name"])

@@ -24,9 +24,9 @@ from detlab.schemas.expconf.checks import (
     suggestions,
 )
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
+from detlab.schemas.expconf.podspec import mistakes
 from detlab.schemas.expconf.raw.paths import Part, Path, render
 from detlab.schemas.patterns import BadPattern, check_pattern
-from detlab.schemas.podspec import forbidden
 from detlab.schemas.text_limits import DESCRIPTION_CHARS, LABEL_CHARS, MOST_LABELS, TITLE_CHARS
 
 Raw = dict[str, Any]
@@ -238,9 +238,10 @@ def text_lengths(raw: Raw) -> Iterator[Problem]:
 
 
 def pod_spec(raw: Raw) -> Iterator[Problem]:
-    """Refuse the parts of a pod spec that users may not set."""
-    for path, what, hint in forbidden(_block(_block(raw, "environment"), "pod_spec")):
-        yield Problem(path, what, hint)
+    """Refuse what users may not set of a pod."""
+    wanted = _block(raw, "environment").get("pod_spec")
+    if isinstance(wanted, dict):
+        yield from mistakes(wanted)
 
 
 def mounts(raw: Raw) -> Iterator[Problem]:
