@@ -247,7 +247,7 @@ def test_mistakes_in_the_block_are_all_told_at_submission(place: SlurmLab) -> No
     with pytest.raises(ConfigError) as refused:
         submit(place, {"time": "soon", "sbatch_args": ["--array=1-9"], "container": "podman", "modules": ["a;b"]})
     paths = {problem.path for problem in refused.value.problems}
-    assert {"slurm.time", "slurm.sbatch_args", "slurm.container", "slurm.modules[0]"} <= paths
+    assert {"slurm.time", "slurm.sbatch_args[0]", "slurm.container", "slurm.modules[0]"} <= paths
 
 
 def test_a_pool_has_one_batch_system(place: SlurmLab) -> None:
