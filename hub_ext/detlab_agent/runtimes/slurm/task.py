@@ -19,7 +19,7 @@ from detlab_agent.runtimes.records import TaskElsewhere
 from detlab_agent.runtimes.slurm.answers import Job
 from detlab_agent.runtimes.slurm.arrays import Arrays, Member
 from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmClient, SlurmFull, SlurmRefused, Whose
-from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of, killed_by, of_ranks
+from detlab_agent.runtimes.slurm.ends import DOUBTFUL, NOT_ITS_FAULT, code_of, delivered, exit_of, killed_by, of_ranks
 from detlab_agent.runtimes.slurm.script import (
     EXIT,
     OUTPUT,
@@ -320,7 +320,8 @@ class SlurmTask(TaskElsewhere):
             said = of_ranks([await self._until_answered(partial(self._read, one)) for one in ends], end)
         if not said and end is None and not self._asked:
             said = await self._last_report()
-        output = "" if said else await self._until_answered(lambda: self._read(OUTPUT))
+        doubtful = not said or (end is not None and end.state in DOUBTFUL and (code_of(said) or end.status) != 0)
+        output = await self._until_answered(lambda: self._read(OUTPUT)) if doubtful else ""
         return exit_of(job_id, end, said, output, killed=self._asked)
 
     async def _last_report(self) -> str:
