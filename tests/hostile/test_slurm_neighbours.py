@@ -272,7 +272,7 @@ def test_a_job_that_its_user_renames_ends_for_the_agent_and_is_left_to_its_user(
 
 @pytest.mark.parametrize("user", ["ada", "mallory"])
 def test_an_agent_of_one_user_takes_nobody_elses_task(made: Place, user: str) -> None:
-    options = ("--slurm-as", "agent", "--serves-user", "ada", "--slurm-dir", str(made.folder / "ones"))
+    options = ("--slurm-as", "agent", "--serves-user", "ada", "--slurm-dir", str(made.folder / "adas-jobs"))
     with agent(made, *options, name="ones"):
         assert made.master.hellos[-1].serves_user == "ada", "so the master places nobody else's there"
         task = made.master.allocate(WHO, runtime="slurm", owner=user, uid=made.uids[user], slots=["any0"])
@@ -283,7 +283,7 @@ def test_an_agent_of_one_user_takes_nobody_elses_task(made: Place, user: str) ->
         else:
             assert exit_.reason == "refused"
             assert "serves user 'ada' only" in exit_.message
-    assert (made.folder / "ones").stat().st_mode & 0o077 == 0
+    assert (made.folder / "adas-jobs").stat().st_mode & 0o077 == 0
 
 
 def test_an_agent_that_is_not_root_serves_the_user_that_runs_it(made: Place) -> None:

@@ -69,4 +69,7 @@ def _refused(task: Task, to: str) -> Reason | None:
     """Return why a task is not handed over again at once: who takes the tasks has refused it a moment ago."""
     if to not in task.blocked_nodes:
         return None
-    return Reason(ReasonCode.NO_SUITABLE_AGENT, f"{to} refused it a moment ago; its agent's log says why")
+    return Reason(
+        ReasonCode.NO_SUITABLE_AGENT,
+        f"{to} refused it a moment ago, or its jobs end as soon as they begin; the agent's log says why",
+    )

@@ -128,7 +128,9 @@ def place(
         queues: The pools that a backend places, see `Backend.queues`.
         draining: Whether nothing starts any more.
     """
-    cluster = read_cluster(turn.session, [*nodes, *_stand_ins(turn.session, queues)], refusals, turn.now, turn.settings, known)
+    cluster = read_cluster(
+        turn.session, [*nodes, *_stand_ins(turn.session, queues)], refusals, turn.now, turn.settings, known
+    )
     if cluster is None:
         return Verdict(Pending(), {})
     texts: dict[str, str] = {}
