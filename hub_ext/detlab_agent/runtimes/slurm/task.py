@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from detlab.backoff import Backoff
 from detlab.launch.elsewhere import is_loopback
+from detlab.schemas.runtimes import SLURM_REFUSES
 from detlab_agent.runtimes.base import Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
 from detlab_agent.runtimes.slurm.answers import Job
@@ -37,7 +38,7 @@ T = TypeVar("T")
 FORGOTTEN = 10.0
 """Seconds for which the nodes may take to end a job that Slurm has forgotten."""
 
-STUCK = {
+REFUSED = {
     "PartitionNodeLimit": "it asks for more nodes than its partition has or allows",
     "PartitionTimeLimit": "it asks for more time than its partition allows",
     "BadConstraints": "no node has what it asks for",
@@ -45,6 +46,9 @@ STUCK = {
     "QOSNotAllowed": "its partition does not take its QoS",
     "InvalidAccount": "its account is none",
     "InvalidQOS": "its QoS is none",
+}
+"""Reasons of Slurm for which a job that it has taken never starts, as it was asked for, and what each means."""
+STUCK = {
     "JobHeldAdmin": "an administrator of Slurm holds it",
     "JobHeldUser": "somebody holds it (scontrol release)",
 }
@@ -141,7 +145,7 @@ class SlurmTask(TaskElsewhere):
         except _EndedEarly:
             self._ended = TaskExit(exit_code=-signal.SIGTERM, message="ended before it started")
         except (SlurmRefused, SetupFailed) as error:
-            self._ended = TaskExit(reason="setup", message=f"Slurm: {error}")
+            self._ended = TaskExit(reason="setup", message=f"{SLURM_REFUSES}: {error}")
         self.request = None
         await super().begun(say)
 
@@ -233,7 +237,7 @@ class SlurmTask(TaskElsewhere):
         _log.info("task %s is Slurm job %s", self.allocation_id, job_id)
 
     async def _placed(self, say: Say) -> None:
-        said = ""
+        said = refused = ""
         await self.watch.next_look(fresh=True)
         while self._ended is None:
             job = self._job()
@@ -246,6 +250,10 @@ class SlurmTask(TaskElsewhere):
             if (now := _waiting(job)) != said:
                 say("queued", now)
                 said = now
+            if job.reason in REFUSED and refused == job.reason:
+                await self._until_answered(lambda: self.client.cancel(self.job_id or "", self._name, at_once=True))
+                raise SlurmRefused(f"{job.reason}: {REFUSED[job.reason]}")
+            refused = job.reason  # one that is there at the next look, too, is no passing state of the controller
             await self.watch.next_look()
 
     async def _reached(self, node: str) -> bool:

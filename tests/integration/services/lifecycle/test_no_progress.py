@@ -232,5 +232,5 @@ async def test_a_task_that_never_gets_to_run_ends_with_its_reason(make_world, mo
     await world.steps(240, 60.0)
     view = await world.services.usertasks.get(ALICE, made.task.id)
     assert view.state == TrialState.ERROR
-    assert "refused" in view.card.message
-    assert "no room for it" in view.card.message
+    assert "refused" in view.failure.message
+    assert "no room for it" in view.failure.message
