@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from detlab.schemas.sbatch import OPTIONS, NotAllowed, option_of, parse_sbatch
 from detlab.testing.master import Allocation, MasterDouble
+from detlab_agent.runtimes.slurm.client import Commands, SlurmRefused, Whose
 from testbed import processes
-from testbed.sbatch_words import ALLOWED, HOSTILE
+from testbed.sbatch_words import ALLOWED, HOSTILE, SBATCH
 from testbed.slurm import SlurmCluster, accounts_for, missing
 from testbed.waiting import until
 
@@ -160,21 +165,62 @@ def test_no_option_runs_something_else_or_as_somebody_else(place: Place, evil: P
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_the_parser_refuses_never_reaches_sbatch(place: Place, text: str) -> None:
-    from detlab.schemas.sbatch import NotAllowed, parse_sbatch
-
+def test_what_the_parser_refuses_never_reaches_sbatch(text: str) -> None:
     with pytest.raises(NotAllowed):
         parse_sbatch(text)
 
 
-@pytest.mark.parametrize("text", ALLOWED)
-def test_what_the_parser_allows_is_one_option_to_the_real_sbatch(place: Place, text: str) -> None:
-    """`--test-only` says whether Slurm would take it; it must never be read as something else than that option."""
+def test_every_option_of_this_sbatch_is_known_here_and_no_abbreviation_of_one_is_taken(place: Place) -> None:
+    told = place.slurm.ask("sbatch", "--help") + place.slurm.ask("sbatch", "--usage")
+    names = set(re.findall(r"--([a-z]+(?:-[a-z]+)*)", told))
+    assert len(names) > 80
+    assert names <= {*SBATCH, "ntasks"}, "the tests know this version's options"
+    for name in names:
+        for length in range(1, len(name)):
+            if name[:length] not in OPTIONS:
+                for text in (f"--{name[:length]}", f"--{name[:length]}=1"):
+                    with pytest.raises(NotAllowed):
+                        parse_sbatch(text)
+
+
+def misread(place: Place, text: str) -> str:
+    """What the real sbatch says of an option if it reads it as something else than that whole option; else nothing."""
     script = "#!/bin/bash\ntrue\n"
     done = place.by("mallory", "sbatch", "--test-only", "--output=/dev/null", text, given=script)
     told = done.stdout + done.stderr
-    for wrong in ("unrecognized", "ambiguous", "Unable to open", "requires an argument", "doesn't allow an argument"):
-        assert wrong not in told, told
+    wrong = ("unrecognized", "ambiguous", "unable to open", "requires an argument", "allow an argument", "hostfile")
+    return told if any(one in told.lower() for one in wrong) else ""
+
+
+@pytest.mark.parametrize("text", ALLOWED)
+def test_what_the_parser_allows_is_one_option_to_the_real_sbatch_and_stays_its_owners(place: Place, text: str) -> None:
+    assert not misread(place, text)
+    uid = place.uids["mallory"]
+    whose = Whose(uid, uid, place.jobs / "owners" / str(uid))
+    client = Commands(environ=place.slurm.environ, everyone=True)
+    own = ["--job-name=ours", "--comment=of ours", "--output=/dev/null", "--signal=B:USR2@60"]
+    begin = [] if text.startswith("--begin") else ["--begin=now+1hour"]
+    try:
+        job_id = client.submit([parse_sbatch(text).render(), *begin, *own], "#!/bin/bash\ntrue\n", whose)
+    except SlurmRefused:
+        return  # this Slurm has no such feature, node, or license
+    job = client.job(job_id)
+    client.cancel(job_id, "ours")
+    assert job is not None
+    assert (job.uid, job.name, job.comment, job.id) == (uid, "ours", "of ours", job_id)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_values_of_all_forms_are_one_option_to_the_real_sbatch(place: Place, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(set(OPTIONS) - {"prefer"})))
+    pattern = re.compile(OPTIONS[name].pattern, re.ASCII)
+    value = data.draw(st.from_regex(pattern, fullmatch=True))
+    if not OPTIONS[name].fits(value) or not value.isascii():
+        return
+    text = option_of(name, value).render()
+    assert parse_sbatch(text).render() == text
+    assert not misread(place, text)
 
 
 def test_sbatch_itself_has_no_more_rights_than_the_owner(place: Place) -> None:

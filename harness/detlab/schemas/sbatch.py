@@ -10,7 +10,7 @@ for it, is not in the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 MOST_CHARS = 1000
@@ -169,6 +169,11 @@ _ELSEWHERE = {
     "wrap": "the entrypoint says what runs",
 }
 """What is said instead of options that are not in the table."""
+
+
+def elsewhere() -> Mapping[str, str]:
+    """Return options that are not in the table, each with what is there instead."""
+    return _ELSEWHERE
 
 
 @dataclass(frozen=True, order=True)

@@ -186,7 +186,7 @@ class SlurmConfig(Block):
     sbatch_args: list[SbatchArg] | None = Field(
         None,
         description="More options of sbatch by their whole names, such as `--mem-per-gpu=40G`: those of"
-        " [the table](../how-to/slurm.md#options-of-sbatch).",
+        " [the table](sbatch-options.md).",
     )
     partition: Annotated[str, _value_of("partition")] | None = Field(
         None, description="Partition; default: the agent's, or Slurm's."
