@@ -188,7 +188,7 @@ def misread(place: Place, text: str) -> str:
     script = "#!/bin/bash\ntrue\n"
     done = place.by("mallory", "sbatch", "--test-only", "--output=/dev/null", text, given=script)
     told = done.stdout + done.stderr
-    wrong = ("unrecognized", "ambiguous", "unable to open", "requires an argument", "allow an argument", "hostfile")
+    wrong = ("unrecognized option", "is ambiguous", "unable to open", "requires an arg", "allow an arg", "hostfile")
     return told if any(one in told.lower() for one in wrong) else ""
 
 
