@@ -34,3 +34,7 @@ def chosen(runtime: str, offered: Sequence[str]) -> str:
 def takes_image(runtime: str) -> bool:
     """Whether tasks of this runtime may run in a container: all do but plain processes."""
     return runtime != PROCESS
+
+
+SLURM_REFUSES = "Slurm refuses the job"
+"""So begins what an agent says of a job that Slurm does not take as it was asked for: nor would it take the next."""
