@@ -52,6 +52,11 @@ def split_reference(reference: str) -> tuple[str, str]:
     return f"{owner}{slash}{name}", version
 
 
+def names_version(reference: str) -> bool:
+    """Whether a reference names a version; an `@` in the owner's name is none."""
+    return "@" in reference.rpartition("/")[2]
+
+
 _NAME = (
     "must begin and end with a letter or a digit, and have only letters, digits, spaces and . _ - between them, 256"
     " characters at most"
