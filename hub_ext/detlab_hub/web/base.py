@@ -22,7 +22,7 @@ from detlab_hub.services.checkpoints.stores import NotTheClusters
 from detlab_hub.services.kernel.access import Hidden, check_may_ask
 from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.services.kernel.limits.reached import Reached, TooFast
-from detlab_hub.services.kernel.threads import user_of
+from detlab_hub.services.kernel.threads import Tickets, user_of
 from detlab_hub.web.auth import Identifier, Recognized
 from detlab_hub.web.bodies import BodyLimits, Buffer
 from detlab_hub.web.crosssite import misdeclared
@@ -94,6 +94,10 @@ BODY_LIMIT = 6 * 1024 * 1024
 """Bytes of a JSON body: a batch of records is at most 4 MB."""
 
 
+REPLIES_PER_USER, REPLIES = 32 * 1024 * 1024, 512 * 1024 * 1024
+"""Most bytes of replies that may wait in memory for readers, of one user and of all."""
+COUNTED_REPLY = 64 * 1024
+"""Bytes of a reply that counts: smaller ones fit into the buffers of the sockets."""
 VALUES_LIMIT = 300_000
 """Values of a JSON body: 4 MB of records have fewer."""
 MISTAKES = 100
@@ -460,7 +464,21 @@ class Guarded(Recognized):
         self.set_header("Content-Type", "application/json")
         if self.get_status() == 200:  # else the handler has chosen one
             self.set_status(operation.status)
-        self.finish(operation.encoder.dump_json(value))
+        self._finish_counted(operation.encoder.dump_json(value))
+
+    def _finish_counted(self, body: bytes) -> None:
+        """Send a reply; a large one counts against its reader until it has left the process.
+
+        Raises:
+            Unavailable: The reader has asked for more than they read.
+        """
+        if len(body) < COUNTED_REPLY or self.caller is None:
+            self.finish(body)
+            return
+        replies: Tickets = self.settings["replies"]
+        user = user_of(self.caller)
+        replies.take(user, len(body))
+        self.finish(body).add_done_callback(lambda _: replies.release(user, len(body)))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer with an `ErrorView`."""

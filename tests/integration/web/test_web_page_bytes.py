@@ -55,7 +55,7 @@ EXPECTED = {
     "trials/{trial_id}/values": ROUND,
     "trials/{trial_id}/logs": 400,
     "experiments/{experiment_id}/search/journal": ROUND,
-    "checkpoints/{uuid}/pins": MANY,
+    "checkpoints/{uuid}/pins": MANY + 1,
     "tasks": ROUND,
     "tasks/{task_id}/outputs": MANY * 3,
     "models": ROUND,
