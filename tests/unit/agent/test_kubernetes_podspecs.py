@@ -90,6 +90,29 @@ def test_keys_of_services_are_never_a_users_whatever_is_allowed(asked: str) -> N
         made_pod({"metadata": {"labels": {asked: "x"}}}, {"allow_labels": ["*e*", asked]})
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"volumes": [{"name": "s", "secret": {"secretName": "det-1-abc"}}]},
+        side(envFrom=[{"secretRef": {"name": "det-1-abc"}}]),
+        {"imagePullSecrets": [{"name": "det-1-abc"}]},
+        {"volumes": [{"name": "h", "persistentVolumeClaim": {"claimName": "detlab-home-ada"}}]},
+        {"volumes": [{"name": "h", "persistentVolumeClaim": {"claimName": "of-ada-only"}}]},
+        {"volumes": [{"name": "h", "persistentVolumeClaim": {"claimName": "data-checkpoints"}}]},
+    ],
+)
+def test_secrets_of_tasks_and_homes_of_users_match_no_pattern(asked: dict[str, Any]) -> None:
+    wide = {"allow_secrets": ["d*", "?et-*"], "allow_pull_secrets": ["*"], "allow_claims": ["d*", "of-*"]}
+    with pytest.raises(SetupFailed, match="is not one of allow_"):
+        made_pod({"spec": asked}, {**OPERATORS, **wide, "home": {"claim": "of-{user}-only"}})
+
+
+def test_whatever_slots_are_there_is_no_more_of_it_beside_them() -> None:
+    asked = {"containers": [{"name": MAIN_CONTAINER, "resources": {"limits": {"example.com/tpu": 1}}}]}
+    with pytest.raises(SetupFailed, match="its units are slots"):
+        made_pod({"spec": asked}, {"gpu_resources": ["example.com/tpu", "nvidia.com/gpu"]})
+
+
 def test_all_mistakes_are_told_at_once_with_their_paths_and_what_is_meant() -> None:
     asked = {
         "node_selector": {"a": "b"},
