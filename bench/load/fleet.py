@@ -41,6 +41,7 @@ class LightTask:
     address: str | None = None
     port: int | None = None
     secure: bool = False
+    host: str = ""
     node: str = ""
     waits: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)

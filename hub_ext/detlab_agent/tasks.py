@@ -309,6 +309,7 @@ class TaskTable:
                     address=task.address,
                     port=task.port,
                     secure=task.secure,
+                    machine=task.host,
                     node=entry.node,
                 )
             )

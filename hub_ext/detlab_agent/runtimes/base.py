@@ -90,6 +90,14 @@ class RunningTask(Protocol):
         ...
 
     @property
+    def host(self) -> str:
+        """Name of the machine it runs on, where neither the agent nor its node is named so; else "".
+
+        Known once `begun` has returned.
+        """
+        ...
+
+    @property
     def waits(self) -> bool:
         """Whether it may still have to wait for its machine; false once `begun` has returned."""
         ...

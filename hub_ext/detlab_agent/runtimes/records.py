@@ -32,6 +32,7 @@ class NotedTask:
         address: Address of its service.
         port: Port of its service.
         secure: See `RunningTask.secure`.
+        host: See `RunningTask.host`.
         node: Which of the agent's nodes it is on; "" for the agent's own.
     """
 
@@ -46,6 +47,7 @@ class NotedTask:
     address: str | None = field(default=None, kw_only=True)
     port: int | None = field(default=None, kw_only=True)
     secure: bool = field(default=False, kw_only=True)
+    host: str = field(default="", kw_only=True)
     node: str = field(default="", kw_only=True)
 
     @property

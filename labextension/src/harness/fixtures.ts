@@ -96,7 +96,7 @@ export function odd(index: number): Partial<TrialView> {
 
 export const FAILURE: FailureView = {
   kind: 'oom', message: 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB', trial_id: 109, rank: 1, exit_code: 1,
-  signal: null, where: 'train.py, line 48, in train_batch', hint: 'use a smaller batch or model, or ask for a machine with more memory; the whole output: det trial logs 109', command: null,
+  signal: null, where: 'train.py, line 48, in train_batch', node: 'node-2', hint: 'use a smaller batch or model, or ask for a machine with more memory; the whole output: det trial logs 109', command: null,
   log_tail: [
     'Traceback (most recent call last):', '  File "train.py", line 71, in <module>', '    trainer.fit(max_length=Batch(1000))',
     '  File "train.py", line 48, in train_batch', '    loss = self.model(batch).mean()',

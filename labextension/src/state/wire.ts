@@ -370,6 +370,7 @@ export interface FailureView {
   exit_code: number | null;
   signal: string | null;
   where: string | null;
+  node: string | null;
   log_tail: string[];
   hint: string | null;
   command: string | null;

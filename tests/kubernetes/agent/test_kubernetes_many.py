@@ -51,3 +51,21 @@ def test_many_launches_held_the_loop_up(master: MasterDouble, agent: ClusterAgen
         master.send_kill(task, grace=1.0)
     master.wait_for(lambda: all(task.exits for task in [first, *tasks]), 60, "all end")
     agent.none_left()
+
+
+def test_an_agent_of_more_than_a_thousand_nodes_was_cut_off(master: MasterDouble, kube: FakeKube, agents) -> None:
+    """An autoscaler can bring it about; one that comes then is told of, too, and all go on being used."""
+    for number in range(1500):
+        kube.cluster.add_node(f"wide-{number}", gpus=8, cpu="64", memory="1Ti", labels={"zone": f"zone-{number % 3}"})
+    agent = agents()
+    wanted = 1500 + NODES + 1
+    master.wait_for(lambda: len(master.hellos[-1].nodes) == wanted, 60, "all nodes are told of")
+    assert master.hellos[-1].node_count == wanted
+    task = launch(master, ["true"], node="wide-1499", slots=["gpu7"], container=IMAGE)
+    until(lambda: any(pod["spec"].get("nodeName") == "wide-1499" for pod in kube.pods()), "no pod", 60)
+    kube.cluster.add_node("wide-new", gpus=8)
+    master.wait_for(lambda: "wide-new" in {node.name for node in master.hellos[-1].nodes}, 60, "the new one is told of")
+    assert master.connected()
+    master.send_kill(task, grace=1.0)
+    master.wait_for(lambda: task.exits, 60, "it ends")
+    agent.none_left()

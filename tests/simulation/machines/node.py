@@ -55,6 +55,7 @@ class Task:
     address: str | None = None
     port: int | None = None
     secure: bool = False
+    host: str = ""
 
     @property
     def allocation_id(self) -> str:

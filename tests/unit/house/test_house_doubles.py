@@ -56,7 +56,7 @@ def test_the_tasks_of_the_simulation_are_tasks() -> None:
 def test_a_double_that_lacks_something_is_told() -> None:
     class Old:
         allocation_id, run, slots, pid, address, port = "", 0, (), None, None, None
-        secure, node, waits = False, "", False
+        secure, node, waits, host = False, "", False, ""
 
         async def finished(self) -> None: ...
 

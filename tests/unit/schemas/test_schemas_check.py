@@ -155,6 +155,8 @@ def test_good_storage(storage: dict[str, Any]) -> None:
         ({"type": "shared_fs"}, "checkpoint_storage.host_path"),
         ({"type": "shared_fs", "host_path": "/m", "storage_path": "../x"}, "checkpoint_storage.storage_path"),
         ({"type": "shared_fs", "host_path": "/m", "storage_path": "/mm/x"}, "checkpoint_storage.storage_path"),
+        ({"type": "shared_fs", "host_path": "/m", "storage_path": "/m-evil"}, "checkpoint_storage.storage_path"),
+        ({"type": "shared_fs", "host_path": "/m/", "storage_path": "../m-evil"}, "checkpoint_storage.storage_path"),
         ({"type": "shared_fs", "host_path": "/m", "storage_path": "/m/../x"}, "checkpoint_storage.storage_path"),
         ({"type": "directory", "container_path": "/c", "bucket": "b"}, "checkpoint_storage.bucket"),
         ({"type": "directory", "container_path": "/c", "save_trial_best": -1}, "checkpoint_storage.save_trial_best"),

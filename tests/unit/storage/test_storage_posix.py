@@ -218,6 +218,8 @@ def test_from_config(tmp_path: Path) -> None:
         ({"type": "shared_fs", "host_path": "relative"}, "absolute"),
         ({"type": "shared_fs", "host_path": "/data", "storage_path": "../other"}, "leads out"),
         ({"type": "shared_fs", "host_path": "/data", "storage_path": "/other"}, "leads out"),
+        ({"type": "shared_fs", "host_path": "/data", "storage_path": "/data-evil"}, "leads out"),
+        ({"type": "shared_fs", "host_path": "/data", "storage_path": "../data-evil/x"}, "leads out"),
         ({"type": "directory", "container_path": "relative"}, "absolute"),
     ],
 )

@@ -104,6 +104,7 @@ def failure_card(failure: FailureView, *, experiment_id: int | None = None, comm
         f"exit code {failure.exit_code}" if failure.exit_code is not None else "",
         f"signal {failure.signal}" if failure.signal else "",
         failure.where or "",
+        f"on {failure.node}" if failure.node else "",
     ]
     head = _HEADS.get(failure.kind, "Failed")
     lines = [f"{head} ({clean(failure.kind)}): {clean(failure.message)}"]

@@ -179,6 +179,8 @@ class TaskStarted(Wire):
     port: int | None = None
     secure: bool = False
     """Whether it gets its certificate later, and so speaks TLS there."""
+    machine: str = ""
+    """Name of the node that it runs on, where `node` does not say it: one that an autoscaler has made since."""
     node: str = ""
     """As in the Launch."""
 

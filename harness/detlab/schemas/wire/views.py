@@ -132,6 +132,8 @@ class FailureView(Wire):
     signal: str | None = None
     where: str | None = None
     """`cell 14, line 3` or `train.py, line 12`."""
+    node: str | None = None
+    """Where it ran: a node's own name, or that of the agent whose batch system chose one."""
     log_tail: list[str] = []
     """At most 20 lines of the first failing rank, secrets of the config masked."""
     hint: str | None = None

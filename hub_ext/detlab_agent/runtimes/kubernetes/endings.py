@@ -171,8 +171,13 @@ def exit_of(pod: Object, *, ours: bool, note: str = "") -> TaskExit:
         if exit_.exit_code == 0 or not (by_others or _is_nodes_doing(reason)):
             return exit_
     elif reason.startswith(_ADMISSION):
-        return TaskExit(reason="refused", message=f"the node did not take pod {name}: {reason}: {message}")
+        return TaskExit(reason="refused", message=f"the node did not take pod {_named(pod)}: {reason}: {message}")
     return _by_others(pod, reason, message, note, ours=ours)
+
+
+def _named(pod: Object) -> str:
+    where = f" on node {pod['node']}" if pod["node"] else ""
+    return f"{pod['metadata']['name']}{where}"
 
 
 def _is_nodes_doing(reason: str) -> bool:
@@ -181,7 +186,7 @@ def _is_nodes_doing(reason: str) -> bool:
 
 def _by_others(pod: Object, reason: str, message: str, note: str, *, ours: bool) -> TaskExit:
     """Return the exit of a task that the cluster or a person has ended."""
-    name, told = pod["metadata"]["name"], _condition(pod, "DisruptionTarget")
+    name, told = _named(pod), _condition(pod, "DisruptionTarget")
     if reason:
         said = f"pod {name} was ended by its node: {reason}: {message}" if message else f"pod {name}: {reason}"
     elif told.get("status") == "True":

@@ -99,6 +99,7 @@ class KubernetesTask(TaskElsewhere):
                 break
             if endings.is_running(found) and (endings.address_of(found) or self.port is None):
                 self.address = endings.address_of(found) if self.port is not None else None
+                self.host = found["node"] if found["node"] != self.node else ""
                 break
             waits = endings.waiting_for(found)
             if waits is not None and waits.trouble == "gate":

@@ -25,6 +25,7 @@ from detlab.schemas.wire import (
 from detlab_hub.backends.connection import AgentBackend, Connection
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle.allocation import KillRequested
+from detlab_hub.services.failures.cards import ON_NODE
 from detlab_hub.services.kernel.callers import AgentCaller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -220,6 +221,8 @@ def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
         if message.secure:
             turn.holder(row).secured(turn, row)
     gangs.started(turn, row, agent_id)
+    if message.machine and row.agent_id == agent_id:
+        row.stage_message = f"{ON_NODE}{message.machine[:STAGE_CHARS]}"
 
 
 def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:

@@ -64,6 +64,8 @@ def _logs(holder: int | str, rank: int | None = None) -> str:
     return f"det task logs {holder}{only}" if isinstance(holder, str) else f"det trial logs {holder}{only}"
 
 
+ON_NODE = "on node "
+"""What the stage of an attempt begins with that runs on a node which its agent's name does not say."""
 TIME_LIMIT = "time_limit"
 """The reason of an exit at the time limit of a batch system's job."""
 LONGER = "raise slurm.time, or slurm.leave_seconds if saving takes long; a trial that saves now and then loses less"
@@ -115,7 +117,7 @@ def of_exit(
         out_of_memory=reason == "oom",
     )
     card = _card(s, trial.id, row, experiment, evidence, reason=reason, message=message)
-    return card.model_copy(update={"trial_id": trial.id})
+    return card.model_copy(update={"trial_id": trial.id, "node": node_of(row)})
 
 
 def of_task_exit(
@@ -123,7 +125,16 @@ def of_task_exit(
 ) -> FailureView:
     """Make the card of a user task that failed by itself; see `of_exit`."""
     evidence = Evidence(row.exit_code, rank, out_of_memory=reason == "oom")
-    return _card(s, task.id, row, task, evidence, reason=reason, message=message)
+    card = _card(s, task.id, row, task, evidence, reason=reason, message=message)
+    return card.model_copy(update={"node": node_of(row)})
+
+
+def node_of(row: AllocationRow) -> str | None:
+    """Return the name of the node that an attempt ran on, as the cluster behind its agent calls it; None: of none."""
+    if row.stage_message.startswith(ON_NODE):
+        return row.stage_message.removeprefix(ON_NODE)
+    agent, _, node = (row.agent_id or "").partition("/")
+    return node or agent or None
 
 
 def _card(

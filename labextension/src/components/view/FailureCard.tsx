@@ -89,7 +89,8 @@ function factsOf(failure: FailureView): [string, string][] {
     ['Where', failure.where],
     ['Rank', failure.rank === null ? null : String(failure.rank)],
     ['Exit code', failure.exit_code === null ? null : String(failure.exit_code)],
-    ['Signal', failure.signal]
+    ['Signal', failure.signal],
+    ['Node', failure.node]
   ];
   return facts.flatMap(([name, value]) => (value ? [[name, nameText(value)]] : []));
 }

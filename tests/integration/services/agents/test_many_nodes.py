@@ -333,6 +333,21 @@ async def test_an_agent_without_nodes_has_no_more_of_them(make_world):
         await speaker.session.receive(MoreNodes(nodes=NODES))
 
 
+@pytest.mark.parametrize(
+    ("machine", "shown"), [("", "big"), ("gke-pool-7", "gke-pool-7")], ids=["there before", "made by an autoscaler"]
+)
+async def test_a_card_names_the_node_itself(cluster, machine, shown):
+    """It named nothing, and of a node to come only the agent's word for it was known."""
+    task = await cluster.start(4)
+    launch = cluster.launches()["big"]
+    named = {"allocation_id": launch.allocation_id, "run": launch.run, "node": "big"}
+    await cluster.session.receive(TaskStarted(**named, machine=machine))
+    assert (await cluster.view(task)).stage_message == (f"on node {machine}" if machine else "")
+    await cluster.session.receive(TaskExited(**named, exit_code=3))
+    view = await cluster.view(task)
+    assert (view.failure.node, view.failure.exit_code) == (shown, 3)
+
+
 async def test_a_node_is_disabled_by_its_name_and_goes_with_its_agent(cluster):
     nodes = cluster.world.services.nodes
     await nodes.disable(ROOT, "cluster/big")
