@@ -111,12 +111,14 @@ def commit(task: httpx.Client, trial: int, steps: int = 1) -> httpx.Response:
     return task.post("task/checkpoints", json=told)
 
 
-def attacked(cluster: Cluster, mallory: httpx.Client, block: dict[str, Any]) -> list[str]:
-    """All that a user can have done about checkpoints in a store; return what the answers said."""
+def attacked(cluster: Cluster, mallory: httpx.Client, block: dict[str, Any], here: Listener) -> list[str]:
+    """Do all that a user can have done about checkpoints in a store, which sees nothing of it; return the answers."""
     experiment = submit(mallory, checkpoint_storage=block)
     trial, token = task_of(cluster, mallory, experiment)
     with api(cluster, token) as task:
-        made = [commit(task, trial, step) for step in (1, 2, 3)]
+        made = [commit(task, trial)]
+        assert here.of_master == 0
+        made += [commit(task, trial, step) for step in (2, 3)]
     uuids = [reply.json()["uuid"] for reply in made if reply.status_code == 200]
     replies = [*made]
     for uuid in uuids[:1]:
@@ -152,7 +154,7 @@ def test_the_master_connects_to_no_store_that_only_a_user_names(
         moved = f"HTTP/1.1 307 x\r\nLocation: http://127.0.0.1:{inner.port}/x\r\nContent-Length: 0\r\n\r\n".encode()
         with listening({"silent": None, "words": words, "redirect": moved}[how]) as outer:
             began = time.monotonic()
-            said = attacked(cluster, mallory, outer.block())
+            said = attacked(cluster, mallory, outer.block(), outer)
             assert time.monotonic() - began < SECONDS_OF_A_TRIAL
             assert outer.of_master == 0
             assert inner.of_master == 0
@@ -180,7 +182,7 @@ def test_nor_by_another_kind_of_store(cluster: Cluster, mallory: httpx.Client, b
                 block = {**block, "account_url": f"{url}/a"}
             case _:
                 block = {**block, "endpoint_url": url}
-        attacked(cluster, mallory, block)
+        attacked(cluster, mallory, block, here)
         assert here.of_master == 0
 
 

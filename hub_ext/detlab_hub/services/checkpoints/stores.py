@@ -164,7 +164,7 @@ def readable(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -
 def _operators_own(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return an operator's block with this block's prefix; None: the block names another store, keys or place."""
     for own in operators:
-        kind = own.get("type")
+        kind = str(own.get("type"))
         if kind not in _OF_OBJECTS or block.get("type") != kind:
             continue
         same_place = all((block.get(key) or None) == (own.get(key) or None) for key in _PLACES[kind])
