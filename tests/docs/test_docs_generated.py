@@ -19,6 +19,7 @@ NAMES = (
     "limits.md",
     "plugins.md",
     "rights.md",
+    "storage-access.md",
     "determined-names.md",
     "imports.md",
 )
