@@ -20,6 +20,7 @@ NAMES = (
     "plugins.md",
     "rights.md",
     "sbatch-options.md",
+    "storage-access.md",
     "determined-names.md",
     "imports.md",
 )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
+from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.stores import (
     ACCESS,
     NotTheClusters,
+    OpenStore,
     Operation,
     Store,
     Who,
@@ -101,3 +107,36 @@ def test_each_operation_says_of_each_store_who_opens_it() -> None:
         assert ACCESS[operation].keys() == set(Store)
         for store in (Store.USERS, Store.FSSPEC):
             assert ACCESS[operation][store] is not Who.MASTER, f"{operation} x {store}"
+
+
+def test_words_of_a_store_are_repeated_to_nobody() -> None:
+    """Of the operator's own store, too: what a proxy before it, or the store, says of others is not for everybody."""
+    words = b"<Error><Code>%s</Code><Message>what-an-inner-service-says</Message></Error>"
+    said = []
+    for code in (b"Hidden-code", b"AccessDenied"):
+        body = words % code
+        with answering(b"HTTP/1.1 403 x\r\nContent-Length: %d\r\n\r\n" % len(body) + body) as port:
+            store = OpenStore(MINIO | {"endpoint_url": f"http://127.0.0.1:{port}"})
+            failure = files.remove(store, "0b8d1c6e-6c0c-4d0a-9d6f-0a1b2c3d4e5f", ["a"], None, None)
+        assert "inner-service" not in failure
+        assert "Hidden" not in failure
+        said.append(failure.partition(": ")[2])
+    assert said == ["the store answered with status 403", "the store answered with status 403 (AccessDenied)"]
+
+
+@contextmanager
+def answering(reply: bytes) -> Iterator[int]:
+    """A server that says the same to everybody."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(65536)
+                        connection.sendall(reply)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)

@@ -364,19 +364,11 @@ def make(setup: RuntimeSetup) -> DockerRuntime | None:
         settings.docker_host or setup.environ.get("DOCKER_HOST") or DEFAULT_URL,
         settings.agent_id,
         Allowance(
-<<<<<<< HEAD
-            [path.resolve() for path in settings.allow_mounts],
-            settings.allow_privileges,
-            volumes,
-            settings.task_memory,
-            settings.task_pids or None,
-=======
             mounts=[path.resolve() for path in settings.allow_mounts],
             privileges=settings.allow_privileges,
             volumes=volumes,
             memory=settings.task_memory,
             pids=settings.task_pids or None,
->>>>>>> kube-agent
         ),
         setup.directory / "package",
         setup.environ,

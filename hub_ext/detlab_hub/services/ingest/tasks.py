@@ -194,7 +194,7 @@ class Tasks:
         """
         storage = await self._shell.read(lambda s: _storage_of(s, task))
         store = opened_by_master(Operation.COMMIT, storage, self._shell.settings.cluster_stores)
-        if store is None:
+        if store is None or not made_for(commit.uuid, task.trial_id or 0):  # the latter is refused, without its sizes
             return
         sizes = {path: entry.size for path, entry in commit.files.items()}
         try:

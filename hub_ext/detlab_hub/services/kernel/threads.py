@@ -192,13 +192,13 @@ def _full(why: str) -> Unavailable:
 class Workers:
     """The threads of one master that work for users, and what may be under way."""
 
-    submissions: Threads = field(default_factory=lambda: Threads("submissions", 2, 64))
+    submissions: Threads = field(default_factory=lambda: Threads("submissions", 2, 64, each=1))
     code: Threads = field(default_factory=lambda: Threads("reading code", 1, 64))
     downloads: Threads = field(default_factory=lambda: Threads("downloads", 4, 256, each=2, seconds=60.0))
     uploads: Threads = field(default_factory=lambda: Threads("uploads", 2, 256, each=1))
     looks: Threads = field(default_factory=lambda: Threads("looks at checkpoints", 4, 1024, each=1, seconds=20.0))
     credentials: Threads = field(default_factory=lambda: Threads("storage credentials", 2, 256, each=1, seconds=30.0))
-    searches: Threads = field(default_factory=lambda: Threads("searching output", 2, 64))
+    searches: Threads = field(default_factory=lambda: Threads("searching output", 2, 64, each=1))
     policies: Threads = field(default_factory=lambda: Threads("log policies", 1, 256))
     sweeps: Threads = field(default_factory=lambda: Threads("sweeps of the master's own files", 1, 1_000_000))
     removals: Threads = field(default_factory=lambda: Threads("removals", 4, 1_000_000, each=1, seconds=60.0))

@@ -20,6 +20,7 @@ from detlab.storage.objects import obstores
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.stores import NotTheClusters, OpenStore
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
+from detlab_hub.services.kernel.threads import user_of
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 DIGEST = f"sha256:{'0' * 64}"
@@ -138,6 +139,7 @@ def within(seconds: float) -> Iterator[None]:
 async def test_a_commit_is_the_trials_word_where_the_master_does_not_open_the_store(make_world, silent: Silent) -> None:
     place = await made(make_world)
     await place.begin(ALICE, checkpoint_storage=silent.block())
+    assert user_of(place.task(ALICE)) == user_of(ALICE), "by its token a task is in its owner's turn"
     with within(PROMPT):
         uuid = await place.commit(ALICE)
     assert (await place.services.checkpoints.get(ALICE, uuid)).size == 7
