@@ -41,7 +41,8 @@ from testbed.databases.store_rows import add_experiment, add_trial
 WAYS = [(0, 0), (0, 3), (3, 0), (4, 1000), (1000, 1000)]
 """`WINDOW` and `FEW`: each of the ways in which versions are found is the one that is taken, in some of them."""
 DIGEST = "sha256:" + "1" * 64
-SOME = VIEWERS[::3]
+SOME = VIEWERS[::5]
+"""Each combination of groups, administrators and runs is among them, of some name."""
 
 
 def fill_registry(s: Any, drawn: random.Random) -> None:

@@ -85,7 +85,7 @@ class Action(StrEnum):
     CLUSTER_DRAIN = "cluster.drain"
     QUOTA_SET = "quota.set"
     QUOTA_REMOVE = "quota.remove"
-    TOKEN_REVOKE = "token.revoke"  # noqa: S105
+    TOKEN_REVOKE = "token.revoke"  # noqa: S105  (a name)
     SPAWN_START = "spawn.start"
     SPAWN_CLAIM = "spawn.claim"
     SPAWN_END = "spawn.end"
