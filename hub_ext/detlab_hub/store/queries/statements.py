@@ -1,4 +1,4 @@
-"""Parts of statements that differ between the two databases, splitting lists to a statement's size, rows that fit a page."""
+"""Parts of statements that differ between the databases, lists split to a statement's size, rows that fit a page."""
 
 from __future__ import annotations
 
