@@ -6,11 +6,15 @@ item comes twice, and none is lost.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import io
 import itertools
 import json
+import socket
 import tarfile
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -18,6 +22,7 @@ import pytest
 from sqlalchemy import insert
 
 from detlab.schemas.wire import LogRecord
+from detlab_hub.services.kernel.threads import Tickets
 from detlab_hub.services.views.pages import PAGE_BYTES, VIEW_BYTES
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.queries.metrics import reports
@@ -270,3 +275,45 @@ async def test_no_page_of_any_list_is_large_and_none_loses_an_item(filled: Any) 
     assert lost == []
     assert len(walked) >= 30
     assert EXPECTED.keys() <= walked.keys()
+
+
+async def test_replies_that_a_user_does_not_read_are_bounded(filled: Any) -> None:
+    """Further ones are refused until the first are read, or their readers have gone."""
+    filled.application.settings["replies"] = Tickets("bytes of replies", 4 * PAGE_BYTES, 64 * PAGE_BYTES)
+    url = httpx.URL(filled.base)
+    head = f"GET {url.path}api/v1/trials/1/logs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {filled.token}\r\n\r\n"
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as stack:
+        for _ in range(12):
+            unread = stack.enter_context(contextlib.closing(socket.socket()))
+            unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            unread.setblocking(False)
+            await loop.sock_connect(unread, (url.host, url.port))
+            await loop.sock_sendall(unread, head.encode() * 12)  # the buffers of a socket take the first few
+        async with filled.client() as client:
+
+            async def refused() -> bool:
+                reply = await client.get("trials/1/logs")
+                assert reply.status_code in {200, 503}
+                return reply.status_code == 503 and reply.json()["code"] == "unavailable.busy"
+
+            await until(refused)
+            (await client.get("me")).raise_for_status()
+            stack.close()
+            await until(lambda: answered(client))
+
+
+async def answered(client: httpx.AsyncClient) -> bool:
+    """Whether a large page is given out again."""
+    return (await client.get("trials/1/logs")).status_code == 200
+
+
+async def until(done: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until something is so.
+
+    Raises:
+        TimeoutError: It is not so in ten seconds.
+    """
+    async with asyncio.timeout(10):
+        while not await done():
+            await asyncio.sleep(0.05)

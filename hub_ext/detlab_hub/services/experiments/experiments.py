@@ -51,9 +51,8 @@ from detlab_hub.services.queue import why_waiting
 from detlab_hub.services.views import budget_views, experiment_views, pages
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
 from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, workspaces
-from detlab_hub.store.queries.fitting import first_that_fit
 from detlab_hub.store.queries.metrics import curves as metrics
-from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.queries.statements import chunks, first_that_fit
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)

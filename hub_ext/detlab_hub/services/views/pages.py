@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.queries.fitting import first_that_fit
+from detlab_hub.store.queries.statements import first_that_fit
 from detlab_hub.store.tables.base import Base
 
 PAGE_BYTES = 1024 * 1024
