@@ -328,7 +328,7 @@ class SlurmTask(TaskElsewhere):
             said = of_ranks([await self._until_answered(partial(self._read, one)) for one in ends], end)
         if not said and end is None and not self._asked:
             said = await self._last_report()
-        doubtful = not said or (end is not None and end.state in DOUBTFUL and (code_of(said) or end.status) != 0)
+        doubtful = not said or (end is not None and end.state in DOUBTFUL and code_of(said) != 0)
         output = await self._until_answered(lambda: self._read(OUTPUT)) if doubtful else ""
         return exit_of(job_id, end, said, output, killed=self._asked)
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
 
 import pytest
@@ -58,6 +59,101 @@ def test_an_end_is_told_as_what_it_was(
 def test_a_job_that_slurm_has_forgotten_is_not_the_trials_fault_unless_it_left_a_report() -> None:
     assert exit_of("7", None, "", "", killed=False).reason == "machine_restarted"
     assert exit_of("7", None, said(4), "", killed=False).exit_code == 4
+
+
+@pytest.mark.parametrize("report", ["", said(-9), said(1)])
+@pytest.mark.parametrize(
+    ("state", "line"),
+    [
+        ("FAILED", "slurmstepd-n0: error: StepId=7.batch exceeded memory limit (325959680 > 52428800), being killed"),
+        ("CANCELLED", "slurmstepd: error: Job 7 exceeded memory limit (9 > 5), being killed"),
+        ("FAILED", "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.batch. Some of the step's tasks"),
+        ("COMPLETED", "slurmstepd: error: Detected 2 oom_kill events in StepId=7.0."),
+        ("OUT_OF_MEMORY", ""),
+    ],
+)
+def test_what_slurm_ends_for_its_memory_is_told_in_slurms_words(state: str, line: str, report: str) -> None:
+    """By the state it was somebody's scancel: nobody's fault, and started again without end."""
+    exit_ = exit_of("7", JobEnd(state, 137, "n0"), report, f"step 1\n{line}\n", killed=False)
+    assert exit_.reason == "oom"
+    words = line.partition("error: ")[2] or "OUT_OF_MEMORY"
+    assert f"Slurm job 7 on n0 exceeded its memory limit: {words}" in exit_.message
+
+
+def test_what_a_task_prints_of_memory_is_not_slurms_word() -> None:
+    for line in (
+        "exceeded memory limit",
+        "error: Job 7 exceeded memory limit",
+        "x slurmstepd: error: exceeded memory limit",
+    ):
+        assert exit_of("7", JobEnd("CANCELLED", 143), "", line, killed=False).reason == "machine_restarted"
+    whole = "slurmstepd: error: Job 7 exceeded memory limit (9 > 5), being killed"
+    assert exit_of("7", JobEnd("COMPLETED", 0), said(0), whole, killed=False).exit_code == 0, "it ended well"
+
+
+def test_the_node_of_a_job_is_told() -> None:
+    assert (
+        "Slurm job 7 on n1: a node of it failed"
+        in exit_of("7", JobEnd("NODE_FAIL", None, "n1"), "", "", killed=False).message
+    )
+
+
+def test_sbatch_runs_as_the_owner_without_the_agents_own_credentials(tmp_path: Path) -> None:
+    program = tmp_path / "setpriv"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nenv >> {tmp_path}/asked\necho 7\n')
+    program.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JWT": "secret", "SSH_AUTH_SOCK": "/x"}
+    client = Commands(environ=environ, everyone=True)
+    whose = Whose(1001, 1002, PurePosixPath("/shared/owners/1001"))
+    client._folders.add(PurePosixPath("/shared/owners/1001"))
+    assert client.submit(["--qos=high"], "#!/bin/bash\n", whose) == "7"
+    first, *env = (tmp_path / "asked").read_text().splitlines()
+    assert first == "--reuid=1001 --regid=1002 --clear-groups -- sbatch --parsable --qos=high"
+    assert not [line for line in env if line.startswith(("SLURM_JWT", "SSH_AUTH_SOCK"))]
+    for wrong in ("/home/ben/evil.sh", "-J", "--mem", "--mem=1\n--uid=0", "", "-"):
+        if wrong != "--mem":
+            with pytest.raises(SlurmRefused, match="no whole option"):
+                client.submit([wrong], "", whose)
+
+
+def test_options_are_read_once_more_and_ours_come_last(tmp_path: Path) -> None:
+    """The config may come from a master of an earlier version."""
+
+    def request(slots: int = 2, **slurm: object) -> tuple[str, ...]:
+        order = order_of(tmp_path, slurm, slots=slots)
+        return request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=True).arguments
+
+    given = request(sbatch_args=["--nice=5", "--gres=tmpfs:10G", "--mem-per-gpu=4G", "--cpus-per-gpu=2"])
+    assert given.index("--nice=5") < given.index("--comment=c") < given.index("--gres=gpu:2,tmpfs:10G")
+    assert not [word for word in given if word.startswith(("--mem=", "--cpus-per-task"))]
+    assert given[-1].startswith("--output=/shared/")
+    per_node = request(sbatch_args=["--gpus-per-node=a100:2"])
+    assert "--gpus-per-node=a100:2" in per_node
+    assert not [word for word in per_node if word.startswith("--gres")]
+    for words in (["/home/ben/evil.sh"], ["--wra=x"], ["-vJx"], ["--uid=0"], ["--gres=gpu:8"], ["--gpus-per-node=8"]):
+        with pytest.raises(SetupFailed, match=r"slurm\.sbatch_args"):
+            request(sbatch_args=words)
+    with pytest.raises(SetupFailed, match="other GPUs than detlab counts"):
+        request(0, sbatch_args=["--gpus-per-node=1"])
+    with pytest.raises(SetupFailed, match="gpu_type"):
+        request(gpu_type="a100:8,gpu:h100")
+    with pytest.raises(SetupFailed):
+        request(partition="a --uid=0")
+
+
+def test_a_job_of_root_is_refused_where_jobs_have_their_owners_accounts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    order = order_of(tmp_path, {})
+    order.identity = replace(order.identity, uid=0, gid=0)
+    with pytest.raises(SetupFailed, match="would be root's"):
+        request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True)
+    order.identity = replace(order.identity, uid=1001, gid=1002)
+    request = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True)
+    assert request.whose == Whose(1001, 1002, PurePosixPath("/shared/owners/1001"))
+    assert f"--output=/shared/owners/1001/{request.files}.out" in request.arguments
+    assert not [word for word in request.arguments if word.startswith(("--uid", "--gid"))]
 
 
 def test_what_a_job_printed_before_its_launcher_is_told() -> None:

@@ -309,6 +309,28 @@ def test_a_task_is_found_again_by_its_label(tmp_path: Path) -> None:
     assert found["files"] == "array-1.a.0.t0k3n_4"
 
 
+def test_a_task_of_an_earlier_version_is_read_as_its_jobs_account(tmp_path: Path) -> None:
+    """Its files are in the folder where all could write, and its record says neither their name nor its account."""
+    asked: list[tuple[str, int | None]] = []
+
+    class Shared(Cluster):
+        def job(self, job_id: str) -> Job | None:
+            return Job(job_id, "COMPLETED", name="detlab-1.a.0", comment="c", uid=1002) if job_id == "71" else None
+
+        def read(self, path: PurePath, whose: Whose) -> str:
+            asked.append((str(path), whose.uid))
+            return "said"
+
+    cluster = Shared()
+    watch = JobWatch(cluster, "c", 1.0, every_users=True)
+    record = tmp_path / "1.a.0.json"
+    for job_id, told in (("71", "said"), ("72", "")):
+        fields = SlurmTask.noted(record, {"run": 1, "slots": [], "job_id": job_id})
+        task = SlurmTask(**fields, client=cluster, watch=watch, directory=SHARED)
+        assert task._read(".exit") == told, "what nobody knows the account of is not read"
+    assert asked == [("/shared/1.a.0.exit", 1002)]
+
+
 def program(folder: Path, name: str, says: str = "") -> None:
     path = folder / name
     path.write_text(f'#!/bin/sh\necho {name} "$@" >> {folder}/asked\nprintf "%s" "{says}"\n')
