@@ -34,3 +34,18 @@ def chosen(runtime: str, offered: Sequence[str]) -> str:
 def takes_image(runtime: str) -> bool:
     """Whether tasks of this runtime may run in a container: all do but plain processes."""
     return runtime != PROCESS
+
+
+_CAPABILITIES = frozenset(
+    """
+    ALL AUDIT_CONTROL AUDIT_READ AUDIT_WRITE BLOCK_SUSPEND BPF CHECKPOINT_RESTORE CHOWN DAC_OVERRIDE DAC_READ_SEARCH
+    FOWNER FSETID IPC_LOCK IPC_OWNER KILL LEASE LINUX_IMMUTABLE MAC_ADMIN MAC_OVERRIDE MKNOD NET_ADMIN NET_BIND_SERVICE
+    NET_BROADCAST NET_RAW PERFMON SETFCAP SETGID SETPCAP SETUID SYSLOG SYS_ADMIN SYS_BOOT SYS_CHROOT SYS_MODULE SYS_NICE
+    SYS_PACCT SYS_PTRACE SYS_RAWIO SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG WAKE_ALARM
+    """.split()  # noqa: SIM905 - a list of them takes a page
+)
+
+
+def is_capability(name: str) -> bool:
+    """Whether a text is the name of a capability of Linux, with or without `CAP_`."""
+    return name.removeprefix("CAP_") in _CAPABILITIES

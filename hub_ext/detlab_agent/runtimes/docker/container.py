@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from docker.types import DeviceRequest, LogConfig, Mount
 
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
-from detlab.schemas.wire import ContainerSpec
+from detlab.schemas.runtimes import is_capability
+from detlab.schemas.wire import ContainerSpec, DeviceMount
 from detlab.schemas.wire import Mount as WireMount
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.docker.engine import ALLOCATION_LABEL, RUN_LABEL
@@ -31,6 +32,7 @@ _IMAGE = re.compile(
 )
 _NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _SHARED = {"shared", "rshared"}
+_PROPAGATION = {"private", "rprivate", "slave", "rslave", *_SHARED}
 _SYSTEM = ("/proc", "/sys", "/dev")
 
 
@@ -175,6 +177,8 @@ def _source(wanted: WireMount, allowance: Allowance) -> Path:
             f"bind mount of {wanted.host_path}: this agent allows {may or 'no bind mounts'}; its operator can allow "
             "more with --allow-mount DIRECTORY"
         )
+    if wanted.propagation and wanted.propagation not in _PROPAGATION:
+        raise RefusedTask(f"bind mount of {wanted.host_path}: {wanted.propagation[:40]!r} is no propagation")
     if wanted.propagation in _SHARED and not allowance.privileges:
         raise RefusedTask(
             f"bind mount of {wanted.host_path}: propagation {wanted.propagation} needs --allow-privileges"
@@ -213,6 +217,9 @@ def container_arguments(
             f"capabilities and devices ({', '.join(wanted)}): this agent allows none; its operator can allow them "
             "with --allow-privileges"
         )
+    for capability in (*spec.add_capabilities, *spec.drop_capabilities):
+        if not is_capability(capability):
+            raise RefusedTask(f"{capability[:40]!r} is no capability: write for example SYS_PTRACE")
     identity, service = order.identity, order.service
     memory = spec.memory or allowance.memory
     gpus = [slot.uuid for slot in order.slots if slot.kind == "cuda" and slot.uuid]
@@ -239,7 +246,7 @@ def container_arguments(
         ]
         if gpus
         else [],
-        "devices": [f"{d.host_path}:{d.container_path}:{_mode(d.mode)}" for d in spec.devices],
+        "devices": [_device(device) for device in spec.devices],
         "cap_add": list(spec.add_capabilities),
         "cap_drop": list(spec.drop_capabilities),
         # An added capability reaches a user who is not root through a program's own, which this would forbid.
@@ -250,6 +257,22 @@ def container_arguments(
         "healthcheck": {"test": ["NONE"]},
         # What the launcher itself says, which is next to nothing; the task's output never comes here.
         "log_config": LogConfig(type="json-file", config={"max-size": "256k", "max-file": "1"}),
+    }
+
+
+def _device(asked: DeviceMount) -> dict[str, str]:
+    """Return a device as the engine's API has it: a text of its parts would be parted at any colon of a path.
+
+    Raises:
+        RefusedTask: It is no path of a device.
+    """
+    for path in (asked.host_path, asked.container_path):
+        if not PurePosixPath(path).is_absolute() or ".." in path.split("/"):
+            raise RefusedTask(f"device {path[:200]!r}: must be an absolute path without '..'")
+    return {
+        "PathOnHost": asked.host_path,
+        "PathInContainer": asked.container_path,
+        "CgroupPermissions": _mode(asked.mode),
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from detlab.launch.elsewhere import VARIABLE
 from detlab.launch.ranks.rendezvous import NODE_ADDRESS
 from detlab.schemas.podspec import MAIN_CONTAINER, block, items
+from detlab.schemas.runtimes import is_capability
 from detlab.schemas.wire import ContainerSpec
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes.api import Object
@@ -304,6 +305,8 @@ def _security(order: Order, asked: ContainerSpec, rules: Rules) -> Object:
         raise SetupFailed(
             f"environment.add_capabilities: this agent gives none (det agent run --allow-privileges{setting})"
         )
+    if wrong := [name for name in asked.add_capabilities if not is_capability(name)]:
+        raise SetupFailed(f"environment.add_capabilities: {wrong[0][:40]!r} is no capability")
     if order.identity.uid == 0:
         raise SetupFailed("the task would run as root, which no pod of this agent does")
     capabilities: Object = {"drop": ["ALL"]}
