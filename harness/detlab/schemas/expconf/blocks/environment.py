@@ -193,7 +193,9 @@ class EnvironmentConfig(Block):
     registry_auth: RegistryAuth | None = Field(None, description="Credentials for the image registry.")
     add_capabilities: list[Capability] = Field([], description="Linux capabilities to add.")
     drop_capabilities: list[Capability] = Field([], description="Linux capabilities to drop.")
-    pod_spec: dict[str, Any] | None = Field(None, description="Kubernetes pod spec to start from.")
+    pod_spec: dict[str, Any] | None = Field(
+        None, description="Fields of the pod, on Kubernetes: those that docs/reference/kubernetes-settings.md lists."
+    )
 
 
 class Device(Block):
