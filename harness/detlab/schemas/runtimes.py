@@ -6,6 +6,7 @@ which judges at submit whether an agent of the pool has the one that is asked fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 PROCESS = "process"
@@ -49,3 +50,14 @@ _CAPABILITIES = frozenset(
 def is_capability(name: str) -> bool:
     """Whether a text is the name of a capability of Linux, with or without `CAP_`."""
     return name.removeprefix("CAP_") in _CAPABILITIES
+
+
+_IMAGE = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?(/[A-Za-z0-9][A-Za-z0-9._-]*)*(:[A-Za-z0-9_.-]{1,128})?"
+    r"(@[A-Za-z0-9_+.-]+:[0-9a-f]+)?"
+)
+
+
+def is_image(name: str) -> bool:
+    """Whether a text may be the name of an image of containers: a reference without a scheme or a password."""
+    return len(name) <= 500 and _IMAGE.fullmatch(name) is not None

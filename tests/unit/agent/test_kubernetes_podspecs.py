@@ -128,6 +128,16 @@ def test_all_mistakes_are_told_at_once_with_their_paths_and_what_is_meant() -> N
     assert told[f"{base}.spec.containers[0].volumeMounts[0].name"] == "did you mean `data`?"
 
 
+@pytest.mark.parametrize(
+    "image", ["https://u:p@r.io/x", "u:p@r.io/x:1", "r.io/x:1\n", "r.io/x y", "../x", "r.io/" + "x" * 500]
+)
+def test_what_is_no_image_is_refused(image: str) -> None:
+    with pytest.raises(SetupFailed, match="is no image"):
+        made_pod(container=ContainerSpec(image=image))
+    with pytest.raises(SetupFailed, match="must be an image"):
+        made_pod({"spec": {"containers": [{"name": "side", "image": image}]}})
+
+
 def test_containers_beside_get_the_operators_policy_and_memory() -> None:
     order = an_order(config={"environment": {"pod_spec": {"spec": side(imagePullPolicy="Always")}}})
     options = Options.model_validate({"image_pull_policy": "IfNotPresent"})

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from docker.types import DeviceRequest, LogConfig, Mount
 
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
-from detlab.schemas.runtimes import is_capability
+from detlab.schemas.runtimes import is_capability, is_image
 from detlab.schemas.wire import ContainerSpec, DeviceMount
 from detlab.schemas.wire import Mount as WireMount
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
@@ -27,9 +27,6 @@ CA_FILE = "/opt/detlab-ca.pem"
 DEFAULT_SHM = 4 << 30
 LISTENING = "listening"
 """Unix socket in a task's directory, at which a container in the host's network gets the socket of its service."""
-_IMAGE = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[A-Za-z0-9][A-Za-z0-9._-]*)*(:[\w.-]{1,128})?(@[\w+.-]+:[0-9a-f]+)?"
-)
 _NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _SHARED = {"shared", "rshared"}
 _PROPAGATION = {"private", "rprivate", "slave", "rslave", *_SHARED}
@@ -77,7 +74,7 @@ def check_image(name: str) -> None:
     Raises:
         SetupFailed: It cannot be an image.
     """
-    if len(name) > 500 or not _IMAGE.fullmatch(name):
+    if not is_image(name):
         raise SetupFailed(f"{name[:200]!r} is no image: write for example registry/name:tag")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from detlab.launch.elsewhere import VARIABLE
 from detlab.launch.ranks.rendezvous import NODE_ADDRESS
 from detlab.schemas.podspec import MAIN_CONTAINER, block, items
-from detlab.schemas.runtimes import is_capability
+from detlab.schemas.runtimes import is_capability, is_image
 from detlab.schemas.wire import ContainerSpec
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes.api import Object
@@ -132,6 +132,8 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
         raise SetupFailed(
             "no image: set environment.image, or ask the operator for one (image in the agent's settings)"
         )
+    if not is_image(image):
+        raise SetupFailed(f"environment.image: {image[:200]!r} is no image: write for example registry/name:tag")
     inner = copy.deepcopy(dict(block(wanted, "spec")))
     containers = [dict(one) for one in items(inner, "containers") if isinstance(one, Mapping)]
     main = next((one for one in containers if one.get("name") == MAIN_CONTAINER), {"name": MAIN_CONTAINER})
