@@ -225,6 +225,38 @@ def test_a_shared_mount_needs_privileges(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "target",
+    [
+        "/data/of-ada/x",
+        "/more/volume/of-ada/x",
+        "/checkpoints/of-ada/x",
+        "//checkpoints/of-ada/x",
+        "/home/alice/x",
+        "/more",
+    ],
+)
+def test_no_mount_is_in_another_one_where_the_engine_would_make_its_folder_as_root(tmp_path, target):
+    """A bind mount on /data/FOLDER OF ADA/x left a folder of root's in hers."""
+    allowance = Allowance([tmp_path], volumes=[parse_volume(f"{tmp_path}:/more/volume")])
+    made = order(tmp_path / "t", CPU)
+    (tmp_path / "checkpoints").mkdir()
+    mounts = [
+        wire.Mount(host_path=str(tmp_path), container_path="/data"),
+        wire.Mount(host_path=str(tmp_path / "checkpoints"), container_path="/checkpoints"),
+    ]
+    assert mounts_for(made, wire.ContainerSpec(image="i", mounts=mounts), allowance, Path("/home/alice"))
+    wrong = wire.ContainerSpec(image="i", mounts=[*mounts, wire.Mount(host_path=str(tmp_path), container_path=target)])
+    with pytest.raises(RefusedTask, match="in the way of"):
+        mounts_for(made, wrong, allowance, Path("/home/alice"))
+
+
+def test_mounts_in_the_tasks_own_directory_are_fine(tmp_path):
+    made = order(tmp_path / "t", CPU)
+    spec = wire.ContainerSpec(image="i", mounts=[wire.Mount(host_path=str(tmp_path), container_path="data")])
+    assert f"{made.task.work}/data" in {m["Target"] for m in mounts_for(made, spec, Allowance([tmp_path]), None)}
+
+
+@pytest.mark.parametrize(
     "propagation", ["rshared,exec", "RSHARED", "shared ", "bind-propagation=shared", "slave\n", "x"]
 )
 def test_a_propagation_that_is_none_is_refused_by_the_agent_and_at_submit(tmp_path, propagation):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -127,10 +127,25 @@ def mounts_for(order: Order, spec: ContainerSpec, allowance: Allowance, home: Pa
             read_only=wanted.read_only,
             propagation=wanted.propagation or "rprivate",
         )
+    asked = {_target(wanted, order) for wanted in spec.mounts}
     for volume in allowance.volumes:
         if volume.container_path not in found:
             found[volume.container_path] = _volume(volume)
+    _check_places(asked, found, PurePosixPath(order.task.root))
     return list(found.values())
+
+
+def _check_places(asked: Collection[str], found: Collection[str], task: PurePosixPath) -> None:
+    """Check that no mount of a config is in or around another: the engine makes the folder for the inner one as root.
+
+    Raises:
+        RefusedTask: One is.
+    """
+    for target in map(PurePosixPath, asked):
+        for other in map(PurePosixPath, found):
+            if other in {target, task} or not (target.is_relative_to(other) or other.is_relative_to(target)):
+                continue
+            raise RefusedTask(f"bind mount on {target}: it is in the way of the one on {other}")
 
 
 def _volume(volume: WireMount) -> Mount:
@@ -143,7 +158,9 @@ def _volume(volume: WireMount) -> Mount:
 
 def _target(wanted: WireMount, order: Order) -> str:
     path = PurePosixPath(wanted.container_path)
-    if not path.is_absolute():
+    if path.is_absolute():
+        path = PurePosixPath("/", *path.parts[1:])  # two slashes at the beginning are another root to Python alone
+    else:
         path = PurePosixPath(order.task.work) / path
     if ".." in path.parts or len(path.parts) < 2:
         raise RefusedTask(f"bind mount on {wanted.container_path!r}: must be a path below / without '..'")

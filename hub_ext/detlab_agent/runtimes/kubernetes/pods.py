@@ -20,7 +20,7 @@ from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.homes import claim, mounted
 from detlab_agent.runtimes.kubernetes.nodes import TO_COME, closed, gpu_resource
 from detlab_agent.runtimes.kubernetes.options import Home, Options, Place, Rules
-from detlab_agent.runtimes.kubernetes.userspecs import check_host_path, checked
+from detlab_agent.runtimes.kubernetes.userspecs import check_host_path, check_places, checked
 from detlab_agent.runtimes.preparation import Order
 
 AGENT_LABEL, TASK_LABEL = "detlab.io/agent", "detlab.io/task"
@@ -147,6 +147,10 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
     if home is not None:
         volume, mount = mounted(home, order.launch.owner)
         volumes, mounts = [*volumes, volume], [*mounts, mount]
+    own = {one["name"] for one in items(inner, "volumes") if "emptyDir" in one}
+    check_places(mounts, items(main, "volumeMounts"), own)
+    for container in (*others, *items(inner, "initContainers")):
+        check_places([], items(container, "volumeMounts"), own)
     main |= {
         "image": image,
         "command": ["python3", "-s", "-P", "-m", "detlab.launch.elsewhere", "--exit-file", EXIT_FILE],
@@ -343,6 +347,7 @@ def _volumes(asked: ContainerSpec, rules: Rules) -> tuple[list[Object], list[Obj
         )
     for host, _, _ in wanted:
         check_host_path(host, rules, "bind_mounts")
+    check_places(mounts, [{"name": "", "mountPath": inside} for _, inside, _ in wanted], ())
     for number, (host, inside, read_only) in enumerate([*map(_parsed_volume, rules.volumes), *wanted]):
         volumes.append({"name": f"det-host-{number}", "hostPath": {"path": host}})
         mounts.append({"name": f"det-host-{number}", "mountPath": inside, "readOnly": read_only})

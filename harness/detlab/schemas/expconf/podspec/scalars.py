@@ -68,7 +68,7 @@ def _image(value: object) -> object:
 
 def _path(value: object) -> object:
     text = as_text(value)
-    good = isinstance(text, str) and text.startswith("/") and len(text) <= 1024
+    good = isinstance(text, str) and text.startswith("/") and not text.startswith("//") and len(text) <= 1024
     if not good or not isinstance(text, str) or ".." in text.split("/") or re.search(r"[:\0\n]", text):
         refuse(f"must be an absolute path without '..' and ':', not {describe(value)}")
     return text
