@@ -25,6 +25,7 @@ from reference_pages.limits import limits
 from reference_pages.magics import magics
 from reference_pages.plugins import plugins
 from reference_pages.rights import rights
+from reference_pages.sbatch import sbatch_options
 from reference_pages.sdk import client, core_api
 from reference_pages.trainer import pytorch
 
@@ -40,6 +41,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "limits.md": limits,
     "plugins.md": plugins,
     "rights.md": rights,
+    "sbatch-options.md": sbatch_options,
     "determined-names.md": determined_names,
     "imports.md": imports,
 }

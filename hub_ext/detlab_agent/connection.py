@@ -24,6 +24,7 @@ from detlab.errors import DetlabError
 from detlab.schemas import wire
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, MasterAway, NotEnrolled
+from detlab_agent.hellos import in_parts, warn_of_older_master
 from detlab_agent.tasks import TaskTable
 
 _log = logging.getLogger(__name__)
@@ -178,7 +179,8 @@ class Connector:
         connection = await self.dial(self.endpoints.connect, token, *([context] if context is not None else []))
         self._connection = connection
         try:
-            await connection.write_message(self.hello().model_dump_json())
+            hello, rest = in_parts(self.hello())
+            await connection.write_message(hello.model_dump_json())
             welcome = await self._read(connection)
             if isinstance(welcome, wire.Refused):
                 raise ConnectionLost(f"the master refuses this agent: {welcome.message}")
@@ -187,6 +189,10 @@ class Connector:
                 raise ConnectionLost(f"the master did not welcome this agent: {why or 'no reason given'}")
             self.backoff.reset()
             _log.info("connected to cluster %s at %s", welcome.cluster_id, self.endpoints.base)
+            if rest and not welcome.takes_more:
+                warn_of_older_master(rest, len(hello.nodes))
+            for part in rest if welcome.takes_more else ():
+                await connection.write_message(part.model_dump_json())
             await self._serve(connection, welcome)
         finally:
             self._connection = None

@@ -83,6 +83,16 @@ class DetHub(Application):
     checkpoint_storage = Dict(help="Default checkpoint_storage of experiments; a shared_fs in the state folder.").tag(
         config=True
     )
+    checkpoint_stores = List(
+        Dict(),
+        help="Further object stores of the cluster's own, as checkpoint_storage blocks ({'type': 's3', 'bucket': …}):"
+        " only these, the default one and file systems are opened by the master; all others by their owners' tasks.",
+    ).tag(config=True)
+    outgoing_allowed = List(
+        Unicode(),
+        help="Networks (10.1.0.0/16), addresses and hosts inside that the master may call, as webhooks; addresses that"
+        " are not public are refused otherwise. The hosts of c.DetHub.webhooks may be private without it.",
+    ).tag(config=True)
     default_runtime = Unicode(
         PROCESS,
         help="How trials and tasks run that do not say `runtime`: process, docker, or another that agents have.",
@@ -109,6 +119,9 @@ class DetHub(Application):
     user_map_file = Unicode(help="A file with the same, as JSON; `user_map` wins.").tag(config=True)
     users_file = Unicode(
         help="users.json of the agents of an earlier version, which assigned uids themselves: taken over once."
+    ).tag(config=True)
+    agent_nodes_limit = Integer(
+        10_000, min=1, help="Nodes that an agent may speak for (Kubernetes); those beyond are left out."
     ).tag(config=True)
     agent_slots_limit = Integer(1024, min=1, help="Slots that an agent may offer; one with more is refused.").tag(
         config=True
@@ -296,6 +309,8 @@ class DetHub(Application):
             bundles_dir=root / "bundles",
             default_checkpoint_storage=dict(self.checkpoint_storage)
             or {"type": "shared_fs", "host_path": str(checkpoints)},
+            checkpoint_stores=tuple(dict(block) for block in self.checkpoint_stores),
+            outgoing_allowed=tuple(self.outgoing_allowed),
             storage_credentials=self.storage_credentials,
             service_url=self.service_url,
             public_url=f"{self.public_url.rstrip('/')}{self.base_path}",
@@ -325,6 +340,7 @@ class DetHub(Application):
             default_runtime=self.default_runtime,
             default_image=dict(self.default_image),
             uids=self._uids(),
+            agent_nodes_limit=self.agent_nodes_limit,
             agent_slots_limit=self.agent_slots_limit,
             agent_zero_slot_tasks_limit=self.agent_zero_slot_tasks_limit,
             limits=read_limits(self),

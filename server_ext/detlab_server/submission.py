@@ -16,7 +16,7 @@ from detlab.client.notebook_runs import checked_parameters, parameters_of, read_
 from detlab.client.operations import experiments as operations
 from detlab.client.transport.calls import Call, model
 from detlab.errors import BundleError, ConfigError, NotFound, Problem
-from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind
+from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind, TaskSource
 from detlab.schemas.wire import CreateExperiment, CreateExperimentReply, ProblemView
 
 Context = Literal["file", "folder", "none"]
@@ -127,7 +127,7 @@ async def judge(client: AsyncClient, root: str, body: JudgeBody) -> dict[str, An
     found, known, notebook = await asyncio.to_thread(_of_notebook, root, body)
     shared: dict[str, Any] = {"config_yaml": body.config, "bundle": body.bundle, "dry_run": True}
     if body.kind == "notebook_run":
-        request = CreateTask(kind=TaskKind.NOTEBOOK_RUN, source={"notebook": body.notebook}, **shared)
+        request = CreateTask(kind=TaskKind.NOTEBOOK_RUN, source=TaskSource(notebook=body.notebook), **shared)
         call = Call("POST", "tasks", json=request, parse=model(CreateTaskReply))
     else:
         call = Call("POST", "experiments", json=CreateExperiment(**shared), parse=model(CreateExperimentReply))

@@ -19,6 +19,7 @@ NAMES = (
     "limits.md",
     "plugins.md",
     "rights.md",
+    "sbatch-options.md",
     "determined-names.md",
     "imports.md",
 )

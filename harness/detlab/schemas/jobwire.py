@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from detlab.schemas.wire import Wire
+from detlab.schemas.wire import PersonRequest, Wire
 from detlab.schemas.wire.grants import GrantTo
 
 EXPERIMENT = "experiment"
@@ -51,15 +51,19 @@ class JobView(Wire):
     """Why the first of its tasks waits."""
     estimated_start: float | None = None
     """When that starts, in seconds since the epoch, if it follows from the maximum times of what runs."""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
 class JobList(Wire):
     """GET jobs: by pool, in the order of each."""
 
     items: list[JobView] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
-class JobUpdate(Wire):
+class JobUpdate(PersonRequest):
     """POST jobs/{job_id}: what shall change. What is not named stays as it is."""
 
     priority: int | None = Field(None, ge=1, le=99)
@@ -124,7 +128,7 @@ class QuotaTo(GrantTo):
     """A user of the Hub, or one of its groups, whose members share the quota."""
 
 
-class QuotaRequest(QuotaTo):
+class QuotaRequest(QuotaTo, PersonRequest):
     """PUT quotas [admin]: what they may have at a time; what is not named stays as it is."""
 
     slots: int | None = Field(None, ge=0, le=MOST_SLOTS)

@@ -6,10 +6,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from detlab.schemas.wire import Wire
+from detlab.schemas.wire import PersonRequest, Wire
 
 
-class KeepLogs(Wire):
+class KeepLogs(PersonRequest):
     """For how long the output of experiments is kept."""
 
     days: Annotated[int, Field(ge=-1, le=32767)] | None

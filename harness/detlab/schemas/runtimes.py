@@ -37,6 +37,9 @@ def takes_image(runtime: str) -> bool:
     return runtime != PROCESS
 
 
+SLURM_REFUSES = "Slurm refuses the job"
+"""So begins what an agent says of a job that Slurm does not take as it was asked for: nor would it take the next."""
+
 _CAPABILITIES = frozenset(
     """
     ALL AUDIT_CONTROL AUDIT_READ AUDIT_WRITE BLOCK_SUSPEND BPF CHECKPOINT_RESTORE CHOWN DAC_OVERRIDE DAC_READ_SEARCH

@@ -19,6 +19,7 @@ from detlab.schemas.wire import (
     ClusterView,
     ExperimentView,
     FailureView,
+    PersonRequest,
     ProblemView,
     TrialState,
     UserView,
@@ -114,9 +115,31 @@ class TaskView(Wire):
     failure: FailureView | None = None
     config: dict[str, Any] | None = None
     """Resolved, secrets masked; only on a single task."""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
-class CreateTask(Wire):
+class TaskSource(PersonRequest):
+    """Where a task comes from, as the client that asks for it says: for people, and for the cards of failures.
+
+    Nothing depends on it. What the master itself notes of a task, such as that it only holds slots, has names of its
+    own (`TaskNote` in the master's tables), none of which is here.
+    """
+
+    client: str = Field("", max_length=200)
+    """Of whatever program asks, such as `det notebook run`."""
+    notebook: str | None = Field(None, max_length=4096)
+    """Path of the notebook."""
+    cell_id: str | None = Field(None, max_length=200)
+    where: str = Field("", max_length=1000)
+    """Name of the cell, as its traceback has it."""
+    parameters: dict[str, Any] = {}
+    """What a notebook is run with."""
+    cells: dict[str, Any] = {}
+    """File of the code -> the cell that wrote it."""
+
+
+class CreateTask(PersonRequest):
     """POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig)."""
 
     kind: TaskKind
@@ -128,7 +151,7 @@ class CreateTask(Wire):
     dry_run: bool = False
     experiment_ids: list[int] = Field([], fail_fast=True)
     trial_ids: list[int] = Field([], fail_fast=True)
-    source: dict[str, Any] = {}
+    source: TaskSource = TaskSource()
 
 
 class CreateTaskReply(Wire):
@@ -161,6 +184,8 @@ class OutputList(Wire):
     """GET tasks/{task_id}/outputs."""
 
     items: list[OutputView] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class ActivityReport(Wire):
@@ -264,12 +289,16 @@ class QueueItem(Wire):
     weight: float = 1.0
     requested_at: float = 0.0
     reason: str = ""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
 class QueueView(Wire):
     """GET queue."""
 
     items: list[QueueItem] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class OverviewView(Wire):
@@ -279,9 +308,9 @@ class OverviewView(Wire):
     me: UserView
     cluster: ClusterView
     experiments: list[ExperimentView] = []
-    """The newest 200 that the caller owns (`?all=true`: that they may see), without configs."""
+    """The newest 200 that the caller owns (`?all=true`: may see), without configs; fewer if they are large."""
     tasks: list[TaskView] = []
-    """All that are not over, and the newest 50 that are."""
+    """All that are not over, and the newest 50 that are; the newest of them if they are many."""
     queue: list[QueueItem] = []
     agents: list[AgentView] = []
 
@@ -298,6 +327,8 @@ class CodeList(Wire):
     """GET experiments/{experiment_id}/code."""
 
     items: list[CodeFile] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class TimelineItem(Wire):
@@ -333,6 +364,8 @@ class UsageView(Wire):
     first: str
     last: str
     items: list[UsageRow] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class AuditItem(Wire):
@@ -370,6 +403,8 @@ class TokenList(Wire):
     """GET tokens [admin]."""
 
     items: list[TokenView] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class HealthItem(Wire):

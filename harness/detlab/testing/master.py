@@ -75,6 +75,8 @@ class MasterDouble(TrialApi):
         self.in_its_stead: dict[str, deque[int]] = {"enrol": deque(), "bundle": deque()}
         """Statuses with which a proxy or a Hub answers the next requests of a kind, in words of their own."""
         self.hellos: list[wire.Hello] = []
+        self.takes_more = True
+        """Whether it takes `MoreNodes`, which are added to the last Hello; else it is like an older master."""
         self.unauthorised: list[str] = []
         """Paths that were asked for without a valid token."""
         self.renewals: Counter[str] = Counter()
@@ -449,13 +451,17 @@ class _Connect(WebSocketHandler):
     async def _answer(self, message: wire.AgentMessage) -> None:
         double = self.double
         match message:
+            case wire.MoreNodes():
+                said = double.hellos[-1]
+                more = {"nodes": [*said.nodes, *message.nodes], "tasks": [*said.tasks, *message.tasks]}
+                double.hellos[-1] = said.model_copy(update=more)
             case wire.Hello():
                 self.agent_id = message.agent_id
                 double.hellos.append(message)
                 tasks = [task.allocation_id for task in message.tasks]
                 keep = [name for name in tasks if double.keep_on_welcome and name in double.allocations]
                 kill = [name for name in tasks if name not in keep]
-                welcome = wire.Welcome(cluster_id="double", keep=keep, kill=kill)
+                welcome = wire.Welcome(cluster_id="double", keep=keep, kill=kill, takes_more=double.takes_more)
                 await self.write_message(welcome.model_dump_json())
                 double._connections[message.agent_id] = self
             case wire.TaskStarted():

@@ -271,6 +271,20 @@ class TestNotStarted:
         assert "Insufficient memory" in exit_.message
         agent.none_left()
 
+    @ON_FAKE
+    def test_a_pod_that_no_scheduler_looks_at_started_for_ever(self, master, agents, kube):
+        """`schedulerName: volcano` where there is none: the pod has no condition, no event and no node."""
+        agent = agents(settings={"pending_limit": 7})
+        kube.cluster.scheduler.paused = True
+        task = launch(master, python(WAITS))
+        master.wait_for(lambda: task.stages, 30)
+        exit_ = ended(master, task)
+        assert exit_.reason == "refused"
+        assert "in 7 s: no scheduler has looked at the pod: is the scheduler 'default-scheduler'" in exit_.message
+        assert {stage.stage for stage in task.stages if "no scheduler" in stage.message} == {"queued"}
+        assert not task.started
+        agent.none_left()
+
     def test_a_quota_that_is_used_up(self, master, agent, kube):
         quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
         kube.admin.post(f"{kube.site.at}/resourcequotas", quota)

@@ -18,6 +18,7 @@ from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.docker.container import (
     Allowance,
+    changeable,
     check_image,
     choose_network,
     container_arguments,
@@ -161,7 +162,7 @@ def test_a_mount_below_an_allowed_directory_through_a_link_leads_to_the_real_one
     wanted = wire.Mount(host_path=str(tmp_path / "link" / "real"), container_path="in/work", read_only=True)
     made = order(tmp_path, CPU)
     spec = wire.ContainerSpec(image="i", mounts=[wanted])
-    mounts = mounts_for(made, spec, Allowance([tmp_path / "link"]), None)
+    mounts = mounts_for(made, spec, Allowance([(tmp_path / "link").resolve()]), None)
     assert mounts[-1]["Source"] == str(tmp_path / "data" / "real")
     assert mounts[-1]["Target"] == str(made.task.work / "in/work")
     assert mounts[-1]["ReadOnly"] is True
@@ -215,6 +216,58 @@ def test_every_container_has_the_volumes_unless_its_task_mounts_something_else_t
     gone = Allowance(volumes=[parse_volume("/no/such/directory:/data")])
     with pytest.raises(SetupFailed, match="/no/such/directory"):
         mounts_for(made, wire.ContainerSpec(image="i"), gone, None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+class TestPathsThatUsersChange:
+    """The engine follows the path again, as root, and whoever may rename what is in a folder chooses where it leads."""
+
+    @staticmethod
+    def source(tmp_path, host):
+        spec = wire.ContainerSpec(image="i", mounts=[wire.Mount(host_path=str(host), container_path="/x")])
+        (tmp_path / "allowed").mkdir(exist_ok=True)
+        return mounts_for(order(tmp_path, CPU), spec, Allowance([tmp_path / "allowed"]), None)[-1]["Source"]
+
+    @pytest.mark.parametrize("mode", [0o755, 0o700, 0o1755])
+    def test_a_folder_of_a_user_is_mounted_and_what_is_in_it_is_not(self, tmp_path, mode):
+        own = tmp_path / "allowed/ada"
+        (own / "set").mkdir(parents=True)
+        own.chmod(mode)
+        os.chown(own, 23000, 23000)
+        assert self.source(tmp_path, own) == str(own)
+        with pytest.raises(RefusedTask, match=rf"may rename what is in {own},.*mount {own} itself"):
+            self.source(tmp_path, own / "set")
+
+    @pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
+    def test_what_is_in_a_folder_that_others_write_is_not_mounted(self, tmp_path, mode):
+        shared = tmp_path / "allowed/shared"
+        (shared / "set").mkdir(parents=True)
+        shared.chmod(mode)
+        assert self.source(tmp_path, shared) == str(shared)
+        with pytest.raises(RefusedTask, match=f"may rename what is in {shared}"):
+            self.source(tmp_path, shared / "set")
+
+    def test_in_a_sticky_folder_what_is_roots_stays(self, tmp_path):
+        shared = tmp_path / "allowed"
+        (shared / "roots").mkdir(parents=True)
+        (shared / "adas").mkdir()
+        shared.chmod(0o1777)
+        os.chown(shared / "adas", 23000, 23000)
+        assert self.source(tmp_path, shared / "roots") == str(shared / "roots")
+        with pytest.raises(RefusedTask, match="may rename what is in"):
+            self.source(tmp_path, shared / "adas")
+
+    def test_a_link_that_comes_in_between_is_not_followed(self, tmp_path):
+        (tmp_path / "allowed").mkdir()
+        (tmp_path / "allowed/x").symlink_to("/etc")
+        assert changeable(tmp_path / "allowed/x") == tmp_path / "allowed"
+        assert changeable(tmp_path / "allowed/x/passwd") == tmp_path / "allowed"
+        assert changeable(Path("/etc/passwd")) is None
+
+    def test_a_neighbour_whose_name_begins_in_the_same_way_is_not_allowed(self, tmp_path):
+        (tmp_path / "allowed-evil").mkdir()
+        with pytest.raises(RefusedTask, match="this agent allows"):
+            self.source(tmp_path, tmp_path / "allowed-evil")
 
 
 def test_a_shared_mount_needs_privileges(tmp_path):

@@ -28,7 +28,7 @@ from testbed.waiting import soon
 
 LATE = 1.5
 """Seconds after which the server does what it was asked for, for which nobody waits any more."""
-GANG = {"image": "python", "gang": "native"}
+GANG = {"image": "python", "gang": "native", "pending_limit": 0.1}
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from detlab.schemas.wire import NodeHello
-from detlab_agent.runtimes.kubernetes.endings import exit_of, is_over, kept_pod
+from detlab_agent.runtimes.kubernetes.endings import exit_of, is_over, kept_pod, waiting_for
 from detlab_agent.runtimes.kubernetes.homes import claim, claim_name, mounted
 from detlab_agent.runtimes.kubernetes.nodes import closed, kept_node, offered, quantity
 from detlab_agent.runtimes.kubernetes.options import Home, Options, Rules, read_options
@@ -125,7 +125,10 @@ def test_a_closed_node_with_tasks_keeps_them_and_gets_no_more_and_one_that_is_no
     assert (away.away, away.note, away.slots) == (True, "not ready: gone", [])
 
 
-def test_machines_that_are_not_for_tasks_are_not_shown_and_closed_ones_leave_the_room_to_open_ones() -> None:
+def test_machines_that_are_not_for_tasks_are_not_shown_and_closed_ones_leave_the_room_to_open_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("detlab_agent.runtimes.kubernetes.nodes.MOST_NODES", 1000)
     taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
     assert _told({**_node("n"), "taints": [taint]}) == []
     assert _told({**_node("n"), "cordoned": True, "allocatable": {"cpu": "8"}}) == []
@@ -253,6 +256,42 @@ def _pod(reason: str = "", why: str = "", **terminated: object) -> dict[str, obj
     states = [{"name": "determined-container", "state": {"terminated": terminated}}] if terminated else []
     status = {"phase": "Failed", "reason": reason, "message": why, "containerStatuses": states}
     return kept_pod({"metadata": {"name": "det-1"}, "status": status})
+
+
+_GATED = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "blocked"}]
+_UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "limit", "said"),
+    [
+        ({"schedulerName": "volcano"}, {"phase": "Pending"}, "place", "is the scheduler 'volcano' .schedulerName."),
+        ({}, {}, "place", "is the scheduler 'default-scheduler'"),
+        ({}, {"conditions": _UNSCHEDULABLE}, "place", "Unschedulable: no room"),
+        ({"schedulingGates": [{"name": "example.com/mine"}]}, {}, "place", "gates example.com/mine"),
+        ({"schedulingGates": [{"name": "example.com/mine"}]}, {"conditions": _GATED}, "place", "blocked"),
+        ({"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}, {"conditions": _GATED}, "gate", "blocked"),
+        ({"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}, {}, "gate", "kueue.x-k8s.io/admission"),
+        (
+            {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/mine"}]},
+            {"conditions": _GATED},
+            "place",
+            "blocked",
+        ),
+    ],
+)
+def test_every_pod_without_a_node_has_a_limit_but_those_in_kueues_queue(
+    spec: dict[str, object], status: dict[str, object], limit: str, said: str
+) -> None:
+    waits = waiting_for(kept_pod({"metadata": {"name": "det-1"}, "spec": spec, "status": status}))
+    assert waits is not None
+    assert (waits.limit, waits.stage) == (limit, "queued")
+    assert re.search(said, waits.message)
+
+
+def test_a_pod_with_a_node_waits_for_it() -> None:
+    pod = {"metadata": {"name": "det-1"}, "spec": {"nodeName": "n1", "schedulerName": "volcano"}, "status": {}}
+    assert waiting_for(kept_pod(pod)) is None
 
 
 def test_a_node_that_does_not_take_a_pod_after_all_has_refused_it() -> None:

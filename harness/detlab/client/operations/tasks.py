@@ -17,6 +17,7 @@ from detlab.schemas.taskwire import (
     OutputView,
     QueueItem,
     TaskKind,
+    TaskSource,
     TaskView,
     TokenView,
     UsageView,
@@ -47,7 +48,7 @@ class TaskSubmission:
         trial_ids: Single trials that a TensorBoard shows.
         dry_run: Only validate it.
         key: Requests of one user with the same key create one task.
-        source: Provenance for people, and further data that some kinds need (a cell, a notebook).
+        source: Where it comes from, for people: fields of `TaskSource`.
         progress: Called with (bytes sent, bytes in all) while the bundle is uploaded.
     """
 
@@ -74,7 +75,7 @@ class TaskSubmission:
             dry_run=self.dry_run,
             experiment_ids=list(self.experiment_ids),
             trial_ids=list(self.trial_ids),
-            source=dict(self.source),
+            source=TaskSource.model_validate(dict(self.source)),
         )
 
 
@@ -128,7 +129,7 @@ def task_logs_after(task_id: str, after: int | None, **wanted: Any) -> Flow[tupl
 
 def task_outputs(task_id: str) -> Flow[list[OutputView]]:
     """List the files that a task has handed over."""
-    return one(Call("GET", _path("tasks", task_id, "outputs"), parse=field_of("items", list[OutputView])))
+    return pages(_path("tasks", task_id, "outputs"), OutputView, "skip", None)
 
 
 def task_output(task_id: str, digest: str) -> Flow[bytes]:
@@ -143,7 +144,7 @@ def stream_cursor() -> Flow[int]:
 
 def queue() -> Flow[list[QueueItem]]:
     """List what waits for slots, in the order in which the scheduler considers it."""
-    return one(Call("GET", "queue", parse=field_of("items", list[QueueItem])))
+    return pages("queue", QueueItem, "skip", None)
 
 
 # --- what an administrator looks after --------------------------------------------------------------------

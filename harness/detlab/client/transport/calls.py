@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from detlab.backoff import pause_after
 from detlab.errors import ApiError, AuthError, DetlabError, Unavailable, from_reply, master_said
-from detlab.schemas.wire import API_PREFIX, encode_floats
+from detlab.schemas.wire import API_PREFIX, PersonRequest, encode_floats
 
 T = TypeVar("T")
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE"]
@@ -107,7 +107,10 @@ class Call:
             return self.content, "application/gzip"
         if self.json is None:
             return None, None
-        data = self.json.model_dump(mode="json") if isinstance(self.json, BaseModel) else self.json
+        data: Any = self.json
+        if isinstance(data, BaseModel):
+            # An older master refuses keys of people that it does not know: only what was asked for is sent.
+            data = data.model_dump(mode="json", exclude_defaults=isinstance(data, PersonRequest))
         return json.dumps(encode_floats(data), allow_nan=False).encode(), "application/json"
 
     def result(self, reply: Reply) -> Any:

@@ -1,8 +1,9 @@
 """What the parts of detlab say to each other: REST bodies, task records, agent messages.
 
 Additive by rule: readers ignore keys they do not know, so a newer writer never breaks an older reader, and
-every peer sends `PROTOCOL`. Ids: experiments and trials are integers; an allocation is one attempt to run a
-trial, named `<experiment>.<request uuid>.<run>`; `run` is the attempt number that fences writes.
+every peer sends `PROTOCOL`. Only what people ask for (`PersonRequest`) has no unknown keys: they are refused. Ids:
+experiments and trials are integers; an allocation is one attempt to run a trial, named
+`<experiment>.<request uuid>.<run>`; `run` is the attempt number that fences writes.
 
 Times are seconds since the epoch (float, UTC). Non-finite floats travel as the strings "NaN", "Infinity" and
 "-Infinity" (strict JSON); `encode_floats` and `decode_float` convert.
@@ -22,6 +23,7 @@ from detlab.schemas.wire.agents import (
     Kill,
     Launch,
     MasterMessage,
+    MoreNodes,
     Mount,
     NodeHello,
     Partition,
@@ -41,6 +43,7 @@ from detlab.schemas.wire.base import (
     AllocationState,
     EndReason,
     ExperimentState,
+    PersonRequest,
     TrialState,
     Wire,
     decode_float,
@@ -184,12 +187,14 @@ __all__ = [
     "LogRecord",
     "MasterMessage",
     "MetricsRecord",
+    "MoreNodes",
     "Mount",
     "NodeHello",
     "OtherRanks",
     "Outcome",
     "ParentView",
     "Partition",
+    "PersonRequest",
     "PolicyMatch",
     "PreemptReply",
     "ProblemView",

@@ -136,7 +136,10 @@ class Hello(Wire):
     shares: bool = False
     """Whether it starts tasks with shares of its devices; the devices of one that does not are left whole."""
     nodes: Annotated[list[NodeHello], FailFast()] = []
-    """Nodes that it speaks for beside its own; the master places tasks on each, and messages name the node."""
+    """Nodes that it speaks for beside its own; the master places tasks on each, and messages name the node. Those that
+    do not fit into one message follow in `MoreNodes`."""
+    node_count: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """How many these are with those that follow; 0: it does not say."""
     queue: QueueHello | None = None
     """The batch system that places the tasks of its pool; None: the master places them."""
     note: str = ""
@@ -144,6 +147,15 @@ class Hello(Wire):
     uids: Annotated[dict[str, int] | None, BeforeValidator(_not_huge)] = None
     """Hub user -> uid of tasks that this node ran before the master assigned uids, and of its operator's map. None: an
     agent that assigns uids by itself."""
+
+
+class MoreNodes(Wire):
+    """Further nodes of the agent, after the Welcome of a master that takes them (`Welcome.takes_more`)."""
+
+    type: Literal["nodes"] = "nodes"
+    nodes: Annotated[list[NodeHello], FailFast()] = []
+    tasks: Annotated[list[RunningTask], FailFast()] = []
+    """Those on them."""
 
 
 class Heartbeat(Wire):
@@ -203,7 +215,9 @@ class TaskExited(Wire):
     """As in the Launch."""
 
 
-AgentMessage = Annotated[Hello | Heartbeat | TaskStarted | TaskStage | TaskExited, Field(discriminator="type")]
+AgentMessage = Annotated[
+    Hello | MoreNodes | Heartbeat | TaskStarted | TaskStage | TaskExited, Field(discriminator="type")
+]
 
 
 # --- from the master --------------------------------------------------------------------------------------
@@ -219,6 +233,8 @@ class Welcome(Wire):
     kill: list[str] = []
     node: str = ""
     """Whose tasks these are: an agent with `nodes` gets a Welcome for each, and one for its own node ("")."""
+    takes_more: bool = False
+    """Whether nodes may follow in `MoreNodes`; an older master knows those of the Hello only."""
 
 
 class Refused(Wire):

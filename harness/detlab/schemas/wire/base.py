@@ -43,6 +43,16 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="ignore", ser_json_inf_nan="strings", defer_build=ON_FIRST_USE)
 
 
+class PersonRequest(Wire):
+    """Base of what a person's token may send: a key that is not declared is refused, never passed over.
+
+    What the master alone decides (`owner`, `hold`, `uid` …) is in no such model. Tasks, agents and spawners may be of a
+    newer version than the master, so that their bodies are plain `Wire`: unknown keys are passed over, read by nobody.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class _WorkState(StrEnum):
     @property
     def terminal(self) -> bool:

@@ -6,13 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from detlab.schemas.wire.base import Wire
+from detlab.schemas.text_limits import DESCRIPTION_CHARS, LABEL_CHARS, MOST_LABELS, NOTES_CHARS, TITLE_CHARS
+from detlab.schemas.wire.base import PersonRequest
 
-TITLE_CHARS = 1000
-DESCRIPTION_CHARS = 10_000
-NOTES_CHARS = 100_000
-LABEL_CHARS = 200
-MOST_LABELS = 100
 MOST_GLOBS = 1000
 
 Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARS)]
@@ -21,7 +17,7 @@ Archived = Literal["no", "only", "any"]
 """Which experiments a list has: those that are not archived, the archived ones, or both."""
 
 
-class EditExperiment(Wire):
+class EditExperiment(PersonRequest):
     """POST experiments/{id}/edit. What is null stays as it is; the same edit again changes nothing."""
 
     name: str | None = Field(None, min_length=1, max_length=TITLE_CHARS)
@@ -36,14 +32,14 @@ class EditExperiment(Wire):
     """Only an experiment that has ended can be archived; lists then leave it out."""
 
 
-class EditCheckpoint(Wire):
+class EditCheckpoint(PersonRequest):
     """POST checkpoints/{uuid}/edit: keys of its metadata to set, then keys to remove."""
 
     metadata: dict[str, Any] = {}
     remove_metadata: list[str] = Field(default=[], max_length=10_000)
 
 
-class RemoveFiles(Wire):
+class RemoveFiles(PersonRequest):
     """POST checkpoints/{uuid}/remove-files: files whose path matches one of these patterns go."""
 
     globs: list[Annotated[str, Field(min_length=1, max_length=1000)]] = Field(min_length=1, max_length=MOST_GLOBS)

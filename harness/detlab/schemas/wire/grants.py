@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from detlab.schemas.wire.base import Wire
+from detlab.schemas.wire.base import PersonRequest, Wire
 
 GrantKind = Literal["user", "group"]
 NAME_CHARS = 255
@@ -20,21 +20,23 @@ class GrantTo(Wire):
     name: str = Field(min_length=1, max_length=NAME_CHARS)
 
 
-class GrantRequest(GrantTo):
+class GrantRequest(GrantTo, PersonRequest):
     """What is granted; a grant to the same user or group is replaced."""
 
     write: bool = False
     """They may also pause, activate, cancel, kill, edit and archive it."""
 
 
-class GrantView(GrantRequest):
+class GrantView(GrantTo):
     """A grant that stands.
 
     Attributes:
+        write: See `GrantRequest`.
         granted_by: Who made it.
         created_at: Seconds since the epoch.
     """
 
+    write: bool = False
     granted_by: str = ""
     created_at: float = 0.0
 

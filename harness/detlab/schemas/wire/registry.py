@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from detlab.schemas.wire.base import Wire
-from detlab.schemas.wire.edits import DESCRIPTION_CHARS, NOTES_CHARS, Labels
+from detlab.schemas.text_limits import DESCRIPTION_CHARS, NOTES_CHARS
+from detlab.schemas.wire.base import PersonRequest, Wire
+from detlab.schemas.wire.edits import Labels
 
 MODEL_NAME = r"^[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?$"
 """Names of models: no `@`, `/` or `:`, so that `digits@production` can be read; never only digits."""
@@ -20,7 +21,7 @@ VersionLabel = Annotated[str, Field(pattern=VERSION_LABEL)]
 SemVer = Annotated[str, Field(max_length=100, description="MAJOR.MINOR.PATCH, as semver.org 2.0.0 has it.")]
 
 
-class CreateModel(Wire):
+class CreateModel(PersonRequest):
     """POST models. A model is a name under which versions are kept."""
 
     name: ModelName
@@ -32,7 +33,7 @@ class CreateModel(Wire):
     """Words by which models are found, such as `vision`. They do not move; those of versions do."""
 
 
-class EditModel(Wire):
+class EditModel(PersonRequest):
     """POST models/{model}/edit. What is null stays as it is; the same edit again changes nothing."""
 
     name: ModelName | None = None
@@ -69,6 +70,10 @@ class ModelView(Wire):
     """Label of a version (`production`) -> number of the version that has it now."""
     right: str = "read"
     """What the caller may do: read, write or own."""
+    reference: str = ""
+    """What the caller names it by: its name, or `OWNER/NAME` where it is somebody else's."""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
 class Lineage(Wire):
@@ -104,7 +109,7 @@ class Lineage(Wire):
     ended_at: float | None = None
 
 
-class CreateVersion(Wire):
+class CreateVersion(PersonRequest):
     """POST models/{model}/versions: register a checkpoint; one of the two names it. A checkpoint that has a version
     of this model already gives that version again."""
 
@@ -125,7 +130,7 @@ class CreateVersion(Wire):
     """The same request again, as after a lost reply, moves no label: somebody may have moved it meanwhile."""
 
 
-class EditVersion(Wire):
+class EditVersion(PersonRequest):
     """POST models/{model}/versions/{version}/edit."""
 
     name: str | None = Field(None, max_length=1000)
@@ -143,6 +148,8 @@ class VersionView(Wire):
     model_id: int
     model: str
     """Its name."""
+    model_reference: str = ""
+    """What the caller names the model by: its name, or `OWNER/NAME` where it is somebody else's."""
     version: int
     semver: str | None = None
     labels: list[str] = []
@@ -162,9 +169,11 @@ class VersionView(Wire):
     format: str = ""
     """What the files are: `safetensors`, `pickle` (needs `allow_pickle`), `other`."""
     lineage: Lineage = Lineage()
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
-class MoveLabel(Wire):
+class MoveLabel(PersonRequest):
     """POST models/{model}/labels/{label}: give a label to a version, and take it from the one that had it."""
 
     version: int | str
@@ -176,7 +185,7 @@ class MoveLabel(Wire):
     """The same request again, as after a lost reply, moves nothing; it returns your last move of the label."""
 
 
-class RemoveLabel(Wire):
+class RemoveLabel(PersonRequest):
     """POST models/{model}/labels/{label}/remove."""
 
     reason: str = Field("", max_length=REASON_CHARS)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from detlab.schemas.wire.base import TrialState, Wire
+from detlab.schemas.wire.base import PersonRequest, TrialState, Wire
 from detlab.schemas.wire.views import BestView, BudgetView, ExperimentView, ParentView
 
 MOST_POINTS = 1000
@@ -16,7 +16,7 @@ MOST_TRIALS_MORE = 1000
 SearchAct = Literal["extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "code", "metric"]
 
 
-class SteerSearch(Wire):
+class SteerSearch(PersonRequest):
     """POST experiments/{id}/search: one act; each act has the fields that it names, and leaves the others alone."""
 
     act: SearchAct
@@ -121,7 +121,7 @@ MOST_WAIT = 30.0
 Outcome = Literal["running", "completed", "failed", "invalid"]
 
 
-class AskTrial(Wire):
+class AskTrial(PersonRequest):
     """POST experiments/{id}/search/ask: a trial of an unmanaged experiment, to be evaluated by the caller."""
 
     timeout: float = Field(0.0, ge=0.0, le=MOST_WAIT)
@@ -160,7 +160,7 @@ class Asked(Wire):
     """Trials being evaluated; one of them must end before the search makes another."""
 
 
-class TellTrial(Wire):
+class TellTrial(PersonRequest):
     """POST experiments/{id}/search/tell: the result of a trial."""
 
     trial_id: int = Field(ge=1, lt=2**63)

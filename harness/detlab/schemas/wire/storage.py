@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from detlab.schemas.wire.base import Wire
+from detlab.schemas.wire.base import PersonRequest, Wire
 
 PinKind = Literal[
     "resume",
@@ -72,7 +72,7 @@ class GcPreview(Wire):
     """Until when what goes can be restored, if it goes now; null: it cannot."""
 
 
-class GcRequest(Wire):
+class GcRequest(PersonRequest):
     """POST experiments/{id}/gc: change what is kept, and collect."""
 
     policy: GcPolicy | None = None
@@ -105,7 +105,7 @@ class TrashView(Wire):
     """Whether its files are being removed now."""
 
 
-class EmptyTrash(Wire):
+class EmptyTrash(PersonRequest):
     """POST storage/trash: remove what is in the trash now, for good."""
 
     experiment_id: int | None = Field(None, ge=1, lt=2**63)
@@ -118,9 +118,11 @@ class PinList(Wire):
     """GET checkpoints/{uuid}/pins."""
 
     items: list[Pin]
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
-class Bookmark(Wire):
+class Bookmark(PersonRequest):
     """PUT checkpoints/{uuid}/bookmark."""
 
     note: str = Field("", max_length=1000)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from detlab.schemas.wire.base import PROTOCOL, AllocationState, EndReason, ExperimentState, TrialState, Wire
+from detlab.schemas.wire.base import (
+    PROTOCOL,
+    AllocationState,
+    EndReason,
+    ExperimentState,
+    PersonRequest,
+    TrialState,
+    Wire,
+)
 from detlab.schemas.wire.storage import DeletionView
 
 # --- users, cluster ---------------------------------------------------------------------------------------
@@ -210,6 +218,8 @@ class ExperimentView(Wire):
     source: dict[str, Any] = {}
     unmanaged: bool = False
     """Whether users evaluate its trials by hand: the cluster runs none of them."""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
     @property
     def took(self) -> float | None:
@@ -226,7 +236,7 @@ class ExperimentView(Wire):
         return f"{count} {word}" if count else ""
 
 
-class CreateExperiment(Wire):
+class CreateExperiment(PersonRequest):
     """POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text."""
 
     config: dict[str, Any] | None = None
@@ -368,6 +378,8 @@ class TrialView(Wire):
     summary_left_out: int = 0
     """Number of metrics missing from `summary` because there are too many: request their curves by name."""
     metadata: dict[str, Any] = {}
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
     @property
     def why_stopped(self) -> str:
@@ -414,6 +426,8 @@ class CurvesView(Wire):
     """The newest attempts of these trials that have started, oldest first; only if they were asked for."""
     parents: list[ParentView] = []
     """Of the trials that started from another's checkpoint; only if they were asked for."""
+    next: int | None = None
+    """`skip` of the part with the next curves, which has nothing else; null: these are all."""
 
 
 class LogLine(Wire):
@@ -466,6 +480,8 @@ class CheckpointView(Wire):
     manifest_digest: str = ""
     trash_until: float | None = None
     """Until when a DELETED one can be restored; null: it is not in the trash."""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
 # --- events, errors ---------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import stat
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -38,7 +39,7 @@ class Allowance:
     """What the operator allows containers to have.
 
     Attributes:
-        mounts: Host directories below which paths may be mounted.
+        mounts: Host directories below which paths may be mounted, as they were when the agent started: without links.
         privileges: Capabilities, devices and shared mounts.
         volumes: Mounts of every container, unless its task mounts something else there.
         memory: Bytes for a container whose task does not request any; None: no limit.
@@ -179,13 +180,13 @@ def _source(wanted: WireMount, allowance: Allowance) -> Path:
     """Return the real path of a mount's source, if it may be mounted.
 
     In a container the mode bits of the directories above do not protect it, so that it needs the operator's permission.
+    The engine looks the path up again, as root: it must be one that users cannot change in between.
     """
     path = Path(wanted.host_path)
     if not path.is_absolute():
         raise RefusedTask(f"bind mount of {wanted.host_path!r}: a host path begins with /")
     real = path.resolve()
-    allowed = [prefix.resolve() for prefix in allowance.mounts]
-    if not any(real.is_relative_to(prefix) for prefix in allowed):
+    if not any(real.is_relative_to(prefix) for prefix in allowance.mounts):
         may = ", ".join(str(prefix) for prefix in allowance.mounts)
         raise RefusedTask(
             f"bind mount of {wanted.host_path}: this agent allows {may or 'no bind mounts'}; its operator can allow "
@@ -199,7 +200,42 @@ def _source(wanted: WireMount, allowance: Allowance) -> Path:
         )
     if not real.exists():
         raise SetupFailed(f"bind mount of {wanted.host_path}: there is no such path on this node")
+    loose = changeable(real)
+    if loose is not None:
+        raise RefusedTask(
+            f"bind mount of {wanted.host_path}: other users than root may rename what is in {loose}, so that the path "
+            f"could lead elsewhere by the time the engine follows it; mount {loose} itself, and use the part inside it"
+        )
     return real
+
+
+def changeable(path: Path) -> Path | None:
+    """Return the first folder of a path whose entries others than root and this agent's user may exchange; None: none.
+
+    Each step is looked at on the open folder that the last one led to, and no link is followed: one is itself a sign
+    that somebody exchanges them.
+    """
+    trusted = {0, os.geteuid()}
+    at, folder = os.open("/", os.O_PATH | os.O_DIRECTORY), Path("/")
+    try:
+        for part in path.parts[1:]:
+            try:
+                below = os.open(part, os.O_PATH | os.O_NOFOLLOW, dir_fd=at)
+            except OSError:
+                return folder
+            above, at = at, below
+            try:
+                holder, entry = os.fstat(above), os.fstat(at)
+            finally:
+                os.close(above)
+            others = holder.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            kept = holder.st_mode & stat.S_ISVTX and entry.st_uid in trusted
+            if holder.st_uid not in trusted or (others and not kept) or stat.S_ISLNK(entry.st_mode):
+                return folder
+            folder /= part
+    finally:
+        os.close(at)
+    return None
 
 
 def _nano_cpus(cpus: float) -> int:

@@ -364,7 +364,11 @@ def make(setup: RuntimeSetup) -> DockerRuntime | None:
         settings.docker_host or setup.environ.get("DOCKER_HOST") or DEFAULT_URL,
         settings.agent_id,
         Allowance(
-            settings.allow_mounts, settings.allow_privileges, volumes, settings.task_memory, settings.task_pids or None
+            [path.resolve() for path in settings.allow_mounts],
+            settings.allow_privileges,
+            volumes,
+            settings.task_memory,
+            settings.task_pids or None,
         ),
         setup.directory / "package",
         setup.environ,

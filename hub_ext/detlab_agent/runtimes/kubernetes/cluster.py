@@ -23,7 +23,7 @@ from detlab_agent.runtimes.kubernetes.scaling import Placed, by_whom, come_alrea
 _log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 40.0
-"""Seconds for which a pod is asked for again while the API server is away."""
+"""Seconds for which at least a pod is asked for again while the API server is away; `pending_limit` may be more."""
 _ANSWER_SECONDS = 10.0
 """Seconds after which it is asked for once more: a store that hung may have lost the question."""
 _LATE_SECONDS = 70.0
@@ -68,6 +68,8 @@ class Cluster:
         self._settling: asyncio.TimerHandle | None = None
         self._on_change: Callable[[], None] = lambda: None
         self._deleting: dict[str, asyncio.Task[None]] = {}
+        self.may_make: Callable[[], None] = lambda: None
+        """Raises RefusedTask when another agent makes the pods of the namespace."""
 
     async def begin(self, on_change: Callable[[], None], patience: float) -> None:
         """Start to follow the cluster.
@@ -206,11 +208,15 @@ class Cluster:
             SetupFailed: The API server says that the pod is not valid.
         """
         name = pod["metadata"]["name"]
+        until = asyncio.get_running_loop().time() + max(_AGAIN_SECONDS, self.rules.options.pending_limit)
         try:
             for plural, one in first:
-                await self._make(plural, one)
-            await self._make("secrets", secret)
-            made = await self._make("pods", pod)
+                await self._make(plural, one, until)
+            await self._make("secrets", secret, until)
+            made = await self._make("pods", pod, until)
+        except RefusedTask:
+            self.give_up(name, first)
+            raise
         except ApiAway as error:
             self.give_up(name, first)
             raise RefusedTask(str(error)) from error
@@ -225,10 +231,11 @@ class Cluster:
         owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": made["metadata"]["uid"]}
         await self._own(name, owner)
 
-    async def _make(self, plural: str, body: Object) -> Object:
+    async def _make(self, plural: str, body: Object, until: float) -> Object:
+        """Make an object; while the API server does not answer, again and again `until` then on the loop's clock."""
         backoff, loop = Backoff(first=0.2, cap=5.0), asyncio.get_running_loop()
-        until = loop.time() + _AGAIN_SECONDS
         while True:
+            self.may_make()
             try:
                 return await self._made(plural, body)
             except ApiAway:

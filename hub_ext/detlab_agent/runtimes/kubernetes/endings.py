@@ -13,7 +13,9 @@ from detlab_agent.runtimes.records import TaskElsewhere
 NOT_ITS_FAULT = "machine_restarted"
 """The reason for which the master counts no restart."""
 GATED = "SchedulingGated"
-"""Another queue of the cluster, such as Kueue, has not admitted the pod yet."""
+"""Something has still to open a gate of the pod before a scheduler looks at it."""
+KUEUES_GATES = "kueue.x-k8s.io/"
+"""What the names of the gates begin with that Kueue opens: waiting in its queue has no limit."""
 OOM_KILLED = "OOMKilled"
 NO_PYTHON = frozenset({"StartError", "ContainerCannotRun"})
 IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError"})
@@ -32,17 +34,22 @@ class Waiting:
     Attributes:
         stage: As in a `TaskStage`: "queued" as long as no node has it.
         message: For people.
-        trouble: "" | gate | place | image | start | hopeless: what limits the patience.
+        trouble: "" | gate | place | unseen | image | start | hopeless.
     """
 
     stage: Stage
     message: str
     trouble: str = ""
 
+    @property
+    def limit(self) -> str:
+        """What limits the patience: one limit counts for every pod without a node, whatever the reason."""
+        return "place" if self.trouble == "unseen" else self.trouble
+
 
 def kept_pod(pod: Object) -> Object:
     """Return the part of a pod that is needed here."""
-    meta, status = pod["metadata"], pod.get("status") or {}
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     return {
         "metadata": {
             "name": meta["name"],
@@ -53,7 +60,9 @@ def kept_pod(pod: Object) -> Object:
             },
             "deleted": bool(meta.get("deletionTimestamp")),
         },
-        "node": (pod.get("spec") or {}).get("nodeName") or "",
+        "node": spec.get("nodeName") or "",
+        "scheduler": spec.get("schedulerName") or "default-scheduler",
+        "gates": [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()],
         "status": {
             name: status[name]
             for name in (
@@ -116,11 +125,26 @@ def waiting_for(pod: Object) -> Waiting | None:
     unplaced = _condition(pod, "PodScheduled")
     if unplaced.get("status") == "False":
         told, why = str(unplaced.get("message") or ""), str(unplaced.get("reason") or "Unschedulable")
-        return Waiting("queued", f"{why}: {told}" if told else why, "gate" if why == GATED else "place")
+        queued = why == GATED and _only_kueues(pod["gates"])
+        return Waiting("queued", f"{why}: {told}" if told else why, "gate" if queued else "place")
+    if not pod["node"] and not is_running(pod):
+        return _unseen(pod)
     if reason:
-        where = f" on node {pod['node']}" if pod["node"] else ""
-        return Waiting("starting", f"{reason}{where}")
+        return Waiting("starting", f"{reason} on node {pod['node']}")
     return None
+
+
+def _only_kueues(gates: list[str]) -> bool:
+    return all(gate.startswith(KUEUES_GATES) for gate in gates)
+
+
+def _unseen(pod: Object) -> Waiting:
+    """Return why a pod waits that has no node and of which no scheduler has said anything."""
+    if pod["gates"]:
+        said = f"scheduling gates {', '.join(pod['gates'])}: whoever set them has not opened them"
+        return Waiting("queued", said, "gate" if _only_kueues(pod["gates"]) else "unseen")
+    said = f"no scheduler has looked at the pod: is the scheduler {pod['scheduler']!r} (schedulerName) installed?"
+    return Waiting("queued", said, "unseen")
 
 
 def _condition(pod: Object, kind: str) -> Object:

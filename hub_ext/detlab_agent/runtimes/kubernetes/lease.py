@@ -6,7 +6,9 @@ Clocks are not compared: a lease counts as given up when it has not changed for 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
+import enum
 import logging
 import secrets
 import time
@@ -23,6 +25,8 @@ DURATION = 20
 """Seconds without a renewal after which another agent may take over."""
 RENEW = 5.0
 """Seconds between two renewals."""
+_ANSWER = 10.0
+"""Seconds for one answer about the lease: it is not kept by waiting longer."""
 _LOOK = 1.0
 _CONFLICT, _NOT_FOUND = 409, 404
 
@@ -38,8 +42,20 @@ def holder_of(directory: Path, agent: str) -> str:
         return made
 
 
+class Standing(enum.Enum):
+    """Whose the lease is, as far as this agent knows."""
+
+    OURS = "this agent's"
+    UNANSWERED = "not known: the API server has not answered for so long that another agent may have taken it"
+    TAKEN = "another agent's"
+
+
 class Held:
     """The lease of this agent.
+
+    Attributes:
+        standing: Whose it is.
+        trouble: Why it could not be renewed; "": it was.
 
     Args:
         api: The client.
@@ -51,7 +67,9 @@ class Held:
     def __init__(self, api: Api, name: str, holder: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._api, self._name, self._holder, self._clock = api, name, holder, clock
         self._path = api.path("leases", name, group=GROUP)
-        self.ours = False
+        self.standing, self.trouble = Standing.TAKEN, ""
+        self._known = asyncio.Event()
+        self._other = ""
 
     async def acquire(self, duration: float = DURATION) -> None:
         """Take the lease, or wait until its holder has given it up.
@@ -78,30 +96,60 @@ class Held:
                 other = str(spec.get("holderIdentity"))
                 _log.info("waiting up to %d s for the lease %s of %s", duration, self._name, other)
             await asyncio.sleep(_LOOK)
-        self.ours = True
+        self.hold()
+
+    def hold(self) -> None:
+        """Note that the lease is this agent's."""
+        self.standing, self.trouble = Standing.OURS, ""
+        self._known.set()
 
     async def keep(self, on_change: Callable[[], None]) -> None:
-        """Renew it, for ever; `on_change` is called when `ours` has changed."""
+        """Renew it, for ever; `on_change` is called when another agent has taken it, or has given it back."""
         renewed = self._clock()
         while True:
             await asyncio.sleep(RENEW)
+            began = self._clock()
             try:
-                ours = await self._try(None)
+                now = Standing.OURS if await self._try(None) else Standing.TAKEN
             except (ApiAway, ApiRefused) as error:
-                _log.warning("the lease %s cannot be renewed: %s", self._name, error)
+                self._cannot(error)
                 # As long as nobody can take it, nothing is started twice.
-                ours = self.ours and self._clock() - renewed < DURATION
+                late = self.standing is Standing.OURS and self._clock() - renewed >= DURATION
+                now = Standing.UNANSWERED if late else self.standing
             else:
-                renewed = self._clock()
-            if ours != self.ours:
-                self.ours = ours
-                said = "held again" if ours else "lost to another agent"
-                _log.log(logging.INFO if ours else logging.ERROR, "lease %s: %s", self._name, said)
-                on_change()
+                renewed, self.trouble = began, ""
+            if now is not self.standing:
+                self._turn(now, on_change)
+
+    async def known(self, seconds: float) -> Standing:
+        """Return whose it is, once the API server has answered; after so many seconds in any case."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._known.wait()
+        return self.standing
+
+    def _cannot(self, error: Exception) -> None:
+        if str(error) != self.trouble:
+            _log.warning("the lease %s cannot be renewed: %s", self._name, error)
+        self.trouble = str(error)
+
+    def _turn(self, now: Standing, on_change: Callable[[], None]) -> None:
+        before, self.standing = self.standing, now
+        if now is Standing.UNANSWERED:
+            self._known.clear()
+            _log.error("lease %s: not renewed for %d s; launches wait: %s", self._name, DURATION, self.trouble)
+        elif now is Standing.TAKEN:
+            _log.error("lease %s: lost to another agent, %s", self._name, self._other)
+        else:
+            _log.info("lease %s: held again", self._name)
+        if now is not Standing.UNANSWERED:
+            self._known.set()
+        if Standing.TAKEN in {before, now}:
+            on_change()
 
     async def _read(self) -> Object | None:
         try:
-            found: Object = await self._api.ask("GET", self._path)
+            found: Object = await self._api.ask("GET", self._path, timeout=_ANSWER)
         except ApiRefused as error:
             if error.code == _NOT_FOUND and error.reason == "NotFound" and "namespaces" not in str(error):
                 return None
@@ -117,14 +165,15 @@ class Held:
             if found is None:
                 meta, spec["acquireTime"] = {"name": self._name}, now
                 made = {"apiVersion": GROUP, "kind": "Lease", "metadata": meta, "spec": spec}
-                await self._api.ask("POST", self._api.path("leases", group=GROUP), made)
+                await self._api.ask("POST", self._api.path("leases", group=GROUP), made, timeout=_ANSWER)
                 return True
             old = found.get("spec") or {}
             free = not old.get("holderIdentity") or old["holderIdentity"] == self._holder
             stale = given_up is not None and old.get("renewTime") == given_up["spec"].get("renewTime")
             if not free and not stale:
+                self._other = str(old["holderIdentity"])[:200]
                 return False
-            await self._api.ask("PUT", self._path, {**found, "spec": {**old, **spec}})
+            await self._api.ask("PUT", self._path, {**found, "spec": {**old, **spec}}, timeout=_ANSWER)
         except ApiRefused as error:
             if error.code == _CONFLICT:
                 return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -11,9 +12,10 @@ from detlab.schemas.wire import NodeHello, SlotView
 from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.options import Options
 
+_log = logging.getLogger(__name__)
 MOST_LABELS, LABEL_CHARS = 48, 200
-MOST_NODES = 1000
-"""Nodes of which a master takes notice; those that take no pods are the first to be left out."""
+MOST_NODES = 10_000
+"""Nodes that are offered; those that take no pods are the first to be left out, those with tasks never are."""
 TO_COME = "to_come"
 """The key of a node that is not there: the name of its group of nodes."""
 _UNITS = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
@@ -104,7 +106,10 @@ def offered(
         told = _hello(nodes[name], options, {})
         if told.slots and not _NOT_FOR_TASKS & {taint.get("key") for taint in nodes[name]["taints"]}:
             found[name] = _closed(told, why)
-    return [found[name] for name in sorted(found)]
+    kept = sorted(found, key=lambda name: (name not in used, name))[: max(MOST_NODES, len(used))]
+    if len(kept) < len(found):
+        _log.warning("%d nodes are left out: an agent offers no more than %d", len(found) - len(kept), MOST_NODES)
+    return [found[name] for name in sorted(kept)]
 
 
 def why_closed(node: Object, tolerations: Sequence[Mapping[str, Any]]) -> str:

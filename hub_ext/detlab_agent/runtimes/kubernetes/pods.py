@@ -20,7 +20,7 @@ from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.homes import claim, mounted
 from detlab_agent.runtimes.kubernetes.nodes import TO_COME, closed, gpu_resource
 from detlab_agent.runtimes.kubernetes.options import Home, Options, Place, Rules
-from detlab_agent.runtimes.kubernetes.userspecs import check_host_path, check_places, checked
+from detlab_agent.runtimes.kubernetes.userspecs import DIRECTORY, check_host_path, check_places, checked
 from detlab_agent.runtimes.preparation import Order
 
 AGENT_LABEL, TASK_LABEL = "detlab.io/agent", "detlab.io/task"
@@ -339,18 +339,20 @@ def _volumes(asked: ContainerSpec, rules: Rules) -> tuple[list[Object], list[Obj
         *rules.options.volumes,
     ]
     mounts: list[Object] = [{"name": "det-shm", "mountPath": SHM}, *rules.options.volume_mounts]
-    wanted = [(one.host_path, one.container_path, one.read_only) for one in asked.mounts]
-    if wanted and rules.restricted:
+    if asked.mounts and rules.restricted:
         raise SetupFailed(
             "bind_mounts: pods of this agent have no host directories (pod_security: restricted in its settings); use "
             "a claim in pod_spec"
         )
-    for host, _, _ in wanted:
-        check_host_path(host, rules, "bind_mounts")
-    check_places(mounts, [{"name": "", "mountPath": inside} for _, inside, _ in wanted], ())
-    for number, (host, inside, read_only) in enumerate([*map(_parsed_volume, rules.volumes), *wanted]):
+    for number, (host, inside, read_only) in enumerate(map(_parsed_volume, rules.volumes)):
         volumes.append({"name": f"det-host-{number}", "hostPath": {"path": host}})
         mounts.append({"name": f"det-host-{number}", "mountPath": inside, "readOnly": read_only})
+    check_places(mounts, [{"name": "", "mountPath": one.container_path} for one in asked.mounts], ())
+    for number, one in enumerate(asked.mounts, len(rules.volumes)):
+        root, sub = check_host_path(one.host_path, rules, "bind_mounts")
+        volumes.append({"name": f"det-host-{number}", "hostPath": {"path": root, "type": DIRECTORY}})
+        mount = {"name": f"det-host-{number}", "mountPath": one.container_path, "readOnly": one.read_only}
+        mounts.append({**mount, **({"subPath": sub} if sub else {})})
     if asked.devices:
         raise SetupFailed("resources.devices: pods get devices by resources of their node (pod_spec), not by paths")
     return volumes, mounts

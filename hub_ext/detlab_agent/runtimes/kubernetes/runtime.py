@@ -15,7 +15,7 @@ from detlab_agent.runtimes.base import RefusedTask, Say
 from detlab_agent.runtimes.dispatch import NodeRuntime
 from detlab_agent.runtimes.kubernetes.cluster import Cluster
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
-from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
+from detlab_agent.runtimes.kubernetes.lease import Held, Standing, holder_of
 from detlab_agent.runtimes.kubernetes.options import Options, Rules, read_options
 from detlab_agent.runtimes.kubernetes.places import Places
 from detlab_agent.runtimes.kubernetes.pods import (
@@ -82,7 +82,7 @@ class KubernetesRuntime:
 
     def available(self) -> bool:
         """See `NodeRuntime.available`."""
-        return self._held is not None and self._held.ours
+        return self._held is not None and self._held.standing is not Standing.TAKEN
 
     async def begin(self, on_change: Callable[[], None]) -> None:
         """See `NodeRuntime.begin`.
@@ -98,7 +98,8 @@ class KubernetesRuntime:
             trouble = cluster.nodes.trouble or cluster.pods.trouble or "no answer"
             raise AgentError(f"the state of the cluster cannot be read: {trouble}") from error
         self._held = Held(cluster.api, LEASE, holder_of(self._directory, self._rules.agent))
-        self._held.ours = True
+        self._held.hold()
+        cluster.may_make = self._check_lease
         self._keeper = asyncio.create_task(self._held.keep(on_change))
         _log.info("namespace %s at %s: %d nodes", cluster.api.namespace, cluster.api.url, len(cluster.offered()))
 
@@ -113,11 +114,28 @@ class KubernetesRuntime:
     async def ready(self, order: Order, say: Say) -> None:
         """See `NodeRuntime.ready`: the node pulls the image.
 
+        While the API server does not answer, launches wait here: nobody else has the namespace as far as is known.
+
         Raises:
-            RefusedTask: It is not for a node of the cluster, or another agent has taken over.
+            RefusedTask: It is not for a node of the cluster, another agent has taken over, or the API server has not
+                answered for too long.
         """
         if not order.launch.node:
             raise RefusedTask("a pod needs a node of the cluster, and this is the agent's own machine")
+        held = self._held
+        if held is not None and held.standing is Standing.UNANSWERED:
+            say("queued", f"Kubernetes does not answer, and its pod is made as soon as it does: {held.trouble}")
+            limit = self._rules.options.pending_limit
+            if await held.known(limit) is Standing.UNANSWERED:
+                raise RefusedTask(f"Kubernetes has not answered for {limit:g} s: {held.trouble}")
+        self._check_lease()
+
+    def _check_lease(self) -> None:
+        """Check that no other agent makes the pods of the namespace.
+
+        Raises:
+            RefusedTask: One does.
+        """
         if not self.available():
             raise RefusedTask("another agent serves the namespace of this one now")
 
@@ -148,7 +166,7 @@ class KubernetesRuntime:
         making = cluster.create(hidden, made, first)
         future = asyncio.run_coroutine_threadsafe(making, self._loop)
         try:
-            future.result(_CREATE_SECONDS)
+            future.result(_CREATE_SECONDS + self._rules.options.pending_limit)
         except TooLate as error:
             self._loop.call_soon_threadsafe(cluster.give_up, name, first)
             future.cancel()

@@ -37,6 +37,20 @@ WORDS = 200
 
 
 @dataclass
+class _Wait:
+    """For how long a pod has waited for the same kind of thing."""
+
+    kind: str = ""
+    since: float = field(default_factory=time.monotonic)
+
+    def seconds(self, kind: str) -> float:
+        """Return the seconds since it first waited for this, without a break."""
+        if kind != self.kind:
+            self.kind, self.since = kind, time.monotonic()
+        return time.monotonic() - self.since
+
+
+@dataclass
 class KubernetesTask(TaskElsewhere):
     """A pod; see `RunningTask`.
 
@@ -76,7 +90,7 @@ class KubernetesTask(TaskElsewhere):
             RefusedTask: The cluster has had no place for it for too long.
             SetupFailed: Its image cannot be had, or its container cannot be made.
         """
-        said, since, trouble = "", time.monotonic(), ""
+        said, wait = "", _Wait()
         while self.waiting:
             change = self.cluster.pods.next_change(self.pod)
             found = await self.cluster.look(self.pod)
@@ -93,13 +107,13 @@ class KubernetesTask(TaskElsewhere):
             group = self.cluster.group_of(self.node)
             if waits is not None and waits.trouble == "place" and group is not None:
                 waits = replace(waits, message=f"scaling up {group.name}: {waits.message}")
-            if waits is not None and waits.message != said:
+            waited = 0.0 if waits is None else wait.seconds(waits.limit)
+            # As a rule a scheduler looks at once: only one that does not is worth a word.
+            if waits is not None and waits.message != said and (waits.trouble != "unseen" or waited >= _LOOK):
                 said = waits.message
                 say(waits.stage, said)
-            if waits is not None and waits.trouble != trouble:
-                trouble, since = waits.trouble, time.monotonic()
             if waits is not None and waits.trouble and not self.asked:
-                await self._give_up_in_time(waits, time.monotonic() - since)
+                await self._give_up_in_time(waits, waited)
             await _either(change, _LOOK)
         await super().begun(say)
 
@@ -118,14 +132,14 @@ class KubernetesTask(TaskElsewhere):
         group = self.cluster.group_of(self.node)
         place = options.pending_limit if group is None else group.limit
         limits = {"hopeless": 0.0, "gate": math.inf, "place": place}
-        limit = limits.get(waits.trouble, options.image_limit)
+        limit = limits.get(waits.limit, options.image_limit)
         if waited < limit:
             return
         why = "" if group is None else await self.cluster.not_scaled(self.pod)
         await self.delete(0)
-        if waits.trouble == "place" and group is not None:
+        if waits.limit == "place" and group is not None:
             raise RefusedTask(f"no new node of {group.name} in {limit:g} s: {why or waits.message}")
-        if waits.trouble == "place":
+        if waits.limit == "place":
             raise RefusedTask(f"no place for pod {self.pod} in {limit:g} s: {waits.message}")
         what = "its image cannot be had" if waits.trouble in {"hopeless", "image"} else "its container cannot start"
         raise SetupFailed(f"{what}: {waits.message}")

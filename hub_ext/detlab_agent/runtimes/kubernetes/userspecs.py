@@ -15,6 +15,8 @@ from detlab_agent.runtimes.kubernetes.nodes import quantity
 from detlab_agent.runtimes.kubernetes.options import Options, Rules, allowed
 from detlab_agent.runtimes.preparation import Order
 
+DIRECTORY = "Directory"
+"""The type of a hostPath that must be there."""
 _TOLD = 8
 """How many mistakes are named."""
 _PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -107,10 +109,7 @@ def _volume_not_allowed(where: str, volume: Mapping[str, Any], rules: Rules) -> 
     if "hostPath" in volume and rules.restricted:
         yield f"{where}: pods of this agent have no host directories (pod_security: restricted in its settings)"
     elif "hostPath" in volume:
-        try:
-            check_host_path(str(block(volume, "hostPath").get("path")), rules, where)
-        except SetupFailed as error:
-            yield str(error)
+        yield from _host_volume_not_allowed(where, block(volume, "hostPath"), rules)
 
 
 def _allowed_secret(name: str, options: Options) -> bool:
@@ -195,8 +194,27 @@ def check_places(
                 )
 
 
-def check_host_path(path: str, rules: Rules, where: str) -> None:
-    """Check that the operator lets users mount a directory of the nodes.
+def _host_volume_not_allowed(where: str, source: Mapping[str, Any], rules: Rules) -> Iterator[str]:
+    try:
+        root, inside = check_host_path(str(source.get("path")), rules, where)
+    except SetupFailed as error:
+        yield str(error)
+        return
+    if inside:
+        yield f"{where}: name {root} as hostPath.path and {inside} as subPath of its volumeMounts, or use bind_mounts"
+    if source.get("type") not in {None, "", DIRECTORY}:
+        yield f"{where}: hostPath.type can only be {DIRECTORY}"
+
+
+def check_host_path(path: str, rules: Rules, where: str) -> tuple[str, str]:
+    """Check that the operator lets users mount a directory of the nodes, and return how it is mounted safely.
+
+    What lies on a node is not seen from here, and kubelets follow links in a hostPath, as root: a user's
+    `allowed/x -> /` would be the node's root. So the volume is the directory that the operator named, which users
+    cannot exchange, and what is inside it a subPath, which kubelets follow without leaving the volume.
+
+    Returns:
+        The allowed directory, and the path inside it; "" for all of it.
 
     Raises:
         SetupFailed: They may not.
@@ -204,7 +222,11 @@ def check_host_path(path: str, rules: Rules, where: str) -> None:
     asked = PurePosixPath(path)
     if not asked.is_absolute() or ".." in asked.parts:
         raise SetupFailed(f"{where}: {path[:200]!r} is not an absolute path")
-    if not any(asked.is_relative_to(root) for root in rules.allow_mounts):
+    above = [root for root in map(PurePosixPath, rules.allow_mounts) if asked.is_relative_to(root)]
+    if not above:
         raise SetupFailed(
             f"{where}: the agent does not allow mounts of {path[:200]} (det agent run --allow-mount DIR on the agent)"
         )
+    root = max(above, key=lambda one: len(one.parts))
+    inside = str(asked.relative_to(root))
+    return str(root), "" if inside == "." else inside

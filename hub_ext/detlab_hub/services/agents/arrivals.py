@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden
-from detlab.schemas.wire import PROTOCOL, Hello, MasterMessage, Welcome
+from detlab.schemas.wire import PROTOCOL, Hello, MasterMessage, MoreNodes, Welcome
 from detlab_hub.backends.connection import AgentBackend, Connection, Send, knows_gangs
 from detlab_hub.services.agents.connection import AgentSession, check_key, greet, node_id
 from detlab_hub.services.agents.hello import check_hello
-from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, send_to
+from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, send_to, within
 from detlab_hub.services.kernel.callers import AgentCaller
 from detlab_hub.services.kernel.offers import with_shares
 from detlab_hub.services.kernel.shell import Shell
@@ -70,25 +70,37 @@ class Arrivals:
 
     async def connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession | ManySessions:
         """See `Agents.connect`."""
-        check_nodes(hello)
-        return await (self._connect_each if hello.nodes else self._connect)(agent, hello, send)
+        check_nodes(hello.nodes)
+        if not hello.nodes:
+            return await self._connect(agent, hello, send)
+        hello = within(hello, self._shell.settings.agent_nodes_limit)
 
-    async def _connect_each(self, agent: AgentCaller, hello: Hello, send: Send) -> ManySessions:
-        """Connect each node of an agent that speaks for many: all of them or none."""
-        sessions: dict[str, AgentSession] = {}
-        nodes = each_node(hello)
+        async def more(there: ManySessions, message: MoreNodes) -> None:
+            check_nodes(message.nodes, there.sessions)
+            room = max(0, self._shell.settings.agent_nodes_limit + 1 - len(there.sessions))
+            nodes = [node for node in message.nodes if not node.away][:room]
+            said = hello.model_copy(update={"nodes": nodes, "tasks": message.tasks})
+            await self._connect_each(agent, itertools.islice(each_node(said), 1, None), send, there)
+
+        sessions = ManySessions({}, more)
         try:
-            while some := list(itertools.islice(nodes, NODES_AT_ONCE)):
-                greetings = [
-                    _Greeting(replace(agent, agent_id=node_id(agent.agent_id, node)), said, send_to(send, node))
-                    for node, said in some
-                ]
-                made = await self._connect_together(greetings)
-                sessions |= zip((node for node, _ in some), made, strict=True)
+            await self._connect_each(agent, each_node(hello), send, sessions)
         except BaseException:
-            ManySessions(sessions).closed()
+            sessions.closed()
             raise
-        return ManySessions(sessions)
+        return sessions
+
+    async def _connect_each(
+        self, agent: AgentCaller, nodes: Iterator[tuple[str, Hello]], send: Send, there: ManySessions
+    ) -> None:
+        """Connect nodes of an agent that speaks for many, and add their sessions to those that are there."""
+        while some := list(itertools.islice(nodes, NODES_AT_ONCE)):
+            greetings = [
+                _Greeting(replace(agent, agent_id=node_id(agent.agent_id, node)), said, send_to(send, node))
+                for node, said in some
+            ]
+            made = await self._connect_together(greetings)
+            there.sessions |= zip((node for node, _ in some), made, strict=True)
 
     async def _connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession:
         (session,) = await self._connect_together([_Greeting(agent, hello, send)])

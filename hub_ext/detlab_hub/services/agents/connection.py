@@ -16,6 +16,7 @@ from detlab.schemas.wire import (
     ExitAck,
     Heartbeat,
     Hello,
+    MoreNodes,
     TaskExited,
     TaskStage,
     TaskStarted,
@@ -27,7 +28,7 @@ from detlab_hub.core.lifecycle.allocation import KillRequested
 from detlab_hub.services.kernel.callers import AgentCaller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle import gangs
+from detlab_hub.services.lifecycle import gangs, no_progress
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill, send_launch
 from detlab_hub.services.placement.active_rows import PLACED, holder_of
 from detlab_hub.store.queries import parts
@@ -56,7 +57,7 @@ class AgentSession:
     _connections: AgentBackend
     _connection: Connection
 
-    async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
+    async def receive(self, message: Hello | MoreNodes | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
         """Handle a message of the agent. Repeated and late ones change nothing.
 
         A node that has gone may have had tasks: what the agent says of them, and last of their ends, is heard here.
@@ -70,6 +71,8 @@ class AgentSession:
         match message:
             case Hello():
                 raise Conflict("an agent sends Hello once per connection")
+            case MoreNodes():
+                raise Conflict("an agent whose Hello names no nodes has no more of them")
             case Heartbeat():
                 if message.queue is not None and self._connection.queue_changed(message.queue):
                     await self._shell.write(lambda turn: turn.changed_cluster())
@@ -91,10 +94,11 @@ class AgentSession:
         self._connections.record_heartbeat(self._connection, self._shell.clock())
 
     async def _exited(self, message: TaskExited, agent_id: str) -> None:
-        if message.reason == REFUSED:
-            holder = await self._shell.read(lambda s: _holder_of(s, message.allocation_id, agent_id))
-            if holder is not None:
-                self._shell.refusals[holder, agent_id] = self._shell.clock() + REFUSAL_TTL
+        if message.reason in {REFUSED, MACHINE_RESTARTED}:
+            least = REFUSAL_TTL if message.reason == REFUSED else 0.0
+            found = await self._shell.read(lambda s: _pause_of(s, message.allocation_id, agent_id, least))
+            if found is not None:
+                self._shell.refusals[found[0], agent_id] = self._shell.clock() + found[1]
         await self._shell.write(lambda turn: task_exited(turn, agent_id, message))
         self._connection.send(ExitAck(allocation_id=message.allocation_id, run=message.run, node=message.node))
 
@@ -175,7 +179,7 @@ def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
             ack = ExitAck(allocation_id=task.allocation_id, run=task.run)
             turn.outbox.messages.append((hello.agent_id, ack))
     kill = sorted(task.allocation_id for task in tasks.values() if not task.exited)
-    return Welcome(cluster_id=turn.settings.cluster_id, keep=sorted(keep), kill=kill)
+    return Welcome(cluster_id=turn.settings.cluster_id, keep=sorted(keep), kill=kill, takes_more=True)
 
 
 def _missing(turn: Turn, hello: Hello, row: AllocationRow) -> set[str]:
@@ -273,9 +277,13 @@ def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
         gangs.lost(turn, row, agent_id)
 
 
-def _holder_of(s: Session, allocation_id: str, agent_id: str) -> int | str | None:
+def _pause_of(s: Session, allocation_id: str, agent_id: str, least: float) -> tuple[int | str, float] | None:
+    """Return what an agent has refused or lost, and for how long it is not asked again; None: it is at once."""
     row = s.get(AllocationRow, allocation_id)
-    return None if row is None or parts.on(s, row, agent_id) is None else holder_of(row)
+    if row is None or not parts.on(s, row, agent_id):
+        return None
+    pause = max(least, no_progress.pause_before_next(s, row))
+    return (holder_of(row), pause) if pause else None
 
 
 def _end_without(turn: Turn, row: AllocationRow, agent_id: str, gone: Collection[str]) -> None:

@@ -5,8 +5,8 @@ To everything else such a node is an agent of its own, called `AGENT/NODE`. No a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from detlab.errors import Conflict
 from detlab.schemas.wire import (
@@ -16,6 +16,7 @@ from detlab.schemas.wire import (
     Kill,
     Launch,
     MasterMessage,
+    MoreNodes,
     NodeHello,
     SlotView,
     TaskExited,
@@ -26,7 +27,6 @@ from detlab.schemas.wire import (
 from detlab_hub.backends.connection import Send
 from detlab_hub.services.agents.connection import AgentSession, node_id
 
-MOST_NODES = 1000
 _NAME_CHARS = 100
 
 
@@ -35,22 +35,34 @@ def is_spoken_for(name: str) -> bool:
     return "/" in name
 
 
-def check_nodes(hello: Hello) -> None:
-    """Check that nodes can be told apart and managed by their names.
+def check_nodes(nodes: Sequence[NodeHello], there: Collection[str] = ()) -> None:
+    """Check that nodes can be told apart and managed by their names, also from those that are there.
 
     Raises:
-        Conflict: There are too many, or a name occurs twice or is not valid.
+        Conflict: A name occurs twice or is not valid.
     """
-    if len(hello.nodes) > MOST_NODES:
-        raise Conflict(f"the agent's Hello is refused: {len(hello.nodes)} nodes are more than {MOST_NODES}")
-    seen: set[str] = set()
-    for node in hello.nodes:
+    seen = set(there)
+    for node in nodes:
         name = node.name
         if not 0 < len(name) <= _NAME_CHARS or not name.isprintable() or set(name) & set("/\\") or name in {".", ".."}:
             raise Conflict(f"the agent's Hello is refused: {name[:80]!r} cannot name a node")
         if name in seen:
             raise Conflict(f"the agent's Hello is refused: node {name!r} is there twice")
         seen.add(name)
+
+
+def within(hello: Hello, limit: int) -> Hello:
+    """Return a Hello without the nodes beyond the limit, and say so in its note: an agent is not cut off for its size.
+
+    Those with tasks are the last to be left out.
+    """
+    count = max(hello.node_count, len(hello.nodes))
+    if count <= limit:
+        return hello
+    busy = {task.node for task in hello.tasks}
+    first = sorted(hello.nodes, key=lambda node: node.name not in busy)[:limit]
+    note = f"{count - limit} of its {count} nodes are left out: c.DetHub.agent_nodes_limit is {limit}"
+    return hello.model_copy(update={"nodes": first, "note": note})
 
 
 def each_node(hello: Hello) -> Iterator[tuple[str, Hello]]:
@@ -101,13 +113,20 @@ def send_to(send: Send, node: str) -> Send:
     return named
 
 
-@dataclass(frozen=True)
+@dataclass
 class ManySessions:
-    """The connection of an agent with many nodes: a session for each, by its name."""
+    """The connection of an agent with many nodes.
 
-    sessions: Mapping[str, AgentSession]
+    Attributes:
+        sessions: A session for each node, by its name.
+        more: Connects further nodes, and adds their sessions.
+    """
 
-    async def receive(self, message: Hello | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
+    sessions: dict[str, AgentSession]
+    more: Callable[[ManySessions, MoreNodes], Awaitable[None]]
+    _close: Callable[[], None] = field(default=lambda: None, init=False)
+
+    async def receive(self, message: Hello | MoreNodes | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
         """Handle a message of the agent; see `AgentSession.receive`. Any message shows that all nodes are reached.
 
         What the agent says of a node that has gone since, or was not in its Hello, is the agent's own session's.
@@ -117,6 +136,10 @@ class ManySessions:
         """
         for session in self.sessions.values():
             session.heard()
+        if isinstance(message, MoreNodes):
+            await self.more(self, message)
+            self.on_hang_up(self._close)
+            return
         about = getattr(message, "node", "")
         if about in self.sessions and not isinstance(message, Hello | Heartbeat):
             message = message.model_copy(update={"node": ""})
@@ -124,6 +147,7 @@ class ManySessions:
 
     def on_hang_up(self, close: Callable[[], None]) -> None:
         """See `AgentSession.on_hang_up`."""
+        self._close = close
         for session in self.sessions.values():
             session.on_hang_up(close)
 

@@ -17,14 +17,18 @@ from detlab_hub.services.kernel.turn import LaunchSeat, Turn
 from detlab_hub.services.kernel.warm_start import as_asked, lost_source, source_of
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.store.queries import checkpoints, parts, tokens
-from detlab_hub.store.tables import AgentRow, AllocationRow, CheckpointRow, ExperimentRow, PartRow, TaskRow, TrialRow
+from detlab_hub.store.tables import (
+    AgentRow,
+    AllocationRow,
+    CheckpointRow,
+    ExperimentRow,
+    PartRow,
+    TaskNote,
+    TaskRow,
+    TrialRow,
+)
 
 LOCALHOST = "127.0.0.1"
-CERTIFIED_RUN = "certified_run"
-"""The key, in the master's record of a server, of the attempt that was launched with a certificate."""
-BY_RUN = "by_run"
-"""The key, in the source of a task that a notebook run has started, of that run's allocation. Such a task gets no token
-for its owner: else each run could start the next one, and a stolen token would work for ever."""
 HUB_SERVER = ("python3", "-m", "detlab.launch.hub_server")
 
 
@@ -125,9 +129,9 @@ def launch_of_task(turn: Turn, row: AllocationRow, task: TaskRow, seat: LaunchSe
     agent, uid = seat.agent, uids.assign(turn, task.owner)
     token, expires_at = _token(turn, row)
     run_token = None
-    if kind is TaskKind.NOTEBOOK_RUN and BY_RUN not in task.source:
+    if kind is TaskKind.NOTEBOOK_RUN and TaskNote.BY_RUN not in task.source:
         run_token = tokens.issue(turn.session, "run", row.id, expires_at, turn.now)
-    runs = "hold" if task.source.get("hold") else kind.value
+    runs = "hold" if task.source.get(TaskNote.HOLD) else kind.value
     entrypoint = [*HUB_SERVER, "--kind", runs] if kind.served_by_hub else config["entrypoint"]
     info = _info(turn, row, seat, config).model_copy(update={"task_type": kind.value.upper()})
     return Launch(
@@ -165,7 +169,7 @@ def _service(turn: Turn, row: AllocationRow, task: TaskRow, agent: AgentRow | No
     if row.runtime in ADDRESS_LATER:
         note_certificate(task, None)
         return ServiceSpec(certificate_later=authority is not None)
-    if authority is None or agent is None or task.source.get("hold") or not authority.covers(agent.address):
+    if authority is None or agent is None or task.source.get(TaskNote.HOLD) or not authority.covers(agent.address):
         note_certificate(task, None)
         return ServiceSpec()
     certificate, key = authority.issue(agent.address)
@@ -175,14 +179,14 @@ def _service(turn: Turn, row: AllocationRow, task: TaskRow, agent: AgentRow | No
 
 def note_certificate(task: TaskRow, run: int | None) -> None:
     """Record which attempt had a certificate: how it is reached is settled by its launch, not by later settings."""
-    if task.source.get(CERTIFIED_RUN) != run:
-        rest = {name: value for name, value in task.source.items() if name != CERTIFIED_RUN}
-        task.source = rest if run is None else {**rest, CERTIFIED_RUN: run}
+    if task.source.get(TaskNote.CERTIFIED_RUN) != run:
+        rest = {name: value for name, value in task.source.items() if name != TaskNote.CERTIFIED_RUN}
+        task.source = rest if run is None else {**rest, TaskNote.CERTIFIED_RUN.value: run}
 
 
 def has_certificate(task: TaskRow, row: AllocationRow) -> bool:
     """Whether this attempt of a server was launched with a certificate, and so speaks TLS."""
-    return task.source.get(CERTIFIED_RUN) == row.run
+    return task.source.get(TaskNote.CERTIFIED_RUN) == row.run
 
 
 def _token(turn: Turn, row: AllocationRow) -> tuple[str, float]:

@@ -12,11 +12,12 @@ from detlab.schemas.taskwire import TaskEnd
 from detlab.schemas.wire import AllocationState, LogRecord, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import usertask
+from detlab_hub.services.kernel import references
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.queue_fields import request_fields
 from detlab_hub.store.queries.logs import lines
-from detlab_hub.store.tables import AllocationRow, TaskRow
+from detlab_hub.store.tables import AllocationRow, TaskNote, TaskRow
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def apply_task(turn: Turn, row: TaskRow, event: usertask.Event) -> None:
                 _kill_current(turn, row)
             case usertask.CloseTask():
                 row.ended_at, row.cull_at = turn.now, None
+                references.drop(turn.session, "task", row.id)
                 turn.outbox.wake_logs.add(row.id)
             case _:
                 assert_never(action)
@@ -62,7 +64,7 @@ def _request_allocation(turn: Turn, row: TaskRow, run: int) -> None:
         run=run,
         state=AllocationState.PENDING.value,
         slots_needed=int(resources.get("slots") or 0),
-        runtime=ANY if row.source.get("hold") else row.config.get("runtime") or turn.settings.default_runtime,
+        runtime=ANY if row.source.get(TaskNote.HOLD) else row.config.get("runtime") or turn.settings.default_runtime,
         priority=row.priority,
         requested_at=turn.now,
         **request_fields(row.config),

@@ -28,7 +28,7 @@ from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.store.queries.storage import collection
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TaskRow
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TaskNote, TaskRow
 
 _log = logging.getLogger(__name__)
 PROGRAM = ["python3", "-m", "detlab.run.collect"]
@@ -146,7 +146,7 @@ def _begin(turn: Turn, row: ExperimentRow) -> None:
         state=TrialState.ACTIVE.value,
         config=config,
         bundle=None,
-        source={"gc": row.id},
+        source={TaskNote.GC.value: row.id},
         **fields,
         run=0,
         experiment_ids=[row.id],

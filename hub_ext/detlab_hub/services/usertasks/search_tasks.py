@@ -38,7 +38,7 @@ from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
-from detlab_hub.store.tables import ExperimentRow, TaskRow
+from detlab_hub.store.tables import ExperimentRow, TaskNote, TaskRow
 
 _log = logging.getLogger(__name__)
 CUSTOM = "custom"
@@ -142,7 +142,7 @@ def _answer(turn: Turn, task: TaskCaller, said: SearchAnswer) -> SearchAnswerRep
             return SearchAnswerReply(accepted=False)
         mine = turn.task(task.task_id or "")
         if said.failure:
-            mine.source = {**mine.source, "told": True}
+            mine.source = {**mine.source, TaskNote.TOLD.value: True}
             mine.failure = FailureView(kind="exception", message=said.failure.partition("\n")[0]).model_dump()
         tell_search(turn, row, Answered(said.number, tuple(said.operations), said.failure))
         if said.failure:
@@ -198,11 +198,11 @@ def act(turn: Turn, experiment_id: int) -> None:
 
 def _stale(row: ExperimentRow, last: TaskRow) -> bool:
     """Whether the experiment was already paused for this task's end, and activated since."""
-    return last.source.get("told") is True
+    return last.source.get(TaskNote.TOLD) is True
 
 
 def _ended_without_answer(last: TaskRow) -> str:
-    last.source = {**last.source, "told": True}
+    last.source = {**last.source, TaskNote.TOLD.value: True}
     code = "" if last.exit_code is None else f" with exit code {last.exit_code}"
     told = f"the task of the search, {last.id}, ended{code} without an answer: its output shows why"
     return f"{told}\ndet task logs {last.id}"
@@ -227,7 +227,7 @@ def _begin(turn: Turn, row: ExperimentRow) -> None:
         state=TrialState.ACTIVE.value,
         config=_config(row),
         bundle=row.search_bundle or row.bundle,
-        source={"search": row.id},
+        source={TaskNote.SEARCH.value: row.id},
         priority=row.priority,
         resource_pool=row.resource_pool,
         weight=row.weight,

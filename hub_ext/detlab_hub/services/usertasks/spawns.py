@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -31,7 +32,7 @@ from detlab_hub.services.lifecycle.task_transitions import apply_task, current_a
 from detlab_hub.services.usertasks.usertasks import LIVE, checked_config, create_row, feasible
 from detlab_hub.store.idempotency import known_task
 from detlab_hub.store.queries.logs import lines
-from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, TaskNote, TaskRow
 
 POLL_SECONDS = 2.0
 """Seconds between two reads of a follower: its position in the queue changes without an event of its own."""
@@ -230,7 +231,6 @@ def _create(turn: Turn, request: SpawnRequest, config: dict[str, object]) -> Tas
         bundle=request.bundle,
         experiment_ids=request.experiment_ids,
         trial_ids=request.trial_ids,
-        source={"hold": True} if request.hold else {"server_host": request.server_host} if request.server_host else {},
     )
     row = create_row(
         turn,
@@ -238,6 +238,7 @@ def _create(turn: Turn, request: SpawnRequest, config: dict[str, object]) -> Tas
         created,
         config,
         key=_key(request),
+        notes=_notes(request),
         server_name=request.server_name,
         base_url="" if request.hold else request.base_url,
     )
@@ -245,6 +246,12 @@ def _create(turn: Turn, request: SpawnRequest, config: dict[str, object]) -> Tas
     row.idle_timeout = turn.settings.idle_timeouts.get(row.kind) if wanted is None else float(str(wanted))
     row.idle_timeout = row.idle_timeout or None
     return row
+
+
+def _notes(request: SpawnRequest) -> dict[TaskNote, Any]:
+    if request.hold:
+        return {TaskNote.HOLD: True}
+    return {TaskNote.SERVER_HOST: request.server_host} if request.server_host else {}
 
 
 def _keep_environment(turn: Turn, row: TaskRow, environment: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from detlab_hub.store.tables.cluster import (
     UidRow,
     UsageRow,
 )
-from detlab_hub.store.tables.collection import BookmarkRow, FreedRow
+from detlab_hub.store.tables.collection import BookmarkRow, FreedRow, ReferenceRow
 from detlab_hub.store.tables.experiments import (
     AllocationRow,
     BundleRow,
@@ -51,7 +51,7 @@ from detlab_hub.store.tables.registry import (
     VersionRow,
     WebhookRow,
 )
-from detlab_hub.store.tables.tasks import OutputRow, TaskRow
+from detlab_hub.store.tables.tasks import OutputRow, TaskNote, TaskRow
 
 __all__ = [
     "AgentRow",
@@ -84,12 +84,14 @@ __all__ = [
     "Point",
     "ProjectRow",
     "QuotaRow",
+    "ReferenceRow",
     "RemovalRow",
     "Rollup",
     "SearcherJournal",
     "Series",
     "StorageQuotaRow",
     "StructuredValue",
+    "TaskNote",
     "TaskRow",
     "TokenRow",
     "TrialRow",

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import BigInteger, Double, ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from detlab_hub.store.tables.base import Base, CleanText, Json
+
+
+class TaskNote(StrEnum):
+    """Keys of `TaskRow.source` that the master writes, and acts on. A client's `TaskSource` has none of these names."""
+
+    HOLD = "hold"
+    """It only keeps the slots of a server that the Hub's own spawner runs."""
+    SERVER_HOST = "server_host"
+    """Where the servers of its owner are, if each user's have a host name of their own."""
+    BY_RUN = "by_run"
+    """The allocation of the notebook run that started it. Such a task gets no token for its owner: else each run could
+    start the next one, and a stolen token would work for ever."""
+    CERTIFIED_RUN = "certified_run"
+    """The attempt that was launched with a certificate."""
+    GC = "gc"
+    """The experiment whose checkpoints it removes."""
+    SEARCH = "search"
+    """The experiment whose search it is."""
+    TOLD = "told"
+    """The search was told of its end."""
 
 
 class TaskRow(Base):
@@ -32,6 +53,7 @@ class TaskRow(Base):
     config: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
     bundle: Mapped[str | None] = mapped_column(CleanText, default=None)
     source: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
+    """What the client said (`TaskSource`), and the master's own notes (`TaskNote`)."""
     priority: Mapped[int] = mapped_column(default=42)
     resource_pool: Mapped[str] = mapped_column(CleanText, default="default")
     weight: Mapped[float] = mapped_column(Double, default=1.0)

@@ -14,6 +14,7 @@ from detlab.schemas.wire import (
     Hello,
     Kill,
     Launch,
+    MoreNodes,
     NodeHello,
     RecordBatch,
     RunningTask,
@@ -262,6 +263,74 @@ async def test_a_node_that_is_refused_lets_no_other_connect(make_world):
     with pytest.raises(Conflict, match="slots: 4 are more than the limit of 3"):
         await speaker.connect()
     assert "connected" not in {view.state for view in await speaker.world.services.agents.list(ROOT)}
+
+
+def thousand(first, count=1000, **more):
+    return [NodeHello(name=f"n{number}", slot_count=1, **more) for number in range(first, first + count)]
+
+
+async def test_over_a_thousand_nodes_connect_in_parts(make_world):
+    """An agent of 1,001 nodes was cut off altogether, and an autoscaler could bring that about."""
+    cluster = Speaker(await make_world(training(1)))
+    await cluster.connect(nodes=thousand(0, 600), node_count=1600)
+    assert cluster.told[0].takes_more
+    await cluster.session.receive(MoreNodes(nodes=thousand(600)))
+    views = await cluster.world.services.agents.list(ROOT)
+    assert (len(views), {view.state for view in views}) == (1601, {"connected"})
+    for one in ("n599", "n600"):
+        await cluster.world.services.nodes.disable(ROOT, f"cluster/{one}")
+    tasks = [await cluster.start(1) for _ in range(3)]
+    for launch in cluster.launches().values():
+        started = TaskStarted(allocation_id=launch.allocation_id, run=launch.run, node=launch.node)
+        await cluster.session.receive(started)
+    assert {(await cluster.view(task)).display_state for task in tasks} == {"RUNNING"}
+    hung_up = []
+    cluster.session.on_hang_up(lambda: hung_up.append(True))
+    with pytest.raises(Conflict, match="'n1599' is there twice"):
+        await cluster.session.receive(MoreNodes(nodes=thousand(1599, 1)))
+    cluster.session.closed()
+    assert {view.state for view in await cluster.world.services.agents.list(ROOT)} == {"suspect"}
+
+
+async def test_a_task_is_kept_by_a_node_that_is_named_later(make_world):
+    cluster = Speaker(await make_world(training(1)))
+    await cluster.connect(nodes=NODES)
+    task = await cluster.start(4)
+    launch = cluster.launches()["big"]
+    running = RunningTask(allocation_id=launch.allocation_id, run=launch.run, node="big")
+    cluster.session.closed()
+    await cluster.connect(nodes=NODES[:1], node_count=2)
+    assert (await cluster.view(task)).state.value == "ACTIVE"
+    await cluster.session.receive(MoreNodes(nodes=NODES[1:], tasks=[running]))
+    welcomes = {message.node: message.keep for message in cluster.told if isinstance(message, Welcome)}
+    assert welcomes["big"] == [launch.allocation_id]
+    assert (await cluster.view(task)).display_state == "RUNNING"
+    await cluster.session.receive(
+        TaskExited(**running.model_dump(include={"allocation_id", "run", "node"}), exit_code=0)
+    )
+    assert (await cluster.view(task)).state.value == "COMPLETED"
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+async def test_nodes_beyond_the_limit_are_left_out_and_the_agent_says_so(make_world, parts):
+    speaker = Speaker(await make_world(training(1), agent_nodes_limit=3))
+    nodes = thousand(0, 5)
+    first = nodes if parts == 1 else nodes[:2]
+    busy = [RunningTask(allocation_id="x", run=1, node="n4", exited=True)] if parts == 1 else []
+    await speaker.connect(nodes=first, node_count=5, tasks=busy)
+    if parts == 2:
+        await speaker.session.receive(MoreNodes(nodes=nodes[2:]))
+    views = {view.id: view for view in await speaker.world.services.agents.list(ROOT)}
+    assert len(views) == 4
+    assert ("cluster/n4" in views) is (parts == 1), "those with tasks are the last to be left out"
+    assert views["cluster"].note == "2 of its 5 nodes are left out: c.DetHub.agent_nodes_limit is 3"
+
+
+async def test_an_agent_without_nodes_has_no_more_of_them(make_world):
+    speaker = Speaker(await make_world(training(1)))
+    await speaker.connect(nodes=[])
+    with pytest.raises(Conflict, match="names no nodes"):
+        await speaker.session.receive(MoreNodes(nodes=NODES))
 
 
 async def test_a_node_is_disabled_by_its_name_and_goes_with_its_agent(cluster):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from services_scripted import ALICE, BOB, ROOT, World, config, report
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from detlab.errors import Conflict, Forbidden, NotFound, StaleAttempt
 from detlab.schemas.taskwire import CreateTask, TaskKind
@@ -16,7 +16,7 @@ from detlab.schemas.wire.storage import Bookmark, Collected, CollectReport, Empt
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.services.usertasks.collection_tasks import AGAIN
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, FreedRow, RemovalRow, TaskRow
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, FreedRow, RemovalRow, TaskNote, TaskRow
 
 WEEK = 7 * 86400.0
 LOSSES = {1: 0.6, 2: 0.2, 3: 0.4, 4: 0.5}
@@ -290,8 +290,10 @@ async def test_the_master_may_die_before_and_after_each_step(place: Place) -> No
 async def test_only_the_tasks_that_the_master_starts_are_told_what_to_remove(place: Place) -> None:
     await place.ended_and_collected()
     await place.later(WEEK)
-    request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]}, source={"gc": place.experiment})
+    request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]})
     made = await place.services.usertasks.create(BOB, request)
+    noted = update(TaskRow).where(TaskRow.id == made.task.id).values(source={TaskNote.GC.value: place.experiment})
+    await place.services.shell.write(lambda turn: turn.session.execute(noted))
     await place.world.steps(2)
 
     def read(s) -> TaskCaller:
@@ -401,7 +403,7 @@ async def test_a_pinned_checkpoint_is_refused_with_all_of_its_pins(place: Place)
     for reason in (
         f"trial {trial.id}, which has not ended, resumes from it",
         f"experiment {other.id}, which has not ended, starts from it",
-        f"task {task}, which has not ended, names it in its config",
+        f"task {task}, which has not ended, names it in its entrypoint",
         "alice has bookmarked it",
     ):
         assert reason in str(refused.value)

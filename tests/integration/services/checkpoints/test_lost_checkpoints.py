@@ -7,18 +7,19 @@ from typing import Any
 
 import pytest
 from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, World, config, report
-from sqlalchemy import select
+from sqlalchemy import select, update
 
-from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, StorageError
+from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import ExperimentState, ExperimentView
 from detlab.schemas.wire.registry import CreateModel, CreateVersion
 from detlab.schemas.wire.storage import Bookmark, Collected, CollectedFolders, CollectReport, GcRequest
+from detlab_hub.services.checkpoints.stores import NotTheClusters
 from detlab_hub.services.experiments import stored_files
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.services.usertasks.collection_tasks import AGAIN
-from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, FreedRow, RemovalRow
+from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, FreedRow, RemovalRow, TaskNote, TaskRow
 
 STORE = {"type": "s3", "bucket": "checkpoints"}
 
@@ -351,8 +352,10 @@ async def test_a_task_of_collection_gets_credentials_of_its_experiment(make_worl
 async def test_a_users_own_task_gets_no_credentials_of_an_experiment(make_world) -> None:
     place = await saved(make_world, storage_credentials=lambda *_: {"token": "t"})
     await place.end()
-    request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]}, source={"gc": place.experiment})
+    request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]})
     made = await place.services.usertasks.create(ALICE, request)
+    noted = update(TaskRow).where(TaskRow.id == made.task.id).values(source={TaskNote.GC.value: place.experiment})
+    await place.services.shell.write(lambda turn: turn.session.execute(noted))
     await place.world.steps(2)
 
     def read(s) -> TaskCaller:
@@ -376,7 +379,7 @@ async def test_an_experiment_is_deleted_with_the_keys_that_its_owner_has(
             raise RuntimeError("sts is away")
         return {"access_key_id": "a", "secret_access_key": "b", "token": "t"} if given else None
 
-    place = await saved(make_world, storage_credentials=give)
+    place = await saved(make_world, storage_credentials=give, checkpoint_stores=(STORE,))
 
     def move(turn) -> None:
         for uuid in place.uuids:
@@ -384,10 +387,10 @@ async def test_an_experiment_is_deleted_with_the_keys_that_its_owner_has(
 
     await place.end()
     await place.services.shell.write(move)
-    monkeypatch.setattr(stored_files.files, "remove", lambda storage, *_: used.append(storage) or "")
+    monkeypatch.setattr(stored_files.files, "remove", lambda store, *_: used.append(store.block) or "")
     await place.services.experiments.delete(ALICE, place.experiment)
     keys = {"access_key": "a", "secret_key": "b", "session_token": "t"} if given else {}
-    assert used == [{**STORE, **keys}] * 3
+    assert used == [{**STORE, "prefix": None, **keys}] * 3
     assert asked == [ALICE.name], "asked once for all of a storage"
 
 
@@ -406,7 +409,7 @@ async def test_the_master_sends_its_keys_to_no_server_that_a_user_names(place: P
         lambda: place.services.checkpoints.open_file(ALICE, uuid, digest),
         lambda: place.services.checkpoints.open_archive(ALICE, uuid),
     ):
-        with pytest.raises(StorageError, match="does not send its own credentials"):
+        with pytest.raises(NotTheClusters, match="one of the cluster's own"):
             await ask()
     await place.services.experiments.delete(ALICE, place.experiment)
     assert await place.freed() == [], "nothing was asked of that server, so nothing is known to be gone"

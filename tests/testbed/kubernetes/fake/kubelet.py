@@ -337,6 +337,10 @@ class Kubelet:
         mounts = [(str(ROOT), str(ROOT), True)] if ROOT.is_relative_to("/tmp") else []
         for one in sorted(spec.get("volumeMounts") or [], key=lambda mount: mount["mountPath"]):
             source = volumes[one["name"]] / one.get("subPath", "")
+            inside = source.resolve().is_relative_to(volumes[one["name"]].resolve())
+            if one.get("subPath") and not inside:
+                said = f'failed to prepare subPath for volumeMount "{one["name"]}" of container "{spec["name"]}"'
+                raise Waits("CreateContainerConfigError", said, "Failed")
             if one.get("subPath") and not source.exists():
                 source.mkdir(parents=True)
             mounts.append((str(source), one["mountPath"], bool(one.get("readOnly"))))

@@ -19,6 +19,7 @@ from detlab_hub.store.tables import (
     Point,
     RemovalRow,
     Series,
+    TaskNote,
     TaskRow,
     TrialRow,
     clean_text,
@@ -194,7 +195,7 @@ def policies_due(s: Session, now: float) -> list[int]:
 
 def collected_by(s: Session, task: TaskRow) -> ExperimentRow | None:
     """Return the experiment whose checkpoints a task removes: the experiment names its task, not it the other."""
-    number = task.source.get("gc")
+    number = task.source.get(TaskNote.GC)
     row = s.get(ExperimentRow, number) if isinstance(number, int) else None
     return row if row is not None and row.gc_task == task.id else None
 
