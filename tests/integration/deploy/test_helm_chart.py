@@ -483,6 +483,7 @@ def test_a_wrong_value_is_refused_by_its_name(setting, named):
         (("agent.namespace=tasks",), "checkpoints.storage"),
         (("checkpoints.existingClaim=mine",), "agent.namespace=lab"),
         (("metrics.serviceMonitor.enabled=true",), "tokenSecret"),
+        (("agent.extraArgs={--allow-mount=/srv}",), "agent.podSecurity=privileged"),
     ],
 )
 def test_values_that_do_not_fit_together_are_refused_with_what_to_do(settings, said):
