@@ -17,7 +17,7 @@ from detlab.schemas.podspec import reserved
 from detlab.trust import pinning
 from detlab_agent.commands import run as det_agent_run
 from detlab_agent.runtimes.kubernetes.options import read_options
-from detlab_agent.runtimes.kubernetes.preparation import EVERYWHERE, GROUPS, HOMES, NEEDED, USEFUL
+from detlab_agent.runtimes.kubernetes.preparation import EVERYWHERE, GROUPS, HOMES, NEEDED, SERVICES, USEFUL
 
 WAYS = {
     "as it comes": (),
@@ -69,6 +69,7 @@ RULES = {
         "pods/exec": "get create",
         "pods/log": "get",
         "events": "list",
+        "services": "list",
     },
     ("lab-rel-detlab-agent", "ClusterRole"): {"nodes": "list watch"},
     ("rel-detlab-hub", "Role"): {
@@ -126,7 +127,7 @@ def test_settings_of_the_agent_that_need_more_rights_get_these():
 
 def test_the_agents_rights_are_those_that_it_checks():
     asked: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
-    for right in (*NEEDED, *USEFUL):
+    for right in (*NEEDED, *USEFUL, SERVICES):
         name = f"{right.plural}/{right.sub}" if right.sub else right.plural
         asked[right.everywhere].setdefault(name, set()).add(right.verb)
     given = {key: {name: set(verbs.split()) for name, verbs in rules.items()} for key, rules in RULES.items()}
@@ -482,6 +483,7 @@ def test_a_wrong_value_is_refused_by_its_name(setting, named):
         (("agent.namespace=tasks",), "checkpoints.storage"),
         (("checkpoints.existingClaim=mine",), "agent.namespace=lab"),
         (("metrics.serviceMonitor.enabled=true",), "tokenSecret"),
+        (("agent.extraArgs={--allow-mount=/srv}",), "agent.podSecurity=privileged"),
     ],
 )
 def test_values_that_do_not_fit_together_are_refused_with_what_to_do(settings, said):

@@ -12,6 +12,7 @@ from testbed.kubernetes.fake.cluster import ADMIN, FakeCluster
 from testbed.kubernetes.fake.resources import Resource
 
 KINDS = (
+    Resource("", "v1", "endpoints", "Endpoints"),
     Resource("apps", "v1", "deployments", "Deployment", True, ("status",)),
     Resource("apps", "v1", "statefulsets", "StatefulSet", True, ("status",)),
     Resource("networking.k8s.io", "v1", "ingresses", "Ingress"),
@@ -111,6 +112,22 @@ def test_a_release_whose_tasks_share_its_volume_is_not_parted_from_it_by_an_upgr
     assert f"agent.namespace={NAMESPACE}, or set checkpoints.storage" in done.stderr
     helm.release("checkpoints.storage.type=s3", "checkpoints.storage.bucket=lab")
     assert f"{NAMESPACE}-{NAME}-tasks" in helm.names("namespaces")
+
+
+def test_tasks_do_not_reach_the_api_server_at_its_own_addresses_which_may_be_public(helm):
+    """A policy sees those, not that of the Service `kubernetes`; clouds have public ones."""
+    addresses = [{"ip": "203.0.113.7"}, {"ip": "2001:db8::7"}]
+    api = {"metadata": {"name": "kubernetes"}, "subsets": [{"addresses": addresses}]}
+    helm.cluster.create("endpoints", api, "default")
+    helm.release("networkPolicy.enabled=true")
+    (policy,) = [
+        it
+        for it in helm.cluster.objects("networkpolicies", group="networking.k8s.io")
+        if it["metadata"]["name"] == f"{NAME}-tasks"
+    ]
+    blocks = {one["ipBlock"]["cidr"]: one["ipBlock"]["except"] for one in policy["spec"]["egress"][-1]["to"]}
+    assert "203.0.113.7/32" in blocks["0.0.0.0/0"]
+    assert "2001:db8::7/128" in blocks["::/0"]
 
 
 def test_two_releases_share_a_cluster(helm):

@@ -78,6 +78,19 @@ def test_rights_that_are_missing_in_the_namespace_of_a_group_are_named(master, k
         agents(settings=SETTINGS)
 
 
+def test_services_that_a_pod_of_a_user_can_join_are_warned_of(master, kube, agents):
+    for name, selector in (
+        ("joined", {"team": "vision", "app.kubernetes.io/managed-by": "detlab"}),
+        ("safe", {"team": "vision", "app.kubernetes.io/name": "detlab"}),
+        ("none", {}),
+    ):
+        kube.cluster.create("services", {"metadata": {"name": name}, "spec": {"selector": selector}}, kube.namespace)
+    said = agents(settings={"allow_labels": ["team"]}).log.read_text()
+    assert f"Service joined of namespace {kube.namespace} goes by team, app.kubernetes.io/managed-by" in said
+    assert "Service safe" not in said
+    assert "Service none" not in said
+
+
 def test_groups_have_queues_of_kueue(master, kube, agents):
     vision = {"namespace": "vision", "kueue_queue": "eyes"}
     agents(settings={"gang": "kueue", "kueue_queue": "all", "groups": {"vision": vision}})

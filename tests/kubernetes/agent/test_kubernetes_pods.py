@@ -75,8 +75,9 @@ def test_a_pod_has_what_its_config_says(master, kube, agents):
     assert {one["key"] for one in pod["spec"]["tolerations"]} >= {"gpu", "mine"}
     assert pod["metadata"]["labels"]["user.detlab.io/team"] == "vision"
     host = next(one for one in pod["spec"]["volumes"] if "hostPath" in one)
-    assert host["hostPath"]["path"] == "/srv/data"
-    assert {"name": host["name"], "mountPath": "/data", "readOnly": True} in main["volumeMounts"]
+    assert host["hostPath"] == {"path": "/srv", "type": "Directory"}, "what the operator named; no link leads out of it"
+    mount = {"name": host["name"], "mountPath": "/data", "readOnly": True, "subPath": "data"}
+    assert mount in main["volumeMounts"]
     secret = until(lambda: kube.owned_secret(pod), "the secret has no owner", 20)
     assert secret["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
     assert task.launch.task_token not in str(pod)

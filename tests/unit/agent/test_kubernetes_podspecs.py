@@ -128,6 +128,68 @@ def test_all_mistakes_are_told_at_once_with_their_paths_and_what_is_meant() -> N
     assert told[f"{base}.spec.containers[0].volumeMounts[0].name"] == "did you mean `data`?"
 
 
+@pytest.mark.parametrize(
+    "image", ["https://u:p@r.io/x", "u:p@r.io/x:1", "r.io/x:1\n", "r.io/x y", "../x", "r.io/" + "x" * 500]
+)
+def test_what_is_no_image_is_refused(image: str) -> None:
+    with pytest.raises(SetupFailed, match="is no image"):
+        made_pod(container=ContainerSpec(image=image))
+    with pytest.raises(SetupFailed, match="must be an image"):
+        made_pod({"spec": {"containers": [{"name": "side", "image": image}]}})
+
+
+CHECKPOINTS = {**OPERATORS, "volume_mounts": [{"name": "checkpoints", "mountPath": "/srv/checkpoints"}]}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//srv/checkpoints/x",
+        "/srv/checkpoints",
+        "/srv/checkpoints/of-ada/x",
+        "/srv",
+        "/home/detlab/x",
+        "/d/of-ada/x",
+        "/",
+    ],
+)
+def test_no_volume_is_mounted_into_another_where_a_node_would_make_its_folder_as_root(path: str) -> None:
+    """`/srv/checkpoints/FOLDER OF ADA/x` left a folder of root's in hers."""
+    spec = {
+        "volumes": [{"name": "v", "emptyDir": {}}, {"name": "d", "persistentVolumeClaim": {"claimName": "data-1"}}],
+        "containers": [
+            {
+                "name": MAIN_CONTAINER,
+                "volumeMounts": [{"name": "d", "mountPath": "/d"}, {"name": "v", "mountPath": path}],
+            }
+        ],
+    }
+    more = {"kind": "notebook", "service": ServiceSpec(), "user_home": True}
+    with pytest.raises(SetupFailed, match=r"is in the way of|must be a(n absolute)? path"):
+        made_pod({"spec": spec}, {**CHECKPOINTS, "allow_claims": ["data-*"], "home": {}}, **more)
+
+
+def test_bind_mounts_are_in_no_volume_of_the_operator(tmp_path: Any) -> None:
+    rules = Rules(Options.model_validate(CHECKPOINTS), "agent", allow_mounts=(tmp_path,), restricted=False)
+    wrong = ("/srv/checkpoints/of-ada/x", "//srv/checkpoints/x", "/a/../srv/checkpoints/x", "data", "/")
+    for path, good in (*((path, False) for path in wrong), ("/data", True)):
+        asked = ContainerSpec(image="x", mounts=[{"host_path": str(tmp_path), "container_path": path}])
+        if good:
+            assert pod(an_order(container=asked), "p", node(), rules)
+        else:
+            with pytest.raises(SetupFailed, match=r"is in the way of|must be a path below /"):
+                pod(an_order(container=asked), "p", node(), rules)
+
+
+def test_an_empty_directory_may_have_others_in_it() -> None:
+    mounts = [{"name": "v", "mountPath": "/v"}, {"name": "w", "mountPath": "/v/w"}, {"name": "v", "mountPath": "/x/v"}]
+    spec = {
+        "volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "emptyDir": {}}],
+        "containers": [{"name": MAIN_CONTAINER, "volumeMounts": mounts}],
+    }
+    assert made_pod({"spec": spec}, CHECKPOINTS)
+
+
 def test_containers_beside_get_the_operators_policy_and_memory() -> None:
     order = an_order(config={"environment": {"pod_spec": {"spec": side(imagePullPolicy="Always")}}})
     options = Options.model_validate({"image_pull_policy": "IfNotPresent"})

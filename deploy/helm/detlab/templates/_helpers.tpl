@@ -252,6 +252,13 @@ securityContext:
 {{- if and $v.metrics.serviceMonitor.enabled (not $v.metrics.serviceMonitor.tokenSecret) -}}
 {{- fail "metrics.serviceMonitor.enabled: name the secret with the token that Prometheus shows, with metrics.serviceMonitor.tokenSecret (a token of the Hub with the scope custom:detlab:read; kubectl create secret generic NAME --from-file=token)" -}}
 {{- end -}}
+{{- range $argument := $v.agent.extraArgs -}}
+{{- range $option := list "--allow-mount" "--volume" "--allow-privileges" -}}
+{{- if and (eq $v.agent.podSecurity "restricted") (hasPrefix $option $argument) -}}
+{{- fail (printf "agent.extraArgs: %s allows what Pod Security's level restricted does not have: set agent.podSecurity=privileged, or use claims" $option) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and $v.ingress.enabled (not $v.publicUrl) -}}
 {{- fail "ingress.enabled: set publicUrl, whose host the Ingress is for" -}}
 {{- end -}}

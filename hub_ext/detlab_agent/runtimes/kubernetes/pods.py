@@ -13,13 +13,14 @@ from typing import Any
 from detlab.launch.elsewhere import VARIABLE
 from detlab.launch.ranks.rendezvous import NODE_ADDRESS
 from detlab.schemas.podspec import MAIN_CONTAINER, block, items
+from detlab.schemas.runtimes import is_capability, is_image
 from detlab.schemas.wire import ContainerSpec
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.homes import claim, mounted
 from detlab_agent.runtimes.kubernetes.nodes import TO_COME, closed, gpu_resource
 from detlab_agent.runtimes.kubernetes.options import Home, Options, Place, Rules
-from detlab_agent.runtimes.kubernetes.userspecs import DIRECTORY, check_host_path, checked
+from detlab_agent.runtimes.kubernetes.userspecs import DIRECTORY, check_host_path, check_places, checked
 from detlab_agent.runtimes.preparation import Order
 
 AGENT_LABEL, TASK_LABEL = "detlab.io/agent", "detlab.io/task"
@@ -131,6 +132,8 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
         raise SetupFailed(
             "no image: set environment.image, or ask the operator for one (image in the agent's settings)"
         )
+    if not is_image(image):
+        raise SetupFailed(f"environment.image: {image[:200]!r} is no image: write for example registry/name:tag")
     inner = copy.deepcopy(dict(block(wanted, "spec")))
     containers = [dict(one) for one in items(inner, "containers") if isinstance(one, Mapping)]
     main = next((one for one in containers if one.get("name") == MAIN_CONTAINER), {"name": MAIN_CONTAINER})
@@ -144,6 +147,10 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
     if home is not None:
         volume, mount = mounted(home, order.launch.owner)
         volumes, mounts = [*volumes, volume], [*mounts, mount]
+    own = {one["name"] for one in items(inner, "volumes") if "emptyDir" in one}
+    check_places(mounts, items(main, "volumeMounts"), own)
+    for container in (*others, *items(inner, "initContainers")):
+        check_places([], items(container, "volumeMounts"), own)
     main |= {
         "image": image,
         "command": ["python3", "-s", "-P", "-m", "detlab.launch.elsewhere", "--exit-file", EXIT_FILE],
@@ -304,6 +311,8 @@ def _security(order: Order, asked: ContainerSpec, rules: Rules) -> Object:
         raise SetupFailed(
             f"environment.add_capabilities: this agent gives none (det agent run --allow-privileges{setting})"
         )
+    if wrong := [name for name in asked.add_capabilities if not is_capability(name)]:
+        raise SetupFailed(f"environment.add_capabilities: {wrong[0][:40]!r} is no capability")
     if order.identity.uid == 0:
         raise SetupFailed("the task would run as root, which no pod of this agent does")
     capabilities: Object = {"drop": ["ALL"]}
@@ -338,6 +347,7 @@ def _volumes(asked: ContainerSpec, rules: Rules) -> tuple[list[Object], list[Obj
     for number, (host, inside, read_only) in enumerate(map(_parsed_volume, rules.volumes)):
         volumes.append({"name": f"det-host-{number}", "hostPath": {"path": host}})
         mounts.append({"name": f"det-host-{number}", "mountPath": inside, "readOnly": read_only})
+    check_places(mounts, [{"name": "", "mountPath": one.container_path} for one in asked.mounts], ())
     for number, one in enumerate(asked.mounts, len(rules.volumes)):
         root, sub = check_host_path(one.host_path, rules, "bind_mounts")
         volumes.append({"name": f"det-host-{number}", "hostPath": {"path": root, "type": DIRECTORY}})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -163,6 +163,35 @@ def _environment_not_allowed(where: str, container: Any, options: Options) -> It
             name = block(source, key).get("name")
             if name is not None and not allowed(options.allow_config_maps, str(name)):
                 yield f"{where}.{what}: the ConfigMap {str(name)[:200]} is not one of allow_config_maps there"
+
+
+def check_places(
+    ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]], empty: Collection[str]
+) -> None:
+    """Check that no mount of a config is inside of another volume, nor around one of ours.
+
+    The node makes the folder for a mount as root, in the volume that is around it: in that of other people, too.
+
+    Args:
+        ours: Mounts of the operator and of the agent.
+        theirs: Those of the config, in one container.
+        empty: The config's volumes that begin empty.
+
+    Raises:
+        SetupFailed: One is in the way.
+    """
+    for number, one in enumerate(theirs):
+        path = PurePosixPath(one["mountPath"])
+        if path.root != "/" or ".." in path.parts or ":" in str(path) or len(path.parts) < 2:
+            raise SetupFailed(f"the config's mount at {one['mountPath'][:200]!r}: must be a path below / without '..'")
+        for other in (*ours, *theirs[:number], *theirs[number + 1 :]):
+            around = PurePosixPath(other["mountPath"])
+            into = path.is_relative_to(around) and (path == around or other["name"] not in empty)
+            if into or (other in ours and around.is_relative_to(path)):
+                raise SetupFailed(
+                    f"the config's mount at {path} is in the way of that at {around}: choose a path that is in no "
+                    "other volume"
+                )
 
 
 def _host_volume_not_allowed(where: str, source: Mapping[str, Any], rules: Rules) -> Iterator[str]:

@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from detlab.schemas.building import ON_FIRST_USE
 from detlab.schemas.expconf.blocks.scalars import as_flag, as_int, as_text, describe, refuse
+from detlab.schemas.runtimes import is_image
 
 MOST_CHARS = 32_768
 """Of one text; the API server has limits of its own for a whole pod."""
@@ -58,9 +59,16 @@ def _text(value: object) -> object:
     return text
 
 
+def _image(value: object) -> object:
+    text = as_text(value)
+    if not isinstance(text, str) or not is_image(text):
+        refuse(f"must be an image such as registry/name:tag, not {describe(value)}")
+    return text
+
+
 def _path(value: object) -> object:
     text = as_text(value)
-    good = isinstance(text, str) and text.startswith("/") and len(text) <= 1024
+    good = isinstance(text, str) and text.startswith("/") and not text.startswith("//") and len(text) <= 1024
     if not good or not isinstance(text, str) or ".." in text.split("/") or re.search(r"[:\0\n]", text):
         refuse(f"must be an absolute path without '..' and ':', not {describe(value)}")
     return text
@@ -92,16 +100,7 @@ DataKey = Annotated[str, BeforeValidator(_matching(r"(?!\.\.)[-._A-Za-z0-9]{1,25
 Variable = Annotated[
     str, BeforeValidator(_matching(r"[-._A-Za-z][-._A-Za-z0-9]{0,252}", "the name of an environment variable"))
 ]
-Image = Annotated[
-    str,
-    BeforeValidator(
-        _matching(
-            r"(?=.{1,500}$)[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?(/[A-Za-z0-9][A-Za-z0-9._-]*)*"
-            r"(:[A-Za-z0-9_.-]{1,128})?(@[A-Za-z0-9_+.-]+:[0-9a-f]+)?",
-            "an image such as registry/name:tag",
-        )
-    ),
-]
+Image = Annotated[str, BeforeValidator(_image)]
 Quantity = Annotated[str, BeforeValidator(_quantity)]
 MountPath = Annotated[str, BeforeValidator(_path)]
 SubPath = Annotated[str, BeforeValidator(_below)]
