@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from detlab_hub.services.kernel.fair_semaphore import FairPlaces
+from detlab_hub.services.kernel.threads import FairPlaces
 
 
 async def started(*tasks: asyncio.Task[None]) -> None:

@@ -196,6 +196,6 @@ def test_secrets_in_options_are_masked() -> None:
 def test_the_master_opens_none(tmp_path: Path) -> None:
     """`file://` would be the master's own files; others would have it use its own keys."""
     with pytest.raises(StorageError, match="does not open") as found:
-        stores.from_config({"type": "fsspec", "url": f"file://{tmp_path}"})
+        stores.readable({"type": "fsspec", "url": f"file://{tmp_path}"}, ())
     assert "--mode direct" in str(found.value)
-    assert stores.from_config({"type": "directory", "container_path": str(tmp_path)}).uuids() == []
+    assert stores.readable({"type": "directory", "container_path": str(tmp_path)}, ()).open().uuids() == []

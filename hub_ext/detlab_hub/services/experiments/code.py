@@ -21,8 +21,8 @@ from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.fair_semaphore import FairPlaces
 from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.threads import FairPlaces
 from detlab_hub.store.tables import clean_text
 
 FILE_LIMIT = 1024 * 1024

@@ -16,7 +16,7 @@ from detlab.viz.__main__ import to_json
 from detlab_hub.services.experiments.answer_process import LineProcess
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.fair_semaphore import FairPlaces
+from detlab_hub.services.kernel.threads import FairPlaces
 
 PATIENCE = 30.0
 """Seconds that one figure may take."""

@@ -20,13 +20,12 @@ from detlab.schemas.wire import LogLine
 from detlab_hub.backends.base import Backend
 from detlab_hub.core.searchers import Question
 from detlab_hub.services.kernel.agent_kinds import Remembered
-from detlab_hub.services.kernel.fair_semaphore import FairPlaces
 from detlab_hub.services.kernel.limits.limiter import Limiter
 from detlab_hub.services.kernel.limits.metric_names import MetricNames
 from detlab_hub.services.kernel.pending import Pending, Saving
 from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.threads import Workers
+from detlab_hub.services.kernel.threads import FairPlaces, Workers
 from detlab_hub.services.kernel.token_cache import KnownTasks
 from detlab_hub.services.kernel.turn import Lifecycle, Outbox, Turn
 from detlab_hub.services.kernel.wakeups import Wakeups
