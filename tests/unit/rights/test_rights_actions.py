@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_rights_table import callers, objects
+from test_rights_table import callers
 
 from detlab_hub.core.rights import (
     ACTIONS,
@@ -105,8 +105,19 @@ def test_a_grant_for_changes_carries_what_needs_no_more(action: Action) -> None:
         assert may(BOB, action, Thing(kind, "ann", users={"bob": False})) is (people and rule.least <= Right.READ)
 
 
-@given(callers, st.sampled_from(Action), objects)
-def test_nobody_may_without_the_right_and_the_kind_of_token(who, action, thing) -> None:
+relations = st.fixed_dictionaries(
+    {
+        "owner": st.sampled_from(["ann", "bob"]),
+        "users": st.sampled_from([{}, {"ann": True}, {"ann": False}]),
+        "trial_id": st.integers(1, 2),
+        "agents": st.sampled_from([(), ("node-1",)]),
+    }
+)
+
+
+@given(callers, st.sampled_from(Action), st.sampled_from(Kind), relations)
+def test_nobody_may_without_the_right_and_the_kind_of_token(who, action, kind, facts) -> None:
+    thing = Thing(kind, **facts)
     rule = ACTIONS[action]
     if thing.kind not in rule.kinds:
         with pytest.raises(ValueError, match="is not about"):
