@@ -21,7 +21,7 @@ DEMO_DIR ?= demo-output
 TEST_WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 2 ? 2 : cores > 8 ? 8 : cores)))
 SEEDS ?= 0:10000
 SIMULATED_TESTS := tests/simulation
-SLURM := tests/unit/agent/slurm tests/integration/agent/slurm tests/e2e/slurm tests/docs/test_docs_slurm.py
+SLURM := tests/unit/agent/slurm tests/integration/agent/slurm tests/e2e/slurm tests/docs/test_docs_slurm.py tests/hostile/test_slurm_neighbours.py
 QUICK_TESTS := tests/unit tests/integration/services tests/integration/store
 KUBERNETES_TESTS := tests/kubernetes
 FUZZ := tests/integration/web/test_web_fuzz.py

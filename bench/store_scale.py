@@ -27,7 +27,7 @@ from sqlalchemy import func, select, text
 
 from detlab_hub.store import Store
 from detlab_hub.store.engine import parse_url, sqlite_path
-from detlab_hub.store.queries import experiments, trials
+from detlab_hub.store.queries import experiments, trial_order
 from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.tables import ExperimentRow, Point, TrialRow
 
@@ -153,12 +153,8 @@ def looks(store: Store, experiment_id: int, trial_ids: list[int], long: int) -> 
     """Return the 95th percentile in milliseconds of what the views ask for."""
     some = trial_ids[:: max(len(trial_ids) // 16, 1)][:16]
     asks: dict[str, Callable[[Any], Any]] = {
-        "experiment list (100, with counts)": lambda s: experiments.trial_counts(
-            s, [row.id for row in experiments.page(s, 100)]
-        ),
-        "trials page (100, with summaries)": lambda s: metrics.summaries_of(
-            s, [row.id for row in trials.page(s, experiment_id, 100)]
-        ),
+        "experiment list (100, with counts)": lambda s: experiments.trial_counts(s, experiments.page(s, 100)),
+        "trials page (100, with summaries)": lambda s: metrics.summaries_of(s, trial_order.ids(s, experiment_id, 100)),
         "curves (16 trials, 1 metric, 500 points)": lambda s: metrics.series(s, some, "training", ["m0"], 500),
         "one long curve (1000 points)": lambda s: metrics.series(s, [long], "training", ["long"], 1000),
         "best of the experiment": lambda s: metrics.experiment_best(s, experiment_id, "training", "m0", True),

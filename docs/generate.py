@@ -25,7 +25,9 @@ from reference_pages.limits import limits
 from reference_pages.magics import magics
 from reference_pages.plugins import plugins
 from reference_pages.rights import rights
+from reference_pages.sbatch import sbatch_options
 from reference_pages.sdk import client, core_api
+from reference_pages.storage_access import storage_access
 from reference_pages.trainer import pytorch
 
 PAGES = Path(__file__).parent / "reference"
@@ -40,6 +42,8 @@ MAKERS: dict[str, Callable[[], str]] = {
     "limits.md": limits,
     "plugins.md": plugins,
     "rights.md": rights,
+    "sbatch-options.md": sbatch_options,
+    "storage-access.md": storage_access,
     "determined-names.md": determined_names,
     "imports.md": imports,
 }

@@ -44,4 +44,34 @@ with everybody who is at or near one; so does the hub page, below the quotas.
         intro,
         table(("setting of `c.UserLimits`", "default", "what it limits"), rows),
         "## What happens at a limit\n" + told,
+        "## Shared workers\n" + _SHARED,
+        table(
+            ("work", "threads", "of one user at a time", "most seconds of one call", "calls of one user that wait"),
+            _kinds(),
+        ),
     )
+
+
+_SHARED = """
+What users cause runs in threads of its kind, users in turn: behind a hundred calls of one user, others wait for one.
+A user is who owns the task or the session; many trials are one user. A call that takes longer than its kind allows
+gives its place back, and its user has no other one of that kind until it has ended. What is queued of a task that is
+over is not begun. Other work is bounded by what it does: bytes, characters, matches in time that grows with the text.
+"""
+
+
+def _kinds() -> list[tuple[str, ...]]:
+    """The rows of the kinds of threads, from their definitions."""
+    from detlab_hub.services.kernel.threads import SHARE, Threads, Workers
+
+    workers = Workers()
+    kinds = [kind for kind in vars(workers).values() if isinstance(kind, Threads)]
+    workers.close()
+    return [
+        (kind.what, str(kind.size), str(kind.each), _seconds(kind.seconds), f"{kind.waiting // SHARE:,}")
+        for kind in kinds
+    ]
+
+
+def _seconds(seconds: float | None) -> str:
+    return "by its size" if seconds is None else f"{seconds:g}"

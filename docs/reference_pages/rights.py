@@ -32,8 +32,46 @@ exist, and they get the same 404 as for one that was never there. Who may read a
 - A task acts by its own token, which knows its experiment and trial; the rights of its owner are not its own. The cells
   of a notebook run have another token, which speaks for the owner while the run lasts (*notebook run of its owner*);
   what is shared with the owner as a user is shared with it, what is shared with a group is not.
+- A model gives its readers the checkpoints that their owner has put there: those of versions in a model of the owner
+  of the checkpoint's experiment, and those that this owner has registered in a model of somebody else. The checkpoint
+  of any other version is read by who may read its experiment at that time, also if it was registered before this rule.
 - Rights say which objects; the scopes of a token say which requests may be made at all (`custom:detlab:read`, `write`,
   `admin`). A request needs both. An administrator is who has the scope `admin`.
 """
     header = ("", *(one.value for one in columns))
-    return page("Rights", intro, rights, table(header, rows), notes)
+    return page("Rights", intro, rights, table(header, rows), notes, _ACTIONS, _actions())
+
+
+_ACTIONS = """
+## Actions
+
+What changes something is an action, with one row here: on what it acts, which right to it is the least, and whose
+token may ask for it at all. Anyone else gets 403, whatever the object. *User* includes their notebook servers;
+*notebook run* is the token of its cells, which deletes, archives, shares and purges nothing. An action without an
+object makes something new, or is about the caller's own attempt, node or server. One with a dash is a part of the one
+above, by the same route.
+"""
+
+
+def _actions() -> str:
+    from detlab_hub.core.rights import ACTIONS, Action, Right
+    from detlab_hub.web.routes import API
+    from detlab_hub.web.scopes import CHANGING, operation_of
+
+    routes: dict[Action, list[str]] = {}
+    for path, handler in API:
+        for verb in sorted(CHANGING):
+            operation = operation_of(handler, verb)
+            if operation is not None and operation.action is not None:
+                routes.setdefault(operation.action, []).append(f"`{verb} {path}`")
+    whole = [action for action in Action if ACTIONS[action].within is None]
+    order = [one for action in whole for one in (action, *(part for part in Action if ACTIONS[part].within is action))]
+    rows = []
+    for action in order:
+        rule = ACTIONS[action]
+        kinds = ", ".join(kind.value for kind in rule.kinds)
+        least = "" if rule.least is Right.NONE else f"`{rule.least.wire}`"
+        callers = ", ".join(sorted(rule.callers, key=[*type(next(iter(rule.callers)))].index))
+        name = f"`{action}`" if rule.within is None else f"- `{action}`"
+        rows.append((name, rule.does, kinds, least, callers, ", ".join(routes.get(action, []))))
+    return table(("action", "what", "object", "least right", "whose token", "routes"), rows)

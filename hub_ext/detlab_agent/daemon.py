@@ -11,23 +11,26 @@ import pwd
 import secrets
 import signal
 import socket
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import detlab
 from detlab.launch.host.identity import UidRules, read_uids
 from detlab.schemas import wire
+from detlab.schemas.runtimes import SLURM
 from detlab_agent.capacity import usable_cpus, usable_memory
 from detlab_agent.connection import Connector, run_until
 from detlab_agent.enrolment import KeyRing, NotEnrolled
 from detlab_agent.runtimes.bundles import BundleCache
-from detlab_agent.runtimes.dispatch import RuntimeTable
+from detlab_agent.runtimes.dispatch import NodeRuntime, RuntimeTable
 from detlab_agent.runtimes.ports import HeldPorts
 from detlab_agent.runtimes.preparation import TaskMaker
 from detlab_agent.runtimes.registry import make_runtimes
 from detlab_agent.runtimes.tenancy import Homes, Tenancy, tenancy_elsewhere
 from detlab_agent.settings import AgentError, AgentSettings
 from detlab_agent.slots import discover_slots, load_nvml
+from detlab_agent.slurm_options import SlurmOptions
 from detlab_agent.tasks import TaskTable
 from detlab_agent.undelivered import LeftoverShipper
 
@@ -67,6 +70,24 @@ def _tenancy(settings: AgentSettings) -> Tenancy:
         given = read_uids(settings.users_file or settings.directory / "users.json")
         return Tenancy(UidRules(settings.uid_range, {**given, **(settings.user_map or {})}), None)
     return Tenancy(None, settings.serves_user or login_name())
+
+
+def _tenancy_of(settings: AgentSettings, made: Sequence[NodeRuntime], own: Tenancy) -> Tenancy:
+    """Return whose tasks run by these runtimes, and under which uid.
+
+    Jobs that all have this agent's account, or that of the other end of ssh, can only be one user's: they read what
+    that account can.
+
+    Raises:
+        AgentError: Its runtimes differ in that.
+    """
+    if any(runtime.name == SLURM for runtime in made) and not (settings.slurm or SlurmOptions()).for_owners:
+        if own.uids is not None and len(made) > 1:
+            raise AgentError("--slurm-as agent serves one user, and the other runtimes all: start an agent for each")
+        return Tenancy(None, settings.serves_user or login_name())
+    if made and all(runtime.tasks_are == "elsewhere" for runtime in made):
+        return tenancy_elsewhere(settings.uid_range)
+    return own
 
 
 def _lock(directory: Path) -> int:
@@ -122,8 +143,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         settings.endpoints,
     )
     made = await asyncio.to_thread(make_runtimes, maker, settings, directory, os.environ)
-    if made and all(runtime.tasks_are == "elsewhere" for runtime in made):
-        tenancy = maker.tenancy = tenancy_elsewhere(settings.uid_range)
+    tenancy = maker.tenancy = _tenancy_of(settings, made, tenancy)
     runtimes = RuntimeTable(maker, made)
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()

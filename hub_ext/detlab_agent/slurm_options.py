@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any, Literal, TypeVar
 import click
 
 ContainerProgram = Literal["none", "apptainer", "pyxis"]
+WHOLE_OPTION = re.compile(r"--[a-z]+(?:-[a-z]+)*(?:=[^\x00-\x1f\x7f]+)?")
+"""What is passed to sbatch looks like this, whoever wrote it."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -25,7 +29,7 @@ class SlurmOptions:
         partition: The partition of jobs that name none; "": Slurm's default.
         arguments: More options of sbatch for all jobs.
         container: What runs images.
-        as_owner: Whether jobs run as the account of their owner, which root alone can do.
+        as_owner: Whether jobs run as the account of their owner, which root alone can do; see `for_owners`.
         interval: Seconds between two looks at the jobs.
         array_size: The most tasks that are submitted as one job array; 1: each is a job of its own.
     """
@@ -40,6 +44,21 @@ class SlurmOptions:
     as_owner: bool = True
     interval: float = 5.0
     array_size: int = 1
+
+    @property
+    def for_owners(self) -> bool:
+        """Whether each job has the account of its owner: else this agent serves the one user whose account it has."""
+        return self.as_owner and os.geteuid() == 0
+
+
+def _whole_option(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Accept whole long options; sbatch would take anything else for its script, or for several options."""
+    for value in values:
+        if WHOLE_OPTION.fullmatch(value) is None:
+            raise click.BadParameter(
+                f"{value!r} is no whole option: write --slurm-arg=--option=value", context, parameter
+            )
+    return values
 
 
 _PATH = click.Path(path_type=Path)
@@ -65,7 +84,8 @@ _OPTIONS = (
         "slurm_arguments",
         multiple=True,
         metavar="OPTION",
-        help="sbatch option of all jobs (repeatable).",
+        callback=_whole_option,
+        help="sbatch option of all jobs, as --option=value (repeatable).",
     ),
     click.option(
         "--slurm-container",
@@ -79,7 +99,7 @@ _OPTIONS = (
         type=click.Choice(["owner", "agent"]),
         default="owner",
         show_default=True,
-        help="Whose account an agent run by root submits jobs with: owner needs --user-map.",
+        help="Whose account an agent run by root submits jobs with: owner needs --user-map; agent serves one user.",
     ),
     click.option(
         "--slurm-interval",

@@ -83,6 +83,16 @@ class DetHub(Application):
     checkpoint_storage = Dict(help="Default checkpoint_storage of experiments; a shared_fs in the state folder.").tag(
         config=True
     )
+    checkpoint_stores = List(
+        Dict(),
+        help="Further object stores of the cluster's own, as checkpoint_storage blocks ({'type': 's3', 'bucket': …}):"
+        " only these, the default one and file systems are opened by the master; all others by their owners' tasks.",
+    ).tag(config=True)
+    outgoing_allowed = List(
+        Unicode(),
+        help="Networks (10.1.0.0/16), addresses and hosts inside that the master may call, as webhooks; addresses that"
+        " are not public are refused otherwise. The hosts of c.DetHub.webhooks may be private without it.",
+    ).tag(config=True)
     default_runtime = Unicode(
         PROCESS,
         help="How trials and tasks run that do not say `runtime`: process, docker, or another that agents have.",
@@ -299,6 +309,8 @@ class DetHub(Application):
             bundles_dir=root / "bundles",
             default_checkpoint_storage=dict(self.checkpoint_storage)
             or {"type": "shared_fs", "host_path": str(checkpoints)},
+            checkpoint_stores=tuple(dict(block) for block in self.checkpoint_stores),
+            outgoing_allowed=tuple(self.outgoing_allowed),
             storage_credentials=self.storage_credentials,
             service_url=self.service_url,
             public_url=f"{self.public_url.rstrip('/')}{self.base_path}",

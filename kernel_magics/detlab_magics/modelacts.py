@@ -13,6 +13,7 @@ from click.shell_completion import ShellComplete
 
 from detlab.cli.commands.registry.model import model
 from detlab.cli.invocation import Invocation
+from detlab.client.operations.registry import names_version
 from detlab_magics.errors import MagicError
 from detlab_magics.plaintext import in_notebook
 
@@ -33,7 +34,7 @@ def run(session: KernelSession, line: str) -> str | Model | ModelVersion:
         raise MagicError(f"the line cannot be split into words: {str(problem).lower()}: {line.strip()}") from None
     if words[:1] == ["show"] and len(words) == 2 and not words[1].startswith("-"):
         client = session.client()
-        return client.get_model_version(words[1]) if "@" in words[1] else client.get_model(words[1])
+        return client.get_model_version(words[1]) if names_version(words[1]) else client.get_model(words[1])
     if words[:1] == ["show"]:
         raise MagicError("name a model, or a version of one", hint="%det_model show digits@production")
     said, noted = io.StringIO(), io.StringIO()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from urllib.parse import quote, unquote
 
 import httpx
 from tornado.iostream import StreamClosedError
@@ -17,7 +18,9 @@ from detlab_server.guard import GuardedHandler, reads, writes
 from detlab_server.version import VERSION
 
 # What a front end may ask for: people's routes, never those of agents and tasks.
-_MODEL = r"[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?"
+_OWNER = r"(?!\.{1,2}%2F)[^/%?#\x00-\x1f\x7f]{1,255}"
+_MODEL = rf"(?:{_OWNER}%2F)?[A-Za-z0-9](?:[A-Za-z0-9 ._-]{{0,254}}[A-Za-z0-9])?"
+"""A name, or `OWNER/NAME` in one part of the path, where its slash is encoded."""
 _VERSION = r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,99}"
 _LABEL = r"[A-Za-z][A-Za-z0-9._-]{0,63}"
 RELAYED = re.compile(
@@ -38,6 +41,11 @@ SHOWN_TYPES = ("application/json", "application/x-ndjson")
 """Content types that a browser may display under this server's own address; all others are downloads."""
 ANSWER_SECONDS = 60.0
 """The longest silence of the master. A stream is never so long without a keep-alive."""
+
+
+def parts_of(path: str) -> list[str]:
+    """Return the parts of a path as it was sent, each decoded: an encoded slash is within one."""
+    return [unquote(part) for part in path.split("/")]
 
 
 class StatusHandler(GuardedHandler):
@@ -95,7 +103,8 @@ class RelayHandler(GuardedHandler):
             self.log.debug("detlab: the front end disconnected during %s", path)
 
     async def _ask(self, path: str) -> None:
-        if not RELAYED.fullmatch(path):
+        parts = parts_of(self.request.path.removeprefix(f"{self.base_url}detlab/api/"))
+        if not RELAYED.fullmatch("/".join(part.replace("/", "%2F") for part in parts)):
             self._refuse(404, "not_found", f"nothing is relayed at {path!r}")
             return
         try:
@@ -109,7 +118,7 @@ class RelayHandler(GuardedHandler):
                 timeout=ANSWER_SECONDS,
                 event_hooks=loopback.async_hooks(address.url),
             ) as client:
-                await self._pass_on(client, address, path)
+                await self._pass_on(client, address, "/".join(quote(part, safe=":") for part in parts))
         except DetlabError as problem:
             self._refuse(503, problem.code, problem.message, problem.hint)
         except StreamClosedError:

@@ -19,6 +19,8 @@ NAMES = (
     "limits.md",
     "plugins.md",
     "rights.md",
+    "sbatch-options.md",
+    "storage-access.md",
     "determined-names.md",
     "imports.md",
 )

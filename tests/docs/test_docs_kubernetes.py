@@ -13,6 +13,8 @@ import pytest
 import yaml
 from docs_snippets import DOCS, ROOT, blocks
 
+from detlab.schemas.expconf.podspec import mistakes
+from detlab.schemas.expconf.podspec.fields import Container, Metadata, PodFields, Volume, VolumeMount
 from detlab_agent.runtimes.kubernetes.options import Home, NodeGroup, Options, read_options
 from detlab_hub.core.scheduling import read_pools
 from testbed import helm
@@ -104,7 +106,7 @@ def test_an_agent_only_makes_nothing_of_a_master() -> None:
 
 
 def test_the_reference_has_each_setting_of_the_agent_and_no_other() -> None:
-    text = (DOCS / "reference" / "kubernetes-settings.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "kubernetes-settings.md").read_text(encoding="utf-8").partition("\n## ")[0]
     cells = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
     named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell[1])}
     assert named == set(Options.model_fields)
@@ -113,10 +115,42 @@ def test_the_reference_has_each_setting_of_the_agent_and_no_other() -> None:
         assert set(kind.model_fields) <= set(re.findall(r"`(\w+)`", row)), key
 
 
+def test_the_reference_has_each_field_of_a_pod_spec_and_no_other() -> None:
+    text = (DOCS / "reference" / "kubernetes-settings.md").read_text(encoding="utf-8")
+    section = text.partition("\n## What a pod_spec may say")[2]
+    rows = {
+        re.sub("`", "", cell[1]).strip(): cell[2] for line in section.splitlines() if len(cell := line.split("|")) == 4
+    }
+    for where, model in (
+        ("metadata", Metadata),
+        ("spec", PodFields),
+        ("other containers", Container),
+        ("volumes", Volume),
+        ("volumeMounts", VolumeMount),
+    ):
+        said = set(re.findall(r"`(\w+)", rows[where]))
+        fields = {field.alias or name for name, field in model.model_fields.items()} - {"name"}
+        missing = fields - said - {"livenessProbe", "readinessProbe", "startupProbe", "lifecycle"}  # "probes and hooks"
+        assert not missing, f"{where}: {missing}"
+
+
 def test_the_settings_on_the_page_are_valid(tmp_path: Path) -> None:
-    found = [block.text for block in blocks(PAGE, "yaml") if block.text.startswith(("home:", "autoscaled:"))]
-    assert len(found) == 3
+    starts = ("home:", "autoscaled:", "tolerations:")
+    found = [block.text for block in blocks(PAGE, "yaml") if block.text.lstrip().startswith(starts)]
+    (groups,) = [block.text for block in blocks(PAGE, "yaml") if "groups:" in block.text]
+    found.append(yaml.safe_dump(yaml.safe_load(groups)["agent"]["settings"]))
+    found += [
+        text for text in re.findall(r"`(\w+: [\[{][^`]+)`", PAGE.read_text()) if text.startswith(("allow_", "pools"))
+    ]
+    assert len(found) == 8
     for text in found:
         file = tmp_path / "settings.yaml"
         file.write_text(text, encoding="utf-8")
         read_options(file)
+
+
+def test_the_pod_specs_on_the_page_are_taken() -> None:
+    found = [block.text for block in blocks(PAGE, "yaml") if "pod_spec:" in block.text]
+    assert found
+    for text in found:
+        assert not list(mistakes(yaml.safe_load(text)["environment"]["pod_spec"]))

@@ -18,6 +18,7 @@ from detlab.storage import from_config, from_string
 from detlab.storage.objects.store import ObjectStorage
 from detlab.storage.objects.words import error_of
 from detlab_hub.app import DetHub
+from detlab_hub.services.checkpoints.stores import Store, kind_of
 
 PAGE = DOCS / "how-to" / "keep-checkpoints-in-object-stores.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -63,7 +64,7 @@ def test_what_the_log_says_is_what_the_page_says() -> None:
 
 
 def test_the_master_takes_the_configuration_and_gives_keys_as_the_page_says() -> None:
-    (block,) = blocks(PAGE, "python")
+    block, _ = blocks(PAGE, "python")
     config = Config()
     exec(block.text, {"c": config})
     give: Any = DetHub(config=config).storage_credentials
@@ -80,3 +81,13 @@ def test_the_master_takes_the_configuration_and_gives_keys_as_the_page_says() ->
         for other in ({"prefix": "users/bob"}, {"bucket": "m"}, {"endpoint_url": "https://minio.example.org"}):
             assert give("alice", {**place, **other}) is None
         sts.assert_no_pending_responses()
+
+
+def test_the_stores_that_the_page_names_are_the_clusters_own() -> None:
+    _, block = blocks(PAGE, "python")
+    config = Config()
+    exec(block.text, {"c": config})
+    operators = DetHub(config=config).checkpoint_stores
+    assert kind_of({"type": "s3", "bucket": "models", "prefix": "users/alice"}, operators) is Store.CLUSTER
+    assert kind_of({"type": "gcs", "bucket": "vision-checkpoints"}, operators) is Store.CLUSTER
+    assert kind_of({"type": "s3", "bucket": "models", "prefix": "team"}, operators) is Store.USERS

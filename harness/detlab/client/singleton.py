@@ -328,7 +328,7 @@ def create_model(
 
 
 def get_model(identifier: str | int) -> Model:
-    """Return a model by its name, `OWNER/NAME` or its id."""
+    """Return a model by its name if it is your own, by `OWNER/NAME`, or by its id."""
     return current_client().get_model(identifier)
 
 

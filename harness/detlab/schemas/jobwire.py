@@ -51,12 +51,16 @@ class JobView(Wire):
     """Why the first of its tasks waits."""
     estimated_start: float | None = None
     """When that starts, in seconds since the epoch, if it follows from the maximum times of what runs."""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
 class JobList(Wire):
     """GET jobs: by pool, in the order of each."""
 
     items: list[JobView] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class JobUpdate(PersonRequest):

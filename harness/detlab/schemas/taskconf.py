@@ -40,6 +40,7 @@ from detlab.schemas.expconf.checks import suggestions
 from detlab.schemas.expconf.checks.check import errors_of, from_pydantic, in_order
 from detlab.schemas.expconf.checks.unsupported import container_keys
 from detlab.schemas.expconf.checks.walk import visit
+from detlab.schemas.expconf.podspec import mistakes
 from detlab.schemas.expconf.raw import structure
 from detlab.schemas.expconf.raw.paths import render
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
@@ -133,6 +134,9 @@ def check(raw: object, kind: TaskKind) -> list[Problem]:
     except ValidationError as error:
         found += from_pydantic(error)
     found += _unknown(raw)
+    environment = raw.get("environment")
+    if isinstance(environment, dict) and isinstance(environment.get("pod_spec"), dict):
+        found += mistakes(environment["pod_spec"])
     if kind is TaskKind.COMMAND and not raw.get("entrypoint"):
         found.append(Problem("entrypoint", "is required", "det cmd run -- python train.py"))
     return in_order(found)

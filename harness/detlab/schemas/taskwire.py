@@ -115,6 +115,8 @@ class TaskView(Wire):
     failure: FailureView | None = None
     config: dict[str, Any] | None = None
     """Resolved, secrets masked; only on a single task."""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
 class TaskSource(PersonRequest):
@@ -182,6 +184,8 @@ class OutputList(Wire):
     """GET tasks/{task_id}/outputs."""
 
     items: list[OutputView] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class ActivityReport(Wire):
@@ -285,12 +289,16 @@ class QueueItem(Wire):
     weight: float = 1.0
     requested_at: float = 0.0
     reason: str = ""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
 class QueueView(Wire):
     """GET queue."""
 
     items: list[QueueItem] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class OverviewView(Wire):
@@ -300,9 +308,9 @@ class OverviewView(Wire):
     me: UserView
     cluster: ClusterView
     experiments: list[ExperimentView] = []
-    """The newest 200 that the caller owns (`?all=true`: that they may see), without configs."""
+    """The newest 200 that the caller owns (`?all=true`: may see), without configs; fewer if they are large."""
     tasks: list[TaskView] = []
-    """All that are not over, and the newest 50 that are."""
+    """All that are not over, and the newest 50 that are; the newest of them if they are many."""
     queue: list[QueueItem] = []
     agents: list[AgentView] = []
 
@@ -319,6 +327,8 @@ class CodeList(Wire):
     """GET experiments/{experiment_id}/code."""
 
     items: list[CodeFile] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class TimelineItem(Wire):
@@ -354,6 +364,8 @@ class UsageView(Wire):
     first: str
     last: str
     items: list[UsageRow] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class AuditItem(Wire):
@@ -391,6 +403,8 @@ class TokenList(Wire):
     """GET tokens [admin]."""
 
     items: list[TokenView] = []
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class HealthItem(Wire):

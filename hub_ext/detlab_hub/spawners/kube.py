@@ -12,12 +12,13 @@ from typing import Any
 
 from kubernetes_asyncio.client import ApiException
 from kubespawner import KubeSpawner
-from traitlets import Integer, Unicode
+from traitlets import Enum, Integer, Unicode
 
 from detlab.schemas.podspec import HELD_LABEL
 from detlab.schemas.taskwire import SpawnView
 from detlab_hub.spawners.allocation import AllocationMixin
 from detlab_hub.spawners.holding import HoldingMixin
+from detlab_hub.spawners.pod_security import PRIVILEGED, RESTRICTED, restrict
 from detlab_hub.spawners.pods import PodState, state_of
 from detlab_hub.spawners.wording import SpawnFailed
 
@@ -46,6 +47,12 @@ class DetKubeSpawner(HoldingMixin, KubeSpawner):
     ).tag(config=True)
     pod_timeout = Integer(
         600, min=1, help="Seconds from the creation of a pod until its server must run; the queue does not count."
+    ).tag(config=True)
+    pod_security = Enum(
+        [RESTRICTED, PRIVILEGED],
+        RESTRICTED,
+        help="Level of Pod Security that servers' pods meet: restricted, or privileged where the site's own settings "
+        "for them go beyond it.",
     ).tag(config=True)
 
     # the types of KubeSpawner's traits
@@ -129,6 +136,17 @@ class DetKubeSpawner(HoldingMixin, KubeSpawner):
             await super(AllocationMixin, self).stop(now)
         else:
             await super().stop(now)
+
+    async def get_pod_manifest(self) -> Any:
+        """Return the pod, at its level of Pod Security.
+
+        Raises:
+            SpawnFailed: The site's settings break it.
+        """
+        pod = await super().get_pod_manifest()
+        if self.pod_security == RESTRICTED:
+            restrict(pod, self.api.api_client.sanitize_for_serialization)
+        return pod
 
     async def _make_create_pod_request(self, pod: Any, request_timeout: float) -> bool:
         self._made = bool(await super()._make_create_pod_request(pod, request_timeout))

@@ -14,6 +14,8 @@ Pod = Mapping[str, Any]
 _IMAGE_MISSING = {"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"}
 _IMAGE_WRONG = {"InvalidImageName", "ErrImageNeverPull"}
 _NOT_MADE = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_NO_NUMBER = "runAsNonRoot"
+"""In what a node says of an image that runs as root, or as a user without a number."""
 _WORDS_CHARS = 500
 
 
@@ -77,7 +79,9 @@ def _stuck(name: str, waiting: Mapping[str, Any], last: Mapping[str, Any], image
         text = f"The image {image} cannot be pulled: {said or reason}"
         return PodState(78, text, hopeless=True, passing=True, kind="image")
     if reason in _NOT_MADE:
-        return PodState(80, f"The container {name} cannot be made: {said or reason}", hopeless=True, kind="container")
+        hint = ". The image names no user by number: set c.DetKubeSpawner.uid" if _NO_NUMBER in said else ""
+        text = f"The container {name} cannot be made: {said or reason}{hint}"
+        return PodState(80, text, hopeless=True, kind="container")
     if reason == "CrashLoopBackOff":
         return PodState(85, _container_ended(name, last), hopeless=True, kind="crashed")
     return None

@@ -16,16 +16,27 @@ from tornado import web
 from tornado.http1connection import HTTP1Connection
 
 from detlab import errors
-from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView
+from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView, Wire
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
-from detlab_hub.services.kernel.access import Hidden
+from detlab_hub.services.checkpoints.stores import NotTheClusters
+from detlab_hub.services.kernel.access import Hidden, check_may_ask
 from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.services.kernel.limits.reached import Reached, TooFast
-from detlab_hub.services.kernel.threads import user_of
+from detlab_hub.services.kernel.threads import Tickets, user_of
 from detlab_hub.web.auth import Identifier, Recognized
 from detlab_hub.web.bodies import BodyLimits, Buffer
 from detlab_hub.web.crosssite import misdeclared
-from detlab_hub.web.scopes import PEOPLE, AnyCaller, Operation, Scope, granted, needs, operation_of, scope_name
+from detlab_hub.web.scopes import (
+    CHANGING,
+    PEOPLE,
+    AnyCaller,
+    Operation,
+    Scope,
+    granted,
+    needs,
+    operation_of,
+    scope_name,
+)
 
 log = logging.getLogger("detlab.web")
 
@@ -57,6 +68,14 @@ SECURITY_HEADERS = {
     "Cache-Control": "no-store",
 }
 
+
+class PartQuery(Wire):
+    """Which part of a list that is made as a whole."""
+
+    skip: int = Field(0, ge=0, lt=2**31)
+    """Items of the parts before: the `next` of the part before."""
+
+
 RowId = Annotated[int, Field(ge=0, lt=2**63)]
 """An id or a cursor in a query: what a database can hold."""
 
@@ -75,6 +94,10 @@ BODY_LIMIT = 6 * 1024 * 1024
 """Bytes of a JSON body: a batch of records is at most 4 MB."""
 
 
+REPLIES_PER_USER, REPLIES = 32 * 1024 * 1024, 512 * 1024 * 1024
+"""Most bytes of replies that may wait in memory for readers, of one user and of all."""
+COUNTED_REPLY = 64 * 1024
+"""Bytes of a reply that counts: smaller ones fit into the buffers of the sockets."""
 VALUES_LIMIT = 300_000
 """Values of a JSON body: 4 MB of records have fewer."""
 MISTAKES = 100
@@ -90,6 +113,9 @@ def has_too_many_values(body: bytes | bytearray) -> bool:
         return False
     marks = (1 for found in _MARKS.finditer(body) if body[found.start()] != _QUOTE)
     return sum(islice(marks, VALUES_LIMIT + 1)) > VALUES_LIMIT
+
+
+STATUS[NotTheClusters] = 409
 
 
 class BodyTooLarge(errors.DetlabError):
@@ -168,6 +194,8 @@ class Guarded(Recognized):
             declared = getattr(own, "operation", None)
             if not isinstance(declared, Operation):
                 raise TypeError(f"{cls.__name__}.{verb.lower()} declares no scope: decorate it with needs(...)")
+            if verb in CHANGING and declared.action is None and Scope.PUBLIC not in declared.scopes:
+                raise TypeError(f"{cls.__name__}.{verb.lower()} names no action: needs(..., action=Action....)")
             public, people = Scope.PUBLIC in declared.scopes, bool(PEOPLE & declared.scopes)
             wrong = misdeclared(declared.cross_site, verb, public=public, people=people)
             if wrong:
@@ -295,6 +323,8 @@ class Guarded(Recognized):
             raise errors.Forbidden(
                 f"this needs the scope {wanted}", hint="Ask an administrator of the Hub for a token that has it."
             )
+        if operation.action is not None:
+            check_may_ask(self.caller, operation.action)
 
     def get_current_user(self) -> str | None:
         """Return the caller's name for tornado and the Hub's XSRF code, which only ask whether there is one."""
@@ -434,7 +464,21 @@ class Guarded(Recognized):
         self.set_header("Content-Type", "application/json")
         if self.get_status() == 200:  # else the handler has chosen one
             self.set_status(operation.status)
-        self.finish(operation.encoder.dump_json(value))
+        self._finish_counted(operation.encoder.dump_json(value))
+
+    def _finish_counted(self, body: bytes) -> None:
+        """Send a reply; a large one counts against its reader until it has left the process.
+
+        Raises:
+            Unavailable: The reader has asked for more than they read.
+        """
+        if len(body) < COUNTED_REPLY or self.caller is None:
+            self.finish(body)
+            return
+        replies: Tickets = self.settings["replies"]
+        user = user_of(self.caller)
+        replies.take(user, len(body))
+        self.finish(body).add_done_callback(lambda _: replies.release(user, len(body)))
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer with an `ErrorView`."""

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import closing
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -71,7 +71,7 @@ class Download(Guarded):
 
         async def send() -> None:
             found = await opening
-            with closing(found.chunks) as chunks:
+            with _closing(found.chunks) as chunks:
                 await self._send_chunks(chunks, media, found.size, found.name)
 
         await self._while_here(send, opening.close)
@@ -133,3 +133,13 @@ class Download(Guarded):
                 raise
             _log.warning("%s broke off: %s", self.request.path, str(problem) or "the client does not read")
             self.request.connection.stream.close()  # type: ignore[union-attr]  # over HTTP/1 there is one
+
+
+@contextmanager
+def _closing(chunks: Generator[bytes]) -> Iterator[Generator[bytes]]:
+    """Close what makes chunks, unless a call that was too slow is still at it: then it is closed after that."""
+    try:
+        yield chunks
+    finally:
+        with suppress(ValueError):
+            chunks.close()

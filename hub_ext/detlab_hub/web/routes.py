@@ -13,8 +13,9 @@ from tornado import web
 
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX
 from detlab_hub.services import Services
+from detlab_hub.services.kernel.threads import Tickets
 from detlab_hub.web import auth, pages
-from detlab_hub.web.base import Guarded, access_log
+from detlab_hub.web.base import REPLIES, REPLIES_PER_USER, Guarded, access_log
 from detlab_hub.web.bodies import BodyLimits
 from detlab_hub.web.cluster import (
     agents,
@@ -233,6 +234,7 @@ def make_application(services: Services, identifier: auth.Identifier, settings: 
         identifier=identifier,
         streams=Streams(told.limits, told.stream_bytes_per_user, told.stream_slow_limit),
         bodies=BodyLimits(),
+        replies=Tickets("bytes of replies", REPLIES_PER_USER, REPLIES),
         background=settings.background,
         hub_public_url=settings.hub_public_url,
         prefix=settings.prefix,

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, TypeAdapter
 
+from detlab_hub.core.rights import ACTIONS, Action, CallerKind
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE, HubCaller
 from detlab_hub.web.crosssite import CrossSite
@@ -52,6 +53,20 @@ PEOPLE = frozenset({Scope.READ, Scope.WRITE, Scope.ADMIN})
 _HUB_SCOPES = {Scope.READ: READ, Scope.WRITE: WRITE, Scope.ADMIN: ADMIN}
 
 
+SCOPE_OF = {
+    CallerKind.PERSON: Scope.WRITE,
+    CallerKind.RUN: Scope.WRITE,
+    CallerKind.ADMIN: Scope.ADMIN,
+    CallerKind.TASK: Scope.TASK,
+    CallerKind.AGENT: Scope.AGENT,
+    CallerKind.ENROLMENT: Scope.ENROL,
+    CallerKind.SPAWNERS: Scope.HUB,
+}
+"""The scope that a kind of caller needs for an action that changes something."""
+CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+"""Verbs that name their action."""
+
+
 def scope_name(scope: Scope) -> str:
     """Return what a person calls a scope: the Hub's name, or whose token it is."""
     return _HUB_SCOPES.get(scope, f"{scope} (no Hub token has it)")
@@ -77,6 +92,8 @@ class Operation:
     """One verb of one route, as its handler's signature declares it."""
 
     scopes: frozenset[Scope]
+    action: Action | None
+    """What it does; None: it changes nothing."""
     cross_site: CrossSite
     summary: str
     status: int
@@ -111,6 +128,7 @@ class Handler(Protocol):
 def needs(
     *scopes: str,
     cross_site: str,
+    action: Action | None = None,
     status: int = 200,
     media: str = "application/json",
     streams: type[BaseModel] | None = None,
@@ -123,20 +141,26 @@ def needs(
     Args:
         scopes: Names of the vocabulary, at least one.
         cross_site: When a browser's session counts: a name of `CrossSite`.
+        action: What a verb that changes something does: a row of the table in `core.rights.actions`.
         status: Status of success.
         media: Media type of the reply, when the handler writes it by itself.
         streams: Model of each line of an ndjson stream.
         accepts: Media type of the body, when it is not JSON.
 
     Raises:
-        ValueError: There is no scope, or a scope or rule is not in the vocabulary (at import).
+        ValueError: There is no scope, or a scope or rule is not in the vocabulary; or the scopes are not those of the
+            callers that the table lets ask for the action (at import).
     """
     if not scopes:
         raise ValueError("a verb needs at least one scope")
     wanted, rule = frozenset(Scope(name) for name in scopes), CrossSite(cross_site)
+    if action is not None and wanted != (right := {SCOPE_OF[kind] for kind in ACTIONS[action].callers}):
+        raise ValueError(f"{action} is for the scopes {', '.join(sorted(right))}, not {', '.join(sorted(wanted))}")
 
     def decorate(method: Callable[..., Awaitable[Any]]) -> Callable[..., Coroutine[Any, Any, None]]:
-        operation = _describe(method, wanted, rule, status=status, media=media, streams=streams, accepts=accepts)
+        operation = _describe(
+            method, wanted, action, rule, status=status, media=media, streams=streams, accepts=accepts
+        )
 
         @functools.wraps(method)
         async def call(self: Handler, **groups: str) -> None:
@@ -158,6 +182,7 @@ def needs(
 def _describe(
     method: Callable[..., Awaitable[Any]],
     scopes: frozenset[Scope],
+    action: Action | None,
     cross_site: CrossSite,
     *,
     status: int,
@@ -174,6 +199,7 @@ def _describe(
         raise ValueError(f"{method.__qualname__} has no docstring; it is the summary in the OpenAPI document")
     return Operation(
         scopes=scopes,
+        action=action,
         cross_site=cross_site,
         summary=doc,
         status=status,

@@ -29,6 +29,7 @@ export const HOSTILE = {
 
 export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
   return {
+    shortened: [],
     id: 12, name: 'digits: width and learning rate', description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'alice', may: 'own', workspace: 'Uncategorized',
     project: 'Uncategorized', state: 'ACTIVE', searcher: 'adaptive_asha', metric: 'validation_error', smaller_is_better: true,
     time_metric: 'batches', max_time: 1000, log_retention_days: null, progress: 0.42, trials_total: 64, trials: { COMPLETED: 24, ERROR: 2, ACTIVE: 6, RUNNING: 4 },
@@ -67,6 +68,7 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
   const steps = running ? 120 + Math.floor(draw() * 300) : failed ? 80 : stopped ? 250 : 1000;
   const best = 0.02 + 0.3 * Math.abs(Math.log10(lr) + 2.3) * draw() + 0.1 * draw();
   return {
+    shortened: [],
     id: 100 + index, index, experiment_id: 12, request_id: uuid(index), state: running ? 'ACTIVE' : failed ? 'ERROR' : 'COMPLETED',
     allocation_state: running ? 'RUNNING' : null, display_state: running ? (index >= count - 2 ? 'QUEUED' : 'RUNNING') : '',
     end_reason: running ? null : failed ? 'error' : stopped ? 'stopped' : 'completed',
@@ -123,6 +125,7 @@ export function checkpoint(index: number): CheckpointView {
   const file = (size: number, tag: string): { size: number; digest: string; mode: number } =>
     ({ size, digest: `sha256:${tag.repeat(8)}`, mode: 0o644 });
   return {
+    shortened: [],
     uuid: uuid(index), trial_id: 100 + index, experiment_id: 12, run: 1, steps_completed: 250 + 10 * index, state: index % 7 === 5 ? 'DELETED' : 'COMPLETED',
     created_at: BEGAN + 600 + index * 30, size: 1_834_002 + index * 1000, files: {
       'model_0.safetensors': file(1_801_000, 'a1b2c3d4'), 'trainer.json': file(8_002, 'b2c3d4e5'), 'trainer.safetensors': file(25_000, 'c3d4e5f6')
@@ -173,6 +176,7 @@ export function logLine(id: number, over: Partial<LogLine> = {}): LogLine {
 
 export function task(over: Partial<TaskView> = {}): TaskView {
   return {
+    shortened: [],
     id: 'nb-7f3a', kind: 'notebook', name: 'exploring-heron', owner: 'alice', state: 'ACTIVE', allocation_state: 'RUNNING', display_state: 'RUNNING',
     end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default', runtime: 'docker', image: 'detlab/notebook:1',
     priority: 42, server_name: 'nb-7f3a', url: '/user/alice/nb-7f3a/lab', server_host: '', created_at: BEGAN, started_at: BEGAN + 6, ended_at: null, exit_code: null,

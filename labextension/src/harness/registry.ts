@@ -28,9 +28,10 @@ const HOSTILE_NOTES = `${HOSTILE.name}\n\n[x](javascript:alert(1)) ![y](https://
 
 export function model(over: Partial<ModelView> = {}): ModelView {
   return {
+    shortened: [],
     id: 1, name: 'digits', owner: 'alice', description: 'Handwritten digits, one hidden layer', notes: NOTES,
     metadata: { dataset: 'optdigits', reviewers: ['bob', 'carol'], limit_ms: 12.5 }, labels: ['vision', 'small'], archived: false, created_at: BEGAN - 9 * DAY,
-    updated_at: BEGAN - 3600, versions: 5, latest: 5, moving: { staging: 5, production: 3 }, right: 'own', ...over
+    updated_at: BEGAN - 3600, versions: 5, latest: 5, moving: { staging: 5, production: 3 }, right: 'own', reference: over.name ?? 'digits', ...over
   };
 }
 
@@ -42,15 +43,16 @@ export function hostileModel(id: number): ModelView {
 export function models(): ModelView[] {
   return [
     model(),
-    model({ id: 2, name: 'speech-to-text', owner: 'bob', description: 'Whisper, tuned for our call centre; the long description goes on and is cut in the list where it has to be, but not before.', labels: ['audio', 'large', 'multilingual'], versions: 41, latest: 41, moving: { production: 38, staging: 41, canary: 41, 'eu-west': 36 }, updated_at: BEGAN - 2 * DAY, right: 'read' }),
-    model({ id: 3, name: 'ranking v2', owner: 'carol', description: '', labels: [], versions: 0, latest: null, moving: {}, updated_at: BEGAN - 20 * DAY, right: 'write' })
+    model({ id: 2, name: 'speech-to-text', owner: 'bob', reference: 'bob/speech-to-text', description: 'Whisper, tuned for our call centre; the long description goes on and is cut in the list where it has to be, but not before.', labels: ['audio', 'large', 'multilingual'], versions: 41, latest: 41, moving: { production: 38, staging: 41, canary: 41, 'eu-west': 36 }, updated_at: BEGAN - 2 * DAY, right: 'read' }),
+    model({ id: 3, name: 'ranking v2', owner: 'carol', reference: 'carol/ranking v2', description: '', labels: [], versions: 0, latest: null, moving: {}, updated_at: BEGAN - 20 * DAY, right: 'write' })
   ];
 }
 
 export function version(number: number, over: Partial<VersionView> = {}): VersionView {
   const accuracy = 0.931 + 0.0125 * number - (number === 4 ? 0.03 : 0);
   return {
-    model_id: 1, model: 'digits', version: number, semver: number > 1 ? `1.${number - 2}.0` : null, labels: number === 3 ? ['production'] : number === 5 ? ['staging'] : [], name: number === 5 ? 'wider' : '',
+    shortened: [],
+    model_id: 1, model: 'digits', model_reference: over.model ?? 'digits', version: number, semver: number > 1 ? `1.${number - 2}.0` : null, labels: number === 3 ? ['production'] : number === 5 ? ['staging'] : [], name: number === 5 ? 'wider' : '',
     comment: number === 5 ? 'The best of the search over width and learning rate' : '', notes: number === 5 ? 'Needs a **recheck** on rotated digits before it goes to production.' : '', metadata: number === 5 ? { approved: false } : {}, owner: number % 2 ? 'alice' : 'bob',
     created_at: BEGAN - (6 - number) * DAY, updated_at: BEGAN - (6 - number) * DAY, checkpoint: uuid(number), checkpoint_state: 'COMPLETED', size: 1_834_002 + number * 120_000,
     manifest_digest: `sha256:${'9f'.repeat(32)}`, format: number === 1 ? 'pickle' : 'safetensors', lineage: {

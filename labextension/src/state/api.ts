@@ -19,6 +19,27 @@ export interface Api {
   href(path: string): string;
 }
 
+/**
+ * All items of a list, part by part: each is bounded in bytes and says by `next` where the following one begins.
+ * `cursor` is the parameter that takes it.
+ */
+export async function everyItem<T>(api: Api, path: string, cursor: 'skip' | 'after', signal?: AbortSignal): Promise<T[]> {
+  return (await everyPart<{ items: T[]; next: number | string | null }>(api, path, cursor, signal)).flatMap(part => part.items);
+}
+
+/** The parts themselves. */
+export async function everyPart<P extends { next?: number | string | null }>(
+  api: Api, path: string, cursor: 'skip' | 'after', signal?: AbortSignal
+): Promise<P[]> {
+  const parts = [await api.get<P>(path, signal)];
+  for (let next = parts[0]!.next ?? null; next !== null; next = parts.at(-1)!.next ?? null) {
+    const more = await api.get<P>(`${path}${path.includes('?') ? '&' : '?'}${cursor}=${encodeURIComponent(next)}`, signal);
+    parts.push(more);
+    if (more.next === next) break; // a master that does not move on would be asked for ever
+  }
+  return parts;
+}
+
 /** An error answer of the master, or no answer (status 0). */
 export class ApiError extends Error {
   readonly status: number;

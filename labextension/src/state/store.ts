@@ -1,11 +1,11 @@
 /** The known state of the cluster: one overview, then the page's stream of events folded in. No polling. */
 
-import { Api, ApiError, asApiError } from './api';
+import { Api, ApiError, asApiError, everyItem } from './api';
 import { Channel, Subscription } from './channel';
 import type { Link } from './follow';
 import { isOver } from './states';
 import type {
-  AgentView, ClusterView, Event, ExperimentView, OverviewView, QueueItem, QueueView, TaskView, TrialView, UserView
+  AgentView, ClusterView, Event, ExperimentView, OverviewView, QueueItem, TaskView, TrialView, UserView
 } from './wire';
 
 /** Experiments kept; as many as an overview holds. */
@@ -194,9 +194,9 @@ export class Store {
     this.clusterAsked = Date.now();
     try {
       const [cluster, agents, queue] = await Promise.all([
-        this.api.get<ClusterView>('cluster'), this.api.get<AgentView[]>('agents'), this.api.get<QueueView>('queue')
+        this.api.get<ClusterView>('cluster'), this.api.get<AgentView[]>('agents'), everyItem<QueueItem>(this.api, 'queue', 'skip')
       ]);
-      if (!this.disposed) this.set({ cluster, agents, queue: queue.items });
+      if (!this.disposed) this.set({ cluster, agents, queue });
     } catch {
       // The stream reports the same error; when it reconnects, the overview is reloaded.
       this.fresh = false;

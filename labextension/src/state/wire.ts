@@ -118,6 +118,7 @@ export interface CheckpointView {
   metrics: Record<string, number>;
   manifest_digest: string;
   trash_until: number | null;
+  shortened: string[];
 }
 
 /** One look at the cluster. */
@@ -145,6 +146,7 @@ export interface CodeFile {
 /** GET experiments/{experiment_id}/code. */
 export interface CodeList {
   items: CodeFile[];
+  next: number | null;
 }
 
 /** GET models/{model}/compare?versions=1,2,production: versions side by side. */
@@ -230,6 +232,7 @@ export interface CurvesView {
   curves: SeriesView[];
   attempts: AttemptSpan[];
   parents: ParentView[];
+  next: number | null;
 }
 
 /** What is left of an experiment that is being deleted, or of the event files of one: files come before rows. */
@@ -355,6 +358,7 @@ export interface ExperimentView {
   log_retention_days: number | null;
   source: Record<string, unknown>;
   unmanaged: boolean;
+  shortened: string[];
 }
 
 /** A failure card: what, where, likely cause, last lines, next command. */
@@ -469,6 +473,7 @@ export interface InstanceView {
 /** GET jobs: by pool, in the order of each. */
 export interface JobList {
   items: JobView[];
+  next: number | null;
 }
 
 /** POST jobs/{job_id}: what shall change. What is not named stays as it is. */
@@ -500,6 +505,7 @@ export interface JobView {
   moved: boolean;
   reason: string;
   estimated_start: number | null;
+  shortened: string[];
 }
 
 /** GET jobs/{job_id}/why. */
@@ -638,6 +644,8 @@ export interface ModelView {
   latest: number | null;
   moving: Record<string, number>;
   right: string;
+  reference: string;
+  shortened: string[];
 }
 
 /** POST models/{model}/labels/{label}: give a label to a version, and take it from the one that had it. */
@@ -651,6 +659,7 @@ export interface MoveLabel {
 /** GET tasks/{task_id}/outputs. */
 export interface OutputList {
   items: OutputView[];
+  next: number | null;
 }
 
 /** A file that a task handed over (an executed notebook, the variables of a cell). */
@@ -771,11 +780,13 @@ export interface QueueItem {
   weight: number;
   requested_at: number;
   reason: string;
+  shortened: string[];
 }
 
 /** GET queue. */
 export interface QueueView {
   items: QueueItem[];
+  next: number | null;
 }
 
 /** GET quotas: all to administrators, to others their own and those of their groups; users first. */
@@ -914,6 +925,7 @@ export interface SteeredExperiment {
   log_retention_days: number | null;
   source: Record<string, unknown>;
   unmanaged: boolean;
+  shortened: string[];
   promoted_to: number | null;
 }
 
@@ -1017,6 +1029,7 @@ export interface TaskView {
   trial_ids: number[];
   failure: FailureView | null;
   config: Record<string, unknown> | null;
+  shortened: string[];
 }
 
 /** One thing that happened to an experiment, for its events tab. */
@@ -1036,6 +1049,7 @@ export interface TimelineView {
 /** GET tokens [admin]. */
 export interface TokenList {
   items: TokenView[];
+  next: number | null;
 }
 
 /** A token of detlab's own; its text is known to its holder alone. */
@@ -1088,6 +1102,7 @@ export interface TrialView {
   summary: Record<string, Record<string, SummaryView>>;
   summary_left_out: number;
   metadata: Record<string, unknown>;
+  shortened: string[];
 }
 
 /** Slot time of one user on one day (UTC). */
@@ -1103,6 +1118,7 @@ export interface UsageView {
   first: string;
   last: string;
   items: UsageRow[];
+  next: number | null;
 }
 
 /** Who the caller is and what the token may do. */
@@ -1122,6 +1138,7 @@ export interface VersionList {
 export interface VersionView {
   model_id: number;
   model: string;
+  model_reference: string;
   version: number;
   semver: string | null;
   labels: string[];
@@ -1138,6 +1155,7 @@ export interface VersionView {
   manifest_digest: string;
   format: string;
   lineage: Lineage;
+  shortened: string[];
 }
 
 /** Why one task waits. */

@@ -6,6 +6,7 @@ export const NOW = Date.now() / 1000;
 
 export function experiment(id: number, over: Partial<ExperimentView> = {}): ExperimentView {
   return {
+    shortened: [],
     id, name: `search ${id}`, description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'ada', may: 'own', workspace: '', project: '', state: 'ACTIVE',
     searcher: 'random', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, log_retention_days: null, progress: 0.25,
     trials_total: 4, trials: { ACTIVE: 2, RUNNING: 2 }, best: null, created_at: NOW - 300 + id, started_at: null,
@@ -15,6 +16,7 @@ export function experiment(id: number, over: Partial<ExperimentView> = {}): Expe
 
 export function task(id: string, over: Partial<TaskView> = {}): TaskView {
   return {
+    shortened: [],
     id, kind: 'notebook', name: `notebook ${id}`, owner: 'ada', state: 'ACTIVE', allocation_state: 'RUNNING',
     display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1',
     resource_pool: 'default', runtime: 'process', image: null, priority: 42, server_name: id, url: `/user/ada/${id}/lab`, server_host: '',
@@ -38,6 +40,7 @@ export function agent(id: string, over: Partial<AgentView> = {}): AgentView {
 
 export function waiting(place: number, over: Partial<QueueItem> = {}): QueueItem {
   return {
+    shortened: [],
     allocation_id: `2.q${place}.1`, place, kind: 'trial', owner: 'ada', mine: true, name: 'search 2', experiment_id: 2,
     trial_id: 10 + place, task_id: null, slots: 1, pool: 'default', priority: 42, weight: 1, requested_at: NOW - 30, reason: 'needs 1 slot',
     ...over

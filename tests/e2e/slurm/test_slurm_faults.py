@@ -37,7 +37,12 @@ def no_job_is_left(place: SlurmLab) -> Iterator[None]:
 
 
 def submit(
-    place: SlurmLab, slurm: dict[str, Any] | None = None, slots: int = 1, single: bool = False, **hparams: Any
+    place: SlurmLab,
+    slurm: dict[str, Any] | None = None,
+    slots: int = 1,
+    single: bool = False,
+    restarts: int = 0,
+    **hparams: Any,
 ) -> Experiment:
     config = {
         "name": "toy",
@@ -46,7 +51,7 @@ def submit(
         "hyperparameters": {"x": 1.0, "steps": 40, "pause": 0.25, "save_every": 4, **hparams},
         "searcher": {"name": "single", "metric": "error"},
         "resources": {"resource_pool": "slurm", "slots_per_trial": slots, "is_single_node": single},
-        "max_restarts": 0,
+        "max_restarts": restarts,
         "slurm": slurm or {},
     }
     return place.lab.client.create_experiment(config, TRIALS)
@@ -187,8 +192,10 @@ def test_a_partition_that_does_not_exist_is_told_in_slurms_words(place: SlurmLab
 
 
 def test_an_account_that_does_not_exist_is_told_in_slurms_words(place: SlurmLab) -> None:
-    message = said_of(place, submit(place, {"account": "nobodys"}))
+    refused = submit(place, {"account": "nobodys"}, restarts=3)
+    message = said_of(place, refused)
     assert "Invalid account or account/partition combination specified" in message
+    assert place.lab.first_trial(refused).view.run == 1, "it is not tried again"
     went_on(place, submit(place, {"account": ACCOUNT}, steps=2), 1, 2)
 
 
@@ -197,15 +204,14 @@ def test_what_no_node_has_is_told_in_slurms_words(place: SlurmLab) -> None:
     assert "Requested node configuration is not available" in message or "Invalid generic resource" in message
 
 
-def test_a_job_that_its_partition_is_too_small_for_waits_and_says_so(place: SlurmLab) -> None:
-    """Slurm takes it, as sites set it up that do not enforce limits at submission."""
+def test_a_job_that_its_partition_is_too_small_for_is_refused_in_slurms_words_and_not_tried_again(
+    place: SlurmLab,
+) -> None:
+    """Slurm takes it, as sites set it up that do not enforce limits at submission: it would wait forever."""
     assert not place.slurm.ask("scontrol", "create", "PartitionName=one", "Nodes=n0", "State=UP")
-    made = submit(place, {"partition": "one"}, slots=4)
-    waits_for(
-        place, made, "PartitionNodeLimit: it does not start by itself, it asks for more nodes than its partition has"
-    )
-    made.kill()
-    place.lab.finish(made, MINUTE)
+    made = submit(place, {"partition": "one"}, slots=4, restarts=3)
+    assert "PartitionNodeLimit: it asks for more nodes than its partition has" in said_of(place, made)
+    assert place.lab.first_trial(made).view.run == 1
     assert not place.slurm.ask("scontrol", "delete", "PartitionName=one")
 
 
@@ -247,7 +253,7 @@ def test_mistakes_in_the_block_are_all_told_at_submission(place: SlurmLab) -> No
     with pytest.raises(ConfigError) as refused:
         submit(place, {"time": "soon", "sbatch_args": ["--array=1-9"], "container": "podman", "modules": ["a;b"]})
     paths = {problem.path for problem in refused.value.problems}
-    assert {"slurm.time", "slurm.sbatch_args", "slurm.container", "slurm.modules[0]"} <= paths
+    assert {"slurm.time", "slurm.sbatch_args[0]", "slurm.container", "slurm.modules[0]"} <= paths
 
 
 def test_a_pool_has_one_batch_system(place: SlurmLab) -> None:

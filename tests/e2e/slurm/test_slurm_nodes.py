@@ -53,7 +53,11 @@ def place() -> Iterator[SlurmLab]:
 def no_job_is_left(place: SlurmLab) -> Iterator[None]:
     yield
     until("no job is left", lambda: not place.slurm.jobs(), MINUTE)
-    until("no file is left", lambda: not list((place.agent.folder / "jobs").iterdir()), MINUTE)
+    until(
+        "no file is left",
+        lambda: not [path for path in (place.agent.folder / "jobs").rglob("*") if path.is_file()],
+        MINUTE,
+    )
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 import json
 import re
 import tomllib
@@ -12,13 +13,15 @@ import pytest
 import yaml
 from chart import CHART, NAME, NAMESPACE, objects, one, pods, run, template
 
+from detlab.schemas.podspec import reserved
 from detlab.trust import pinning
 from detlab_agent.commands import run as det_agent_run
 from detlab_agent.runtimes.kubernetes.options import read_options
-from detlab_agent.runtimes.kubernetes.preparation import EVERYWHERE, GROUPS, HOMES, NEEDED, USEFUL
+from detlab_agent.runtimes.kubernetes.preparation import EVERYWHERE, GROUPS, HOMES, NEEDED, SERVICES, USEFUL
 
 WAYS = {
     "as it comes": (),
+    "one namespace": (f"agent.namespace={NAMESPACE}",),
     "everything": (
         "networkPolicy.enabled=true",
         "ingress.enabled=true",
@@ -29,6 +32,13 @@ WAYS = {
         "proxy.service.nodePort=30443",
         "auth.users={ada,ben}",
     ),
+    "groups": (
+        "networkPolicy.enabled=true",
+        "agent.settings.groups.vision.namespace=vision",
+        "agent.settings.users.ada.namespace=vision",
+        "metrics.serviceMonitor.enabled=true",
+        "metrics.serviceMonitor.tokenSecret=given",
+    ),
     "tasks elsewhere": ("agent.namespace=tasks", "networkPolicy.enabled=true", "checkpoints.storage.type=gcs"),
     "given parts": (
         "secrets.existingSecret=given",
@@ -36,6 +46,7 @@ WAYS = {
         "publicUrl=https://hub.example.org",
         "database.url=postgresql://u:p@db/detlab",
         "database.hubUrl=postgresql://u:p@db/hub",
+        f"agent.namespace={NAMESPACE}",
         "checkpoints.existingClaim=given-claim",
     ),
     "objects for checkpoints": ("checkpoints.storage.type=s3", "checkpoints.storage.bucket=lab"),
@@ -58,6 +69,7 @@ RULES = {
         "pods/exec": "get create",
         "pods/log": "get",
         "events": "list",
+        "services": "list",
     },
     ("lab-rel-detlab-agent", "ClusterRole"): {"nodes": "list watch"},
     ("rel-detlab-hub", "Role"): {
@@ -115,7 +127,7 @@ def test_settings_of_the_agent_that_need_more_rights_get_these():
 
 def test_the_agents_rights_are_those_that_it_checks():
     asked: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
-    for right in (*NEEDED, *USEFUL):
+    for right in (*NEEDED, *USEFUL, SERVICES):
         name = f"{right.plural}/{right.sub}" if right.sub else right.plural
         asked[right.everywhere].setdefault(name, set()).add(right.verb)
     given = {key: {name: set(verbs.split()) for name, verbs in rules.items()} for key, rules in RULES.items()}
@@ -147,7 +159,7 @@ def test_the_agent_takes_the_arguments_and_the_settings_of_the_chart(settings, t
 
 def test_settings_of_the_site_come_over_the_charts_and_its_volumes_beside_them(tmp_path):
     data = "agent.settings.volumes[0].name=data,agent.settings.volumes[0].persistentVolumeClaim.claimName=sets"
-    made = objects("agent.settings.cpu_slots=2", "agent.settings.image=other/x:1", data)
+    made = objects("agent.settings.cpu_slots=2", "agent.settings.image=other/x:1", data, f"agent.namespace={NAMESPACE}")
     path = tmp_path / "settings.yaml"
     path.write_text(one(made, "ConfigMap", f"{NAME}-agent")["data"]["settings.yaml"], encoding="utf-8")
     options = read_options(path)
@@ -233,6 +245,131 @@ def test_services_select_the_pods_whose_ports_they_name(made):
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
 
 
+PARTS = {"hub", "master", "proxy", "database", "agent"}
+
+
+@pytest.mark.parametrize("settings", [(), (f"agent.namespace={NAMESPACE}",)], ids=["own namespace", "one namespace"])
+def test_services_and_policies_go_by_a_label_that_no_pod_of_a_user_has(settings):
+    """A user's pod with the labels of the master, and a port of its name, received the traffic of the cluster."""
+    made = objects("networkPolicy.enabled=true", *settings)
+    selectors = [it["spec"]["selector"] for it in made if it["kind"] == "Service"]
+    policies = {it["metadata"]["name"]: it["spec"] for it in made if it["kind"] == "NetworkPolicy"}
+    selectors += [policies[f"{NAME}-{part}"]["podSelector"]["matchLabels"] for part in PARTS - {"agent"}]
+    for policy in policies.values():
+        for rule in [*policy.get("ingress", []), *policy.get("egress", [])]:
+            for peer in [*rule.get("from", []), *rule.get("to", [])]:
+                selectors += [found] if (found := peer.get("podSelector", {}).get("matchLabels")) else []
+    assert len(selectors) > 10
+    for selector in selectors:
+        keys = {key for key in selector if key.startswith("detlab.io/")}
+        assert keys, selector
+        assert all(reserved(key) for key in selector), "a user could set it"
+    assert policies[f"{NAME}-tasks"]["podSelector"] == {
+        "matchExpressions": [{"key": "detlab.io/part", "operator": "DoesNotExist"}]
+    }
+    for it in made:
+        if it["kind"] in {"Deployment", "StatefulSet"}:
+            assert it["spec"]["template"]["metadata"]["labels"]["detlab.io/part"] in PARTS
+            assert "detlab.io/part" not in it["spec"]["selector"]["matchLabels"], "selectors cannot be changed"
+
+
+def test_tasks_have_a_namespace_of_their_own_with_pod_security():
+    made = objects()
+    (namespace,) = [it for it in made if it["kind"] == "Namespace"]
+    own = namespace["metadata"]["name"]
+    assert own == "lab-rel-detlab-tasks"
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert namespace["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep", "homes of users are in it"
+    agent = one(made, "StatefulSet", f"{NAME}-agent")["spec"]["template"]["spec"]["containers"][0]
+    assert f"--namespace={own}" in agent["args"]
+    assert {it["metadata"].get("namespace") for it in made if it["kind"] in {"Role", "RoleBinding"}} == {own}
+    config = json.loads(base64.b64decode(one(made, "Secret", f"{NAME}-config")["data"]["config.json"]))
+    assert config["tasksNamespace"] == own
+    there = {it["kind"] for it in made if it["metadata"].get("namespace") == own}
+    assert there == {"Role", "RoleBinding", "ServiceAccount", "ConfigMap"}, "no Service, and no secret of the Hub"
+    assert not [it for it in objects(f"agent.namespace={NAMESPACE}") if it["kind"] == "Namespace"]
+
+
+def test_the_level_of_pod_security_is_that_of_the_agent(tmp_path):
+    made = objects("agent.podSecurity=privileged")
+    (namespace,) = [it for it in made if it["kind"] == "Namespace"]
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "privileged"
+    path = tmp_path / "settings.yaml"
+    for level, found in (("privileged", made), ("restricted", objects())):
+        path.write_text(one(found, "ConfigMap", f"{NAME}-agent")["data"]["settings.yaml"], encoding="utf-8")
+        assert read_options(path).pod_security == level
+
+
+def _egress(made):
+    (policy,) = [it for it in made if it["kind"] == "NetworkPolicy" and it["metadata"]["name"] == f"{NAME}-tasks"]
+    blocks = [one["ipBlock"] for rule in policy["spec"]["egress"] for one in rule["to"] if "ipBlock" in one]
+    return policy["spec"]["egress"], blocks
+
+
+def _reached(blocks, address):
+    at = ipaddress.ip_address(address)
+
+    def inside(text):
+        network = ipaddress.ip_network(text)
+        return network.version == at.version and at in network
+
+    return any(inside(one["cidr"]) and not any(map(inside, one.get("except", []))) for one in blocks)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254", "fd00:ec2::254", "fe80::a9fe:a9fe", "::ffff:169.254.169.254", "10.96.0.1", "172.20.0.1",
+        "192.168.0.10", "100.64.1.1", "127.0.0.1", "::1", "fd12:3456::1", "64:ff9b::a00:1",
+    ],
+)  # fmt: skip
+def test_tasks_reach_no_private_address_by_either_protocol(address):
+    """IPv6 was not named at all, and the API server, databases and services of the cluster could be reached."""
+    _, blocks = _egress(objects("networkPolicy.enabled=true"))
+    assert not _reached(blocks, address)
+
+
+def test_tasks_reach_the_proxy_names_each_other_the_internet_and_what_the_site_allows():
+    rules, blocks = _egress(objects("networkPolicy.enabled=true", "networkPolicy.allowedForTasks={10.1.0.0/16}"))
+    assert _reached(blocks, "8.8.8.8")
+    assert _reached(blocks, "2001:4860:4860::8888")
+    assert _reached(blocks, "10.1.2.3")
+    parts = [one["podSelector"].get("matchLabels", {}).get("detlab.io/part") for rule in rules for one in rule["to"]
+             if "podSelector" in one]  # fmt: skip
+    assert parts == ["proxy", None], "the proxy, and other tasks"
+    assert [port["port"] for port in rules[0]["ports"]] == [53, 53]
+    _, blocks = _egress(objects("networkPolicy.enabled=true", "networkPolicy.internetForTasks=false"))
+    assert blocks == []
+
+
+def test_groups_have_namespaces_in_which_the_agent_has_its_rights():
+    made = objects("agent.settings.groups.vision.namespace=vision", "agent.settings.home.size=1Gi")
+    namespaces = {"vision", "lab-rel-detlab-tasks"}
+    for kind in ("Role", "RoleBinding"):
+        found = [it for it in made if it["kind"] == kind and it["metadata"]["name"] == f"{NAME}-agent"]
+        assert {it["metadata"]["namespace"] for it in found} == namespaces
+    roles = [it["rules"] for it in made if it["kind"] == "Role" and it["metadata"]["name"] == f"{NAME}-agent"]
+    assert roles[0] == roles[1]
+    accounts = [it for it in made if it["kind"] == "ServiceAccount" and it["metadata"]["name"] == f"{NAME}-tasks"]
+    assert {it["metadata"]["namespace"] for it in accounts} == namespaces
+
+
+def test_a_service_monitor_reads_the_masters_metrics_with_a_token():
+    asked = ("metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.tokenSecret=prometheus")
+    made = objects(*asked, "metrics.serviceMonitor.labels.release=kps", "networkPolicy.enabled=true")
+    monitor = one(made, "ServiceMonitor", f"{NAME}-master")
+    assert monitor["metadata"]["labels"]["release"] == "kps"
+    service = one(made, "Service", f"{NAME}-master")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    assert endpoint["path"] == "/services/detlab/api/v1/metrics"
+    assert endpoint["authorization"]["credentials"] == {"name": "prometheus", "key": "token"}
+    sources = one(made, "NetworkPolicy", f"{NAME}-master")["spec"]["ingress"][0]["from"]
+    assert {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}} in sources
+    assert not [it for it in objects() if it["kind"] == "ServiceMonitor"]
+
+
 def test_no_two_objects_have_the_same_name_and_all_have_labels_of_the_release(made):
     names = [(it["kind"], it["metadata"].get("namespace", NAMESPACE), it["metadata"]["name"]) for it in made]
     assert len(names) == len(set(names))
@@ -260,7 +397,10 @@ def test_secrets_differ_from_one_installation_to_the_next():
 
 def test_the_certificate_is_for_the_proxy_and_for_the_public_address_and_agents_pin_it():
     made = objects("publicUrl=https://hub.example.org")
-    pem = one(made, "ConfigMap", f"{NAME}-certificate")["data"]["tls.crt"]
+    first, second = (it for it in made if it["kind"] == "ConfigMap" and it["metadata"]["name"] == f"{NAME}-certificate")
+    assert first["metadata"]["namespace"] != second["metadata"]["namespace"]
+    assert first["data"] == second["data"]
+    pem = first["data"]["tls.crt"]
     assert base64.b64decode(one(made, "Secret", f"{NAME}-tls")["data"]["tls.crt"]).decode() == pem
     from cryptography import x509
 
@@ -341,6 +481,9 @@ def test_a_wrong_value_is_refused_by_its_name(setting, named):
         (("tls.enabled=false", "publicUrl=http://x"), "in the clear"),
         (("ingress.enabled=true",), "publicUrl"),
         (("agent.namespace=tasks",), "checkpoints.storage"),
+        (("checkpoints.existingClaim=mine",), "agent.namespace=lab"),
+        (("metrics.serviceMonitor.enabled=true",), "tokenSecret"),
+        (("agent.extraArgs={--allow-mount=/srv}",), "agent.podSecurity=privileged"),
     ],
 )
 def test_values_that_do_not_fit_together_are_refused_with_what_to_do(settings, said):

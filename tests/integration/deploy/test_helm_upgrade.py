@@ -12,6 +12,7 @@ from testbed.kubernetes.fake.cluster import ADMIN, FakeCluster
 from testbed.kubernetes.fake.resources import Resource
 
 KINDS = (
+    Resource("", "v1", "endpoints", "Endpoints"),
     Resource("apps", "v1", "deployments", "Deployment", True, ("status",)),
     Resource("apps", "v1", "statefulsets", "StatefulSet", True, ("status",)),
     Resource("networking.k8s.io", "v1", "ingresses", "Ingress"),
@@ -90,15 +91,43 @@ def test_a_database_of_ones_own_takes_the_place_of_the_charts(helm):
 
 
 def test_what_must_not_be_lost_outlives_a_removal_and_is_taken_up_again(helm):
-    helm.release()
+    helm.release(f"agent.namespace={NAMESPACE}")
     before, certificate = helm.secret(), helm.secret(f"{NAME}-tls")
     helm("uninstall")
     assert helm.names("deployments", "apps") == set()
     assert helm.names("clusterroles", "rbac.authorization.k8s.io") == set()
     assert helm.names("persistentvolumeclaims") == {f"{NAME}-checkpoints"}
-    helm.release()
+    helm.release(f"agent.namespace={NAMESPACE}")
     assert helm.secret() == before
     assert helm.secret(f"{NAME}-tls") == certificate
+
+
+def test_a_release_whose_tasks_share_its_volume_is_not_parted_from_it_by_an_upgrade(helm):
+    """Tasks have a namespace of their own by default now, where the volume of checkpoints is not."""
+    helm.release(f"agent.namespace={NAMESPACE}")
+    done = run(
+        "upgrade", RELEASE, str(CHART), *FAKE, "--reset-values", "--kubeconfig", helm.config, "--namespace", NAMESPACE
+    )
+    assert done.returncode != 0
+    assert f"agent.namespace={NAMESPACE}, or set checkpoints.storage" in done.stderr
+    helm.release("checkpoints.storage.type=s3", "checkpoints.storage.bucket=lab")
+    assert f"{NAMESPACE}-{NAME}-tasks" in helm.names("namespaces")
+
+
+def test_tasks_do_not_reach_the_api_server_at_its_own_addresses_which_may_be_public(helm):
+    """A policy sees those, not that of the Service `kubernetes`; clouds have public ones."""
+    addresses = [{"ip": "203.0.113.7"}, {"ip": "2001:db8::7"}]
+    api = {"metadata": {"name": "kubernetes"}, "subsets": [{"addresses": addresses}]}
+    helm.cluster.create("endpoints", api, "default")
+    helm.release("networkPolicy.enabled=true")
+    (policy,) = [
+        it
+        for it in helm.cluster.objects("networkpolicies", group="networking.k8s.io")
+        if it["metadata"]["name"] == f"{NAME}-tasks"
+    ]
+    blocks = {one["ipBlock"]["cidr"]: one["ipBlock"]["except"] for one in policy["spec"]["egress"][-1]["to"]}
+    assert "203.0.113.7/32" in blocks["0.0.0.0/0"]
+    assert "2001:db8::7/128" in blocks["::/0"]
 
 
 def test_two_releases_share_a_cluster(helm):

@@ -174,6 +174,8 @@ def test_the_relay_takes_the_faces_routes_and_only_those(front):
     assert front.get("api/models").json() == {"items": [], "after": None}
     for path in (
         "no%20such.model",
+        "bob%2Fdigits",
+        "bob@lab.org%2Fdigits/versions/3",
         "m/versions",
         "m/versions/1.0.0",
         "m/versions/3/lineage",

@@ -82,6 +82,11 @@ async def test_a_pod_that_no_node_takes_says_why_and_goes_on_when_one_does(clust
             "registry.example/lab:4 cannot be used: couldn't",
             "image",
         ),
+        (
+            waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
+            "image will run as root. The image names no user by number: set c.DetKubeSpawner.uid",
+            "container",
+        ),
         (waiting("CreateContainerConfigError", 'secret "x" not found'), 'cannot be made: secret "x" not', "container"),
         (
             waiting("CrashLoopBackOff", lastState={"terminated": {"exitCode": 1, "message": "no such module"}}),

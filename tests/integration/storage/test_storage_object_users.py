@@ -19,6 +19,7 @@ from detlab.storage.objects.store import ObjectStorage
 from detlab.testing.master import MasterDouble
 from detlab.testing.task_dirs import make_task_dir
 from detlab_hub.services.checkpoints import files
+from detlab_hub.services.checkpoints.stores import OpenStore
 from testbed.objectstores import faultproxy
 from testbed.objectstores.faultproxy import FaultProxy
 from testbed.objectstores.servers import ObjectServer
@@ -161,26 +162,27 @@ def stored(request: pytest.FixtureRequest, prefix: str, tmp_path: Path) -> tuple
 
 def test_the_master_serves_checks_and_removes(stored: tuple[dict[str, Any], str, Any]) -> None:
     block, uuid, manifest = stored
+    here = OpenStore(block)
     entry = manifest.files["model/weights"]
-    file, size = files.open_verified(block, uuid, "model/weights", entry.digest, entry.size, owner=0)
+    file, size = files.open_verified(here, uuid, "model/weights", entry.digest, entry.size, owner=0)
     with file:
         assert size == entry.size
         assert file.read() == bytes(range(256)) * 8192
         assert file.seek(-1, os.SEEK_END) == size - 1
         assert file.read() == b"\xff"
-    files.check_sizes(block, uuid, {name: found.size for name, found in manifest.files.items()})
+    files.check_sizes(here, uuid, {name: found.size for name, found in manifest.files.items()})
     with pytest.raises(CheckpointError, match="2,097,152 bytes in the storage"):
-        files.check_sizes(block, uuid, {"model/weights": 7})
+        files.check_sizes(here, uuid, {"model/weights": 7})
     with pytest.raises(NotFound):
-        files.open_found(block, uuid, "other", 1)
+        files.open_found(here, uuid, "other", 1)
     with pytest.raises(CheckpointError):
-        files.open_found(block, uuid, "state", 6)
+        files.open_found(here, uuid, "state", 6)
     names = sorted(manifest.files)
-    assert not files.are_gone(block, uuid, dict.fromkeys(names, 1))
-    assert files.remove(block, uuid, names, ["model/weights"], None) == ""
-    assert files.are_gone(block, uuid, dict.fromkeys(names, 1))
-    assert files.remove(block, uuid, names, None, None) == ""
-    assert files.remove(block, uuid, names, None, None) == ""
+    assert not files.are_gone(here, uuid, dict.fromkeys(names, 1))
+    assert files.remove(here, uuid, names, ["model/weights"], None) == ""
+    assert files.are_gone(here, uuid, dict.fromkeys(names, 1))
+    assert files.remove(here, uuid, names, None, None) == ""
+    assert files.remove(here, uuid, names, None, None) == ""
     store = from_config(block)
     assert store.uuids() == []
 
@@ -190,7 +192,7 @@ def test_the_master_says_that_what_it_cannot_reach_stays(
 ) -> None:
     block, uuid, manifest = stored
     place = "container" if block["type"] == "azure" else "bucket"
-    failure = files.remove({**block, place: "nowhere"}, uuid, sorted(manifest.files), None, None)
+    failure = files.remove(OpenStore({**block, place: "nowhere"}), uuid, sorted(manifest.files), None, None)
     assert "nowhere" in failure
     assert f"files of checkpoint {uuid} stay: {failure}" in caplog.text
     assert str(block.get("secret_key") or block.get("credential")) not in caplog.text

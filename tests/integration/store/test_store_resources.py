@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import func, inspect, select
 
+from detlab.errors import NotFound
 from detlab.schemas.wire import LogRecord, TrialState
 from detlab_hub.store import Store
 from detlab_hub.store.idempotency import known_experiment, known_task, note_experiment
-from detlab_hub.store.queries import checkpoints, events, experiments, tokens, trials, workspaces
+from detlab_hub.store.queries import checkpoints, events, experiments, tokens, trial_order, trials, workspaces
 from detlab_hub.store.queries.logs import chunks
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics import curves
@@ -38,7 +39,7 @@ def test_experiments_page_newest_first_with_filters(store: Store) -> None:
     ]
 
     def ids(*args: Any, **query: Any) -> list[int]:
-        return [row.id for row in store.read_sync(lambda s: experiments.page(s, *args, **query))]
+        return store.read_sync(lambda s: experiments.page(s, *args, **query))
 
     first = ids(4)
     assert first == made[:-5:-1]
@@ -118,10 +119,9 @@ def test_a_deleted_experiment_leaves_nothing_and_takes_nothing_else(
 
 def test_trials_page_in_creation_order(store: Store, experiment_id: int, new_trial: Callable[[], int]) -> None:
     made = [new_trial() for _ in range(7)]
-    page = store.read_sync(lambda s: trials.page(s, experiment_id, 3))
-    assert [row.id for row in page] == made[:3]
-    rest = store.read_sync(lambda s: trials.page(s, experiment_id, 10, page[-1].idx))
-    assert [row.id for row in rest] == made[3:]
+    page = store.read_sync(lambda s: trial_order.ids(s, experiment_id, 3))
+    assert page == made[:3]
+    assert store.read_sync(lambda s: trial_order.ids(s, experiment_id, 10, after=page[-1])) == made[3:]
     row = store.read_sync(lambda s: trials.by_request(s, experiment_id, "request-4"))
     assert row is not None
     assert row.id == made[4]
@@ -165,11 +165,17 @@ def test_the_checkpoint_to_resume_from(store: Store, experiment_id: int, trial_i
     assert newest is not None
     assert newest.uuid == "d"
     assert store.read_sync(lambda s: checkpoints.latest(s, trial_id + 1)) is None
-    assert [row.uuid for row in store.read_sync(lambda s: checkpoints.of_trial(s, trial_id))] == list("cdba")
-    page = store.read_sync(lambda s: checkpoints.of_experiment(s, experiment_id, 2))
-    mark = (page[-1].created_at, page[-1].uuid)
-    rest = store.read_sync(lambda s: checkpoints.of_experiment(s, experiment_id, 9, mark))
-    assert [row.uuid for row in (*page, *rest)] == list("dcba")
+    for of, key, order in (
+        (checkpoints.of_trial, trial_id, "cdba"),
+        (checkpoints.of_experiment, experiment_id, "dcba"),
+    ):
+        assert store.read_sync(lambda s, of=of, key=key: of(s, key)) == list(order)
+        for seen in range(1, 5):
+            first = store.read_sync(lambda s, of=of, key=key, seen=seen: of(s, key, seen))
+            rest = store.read_sync(lambda s, of=of, key=key, first=first: of(s, key, 9, first[-1]))
+            assert [*first, *rest] == list(order)
+        with pytest.raises(NotFound, match="after which a page could begin"):
+            store.read_sync(lambda s, of=of, key=key: of(s, key, 9, "nobody's"))
 
 
 def test_a_nan_validation_is_kept_on_the_trial(store: Store, trial_id: int) -> None:

@@ -44,10 +44,10 @@ def places(store: Store, experiment_id: int, ids: list[int], *where: str, **more
     conditions = [trial_order.Condition.parse(text) for text in where]
     sort = more.pop("sort", None)
     order = None if sort is None else trial_order.Order.parse(sort)
-    rows = store.read_sync(
-        lambda s: trial_order.page(s, experiment_id, more.pop("limit", 9), order=order, conditions=conditions, **more)
+    found = store.read_sync(
+        lambda s: trial_order.ids(s, experiment_id, more.pop("limit", 9), order=order, conditions=conditions, **more)
     )
-    return [ids.index(row.id) for row in rows]
+    return [ids.index(key) for key in found]
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,11 @@ def main_container(pod):
 
 
 def test_a_pod_has_what_its_config_says(master, kube, agents):
-    agents("--allow-mount", "/srv", settings={"tolerations": [{"key": "gpu", "operator": "Exists"}]})
+    settings = {"tolerations": [{"key": "gpu", "operator": "Exists"}], "allow_tolerations": ["mine"]}
+    agents("--allow-mount", "/srv", settings={**settings, "allow_resources": {"example.com/x": 1}})
     spec = {
-        "metadata": {"labels": {"team": "vision"}},
+        "metadata": {"labels": {"user.detlab.io/team": "vision"}},
         "spec": {
-            "priorityClassName": "",
             "nodeSelector": {"rack": "r1"},
             "tolerations": [{"key": "mine", "operator": "Exists"}],
             "containers": [{"name": "determined-container", "resources": {"limits": {"example.com/x": "1"}}}],
@@ -73,10 +73,11 @@ def test_a_pod_has_what_its_config_says(master, kube, agents):
     terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert terms["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["idle-1"]
     assert {one["key"] for one in pod["spec"]["tolerations"]} >= {"gpu", "mine"}
-    assert pod["metadata"]["labels"]["team"] == "vision"
+    assert pod["metadata"]["labels"]["user.detlab.io/team"] == "vision"
     host = next(one for one in pod["spec"]["volumes"] if "hostPath" in one)
-    assert host["hostPath"]["path"] == "/srv/data"
-    assert {"name": host["name"], "mountPath": "/data", "readOnly": True} in main["volumeMounts"]
+    assert host["hostPath"] == {"path": "/srv", "type": "Directory"}, "what the operator named; no link leads out of it"
+    mount = {"name": host["name"], "mountPath": "/data", "readOnly": True, "subPath": "data"}
+    assert mount in main["volumeMounts"]
     secret = until(lambda: kube.owned_secret(pod), "the secret has no owner", 20)
     assert secret["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
     assert task.launch.task_token not in str(pod)
@@ -85,17 +86,17 @@ def test_a_pod_has_what_its_config_says(master, kube, agents):
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"hostNetwork": True}, r"spec.hostNetwork is not configurable"),
-        ({"volumes": [{"name": "x", "hostPath": {"path": "/etc"}}]}, r"does not allow mounts of /etc"),
+        ({"hostNetwork": True}, r"spec.hostNetwork is not allowed in a pod_spec \(pods have a network of their own; "),
+        ({"volumes": [{"name": "x", "hostPath": {"path": "/etc"}}]}, r"volumes\[0\]: pods of this agent have no host"),
         ({"volumes": [{"name": "x", "secret": {"secretName": "det-other"}}]}, r"the secret det-other is not one of"),
-        ({"volumes": [{"name": "x", "projected": {}}]}, r"volumes\[0\].projected: this agent allows no such volume"),
+        ({"volumes": [{"name": "x", "projected": {}}]}, r"volumes\[0\].projected is not allowed in a pod_spec"),
         ({"serviceAccountName": "root"}, r"root is not one of allow_service_accounts"),
         (
-            {"initContainers": [{"name": "i", "securityContext": {}}]},
+            {"initContainers": [{"name": "i", "image": "x", "securityContext": {"runAsUser": 0}}]},
             "initContainers.0..securityContext",
         ),
         (
-            {"containers": [{"name": "s", "envFrom": [{"secretRef": {"name": "det-a"}}]}]},
+            {"containers": [{"name": "s", "image": "x", "envFrom": [{"secretRef": {"name": "det-a"}}]}]},
             "the secret det-a is not one of",
         ),
     ],
@@ -108,13 +109,14 @@ def test_a_pod_spec_with_what_is_not_allowed_ends_the_task_with_its_name(master,
     assert not kube.pods()
 
 
-def test_everything_that_a_pod_spec_may_not_have_is_named_at_once(master, kube, agent):
+def test_everything_that_a_pod_spec_may_not_have_is_named_at_once(master, kube, agents):
     """Only the first mistake was named, and each new attempt showed the next one."""
+    agents("--allow-mount", "/srv")
     volumes = [{"name": f"v{number}", "hostPath": {"path": f"/etc/{number}"}} for number in range(20)]
     spec = {"hostNetwork": True, "serviceAccountName": "root", "priorityClassName": "high", "volumes": volumes}
     exit_ = ended(master, launch(master, python(WAITS), config={"environment": {"pod_spec": {"spec": spec}}}))
     for said in (
-        "environment.pod_spec.spec.hostNetwork is not configurable",
+        "environment.pod_spec.spec.hostNetwork is not allowed in a pod_spec",
         "serviceAccountName: root is not one of allow_service_accounts",
         "priorityClassName: high is not one of allow_priority_classes",
         "volumes[4]: the agent does not allow mounts of /etc/4",

@@ -7,6 +7,7 @@ import itertools
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "integration" / "deploy"))
 from chart import CHART, NAME, RELEASE, run
 
 from detlab_agent.runtimes.kubernetes.preparation import NEEDED, USEFUL
+from testbed.kubernetes.api_client import Answer
 from testbed.kubernetes.control_plane import program
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.slow]
@@ -28,7 +30,7 @@ class Site:
 
     def __init__(self, plane, admin) -> None:
         self.admin, self.namespace = admin, f"chart-{next(_numbers)}"
-        self.at = f"/api/v1/namespaces/{self.namespace}"
+        self.at, self.tasks = f"/api/v1/namespaces/{self.namespace}", f"{self.namespace}-{NAME}-tasks"
         admin.post("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
         self.config = str(plane.kubeconfig(namespace=self.namespace, name=self.namespace))
 
@@ -59,7 +61,9 @@ def site(plane):
         found = Site(plane, admin)
         yield found
         run("uninstall", RELEASE, "--kubeconfig", found.config, "--namespace", found.namespace)
-        admin.delete(f"/api/v1/namespaces/{found.namespace}")
+        for namespace in (found.namespace, found.tasks):
+            with suppress(Answer):
+                admin.delete(f"/api/v1/namespaces/{namespace}")
 
 
 def test_the_real_server_takes_every_object_and_an_upgrade_keeps_the_secrets(site):
@@ -81,7 +85,8 @@ def test_the_real_server_takes_every_object_and_an_upgrade_keeps_the_secrets(sit
 
 def test_no_object_has_a_field_that_the_server_does_not_know(site):
     """A server of this age takes unknown fields in silence; its own client, which checks them, does not."""
-    done = run("template", RELEASE, str(CHART), "--set", "networkPolicy.enabled=true", "--namespace", site.namespace)
+    one = f"networkPolicy.enabled=true,agent.namespace={site.namespace}"
+    done = run("template", RELEASE, str(CHART), "--set", one, "--namespace", site.namespace)
     apply = [program("kubectl"), "--kubeconfig", site.config, "apply", "--dry-run=server", "--validate=true", "-f", "-"]
     said = subprocess.run(apply, input=done.stdout, capture_output=True, text=True, timeout=60, check=False)
     assert said.returncode == 0, said.stderr
@@ -91,14 +96,17 @@ def test_no_object_has_a_field_that_the_server_does_not_know(site):
 def test_the_agents_account_has_each_right_that_it_checks_and_none_on_the_secrets_of_others(site):
     site.release()
     for right in (*NEEDED, *USEFUL):
-        where = "" if right.everywhere else site.namespace
+        where = "" if right.everywhere else site.tasks
         assert site.may("agent", right.verb, right.plural, right.group, right.sub, where), str(right)
     for verb in ("get", "list", "watch"):
-        assert not site.may("agent", verb, "secrets", namespace=site.namespace)
-        assert not site.may("hub", verb, "secrets", namespace=site.namespace)
+        for namespace in (site.namespace, site.tasks):
+            assert not site.may("agent", verb, "secrets", namespace=namespace)
+            assert not site.may("hub", verb, "secrets", namespace=namespace)
     for verb, plural in (("create", "pods"), ("list", "pods"), ("create", "secrets")):
-        assert not site.may("agent", verb, plural, namespace="default")
+        for namespace in ("default", site.namespace):
+            assert not site.may("agent", verb, plural, namespace=namespace)
     assert not site.may("agent", "patch", "nodes")
-    assert site.may("hub", "create", "pods", namespace=site.namespace)
+    assert site.may("hub", "create", "pods", namespace=site.tasks)
     assert not site.may("hub", "create", "pods", namespace="default")
-    assert not site.may("tasks", "list", "pods", namespace=site.namespace)
+    assert not site.may("hub", "create", "pods", namespace=site.namespace)
+    assert not site.may("tasks", "list", "pods", namespace=site.tasks)

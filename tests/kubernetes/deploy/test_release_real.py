@@ -89,6 +89,7 @@ class Release:
             "images.tasks": IMAGE,
             "images.pullPolicy": "Never",
             "checkpoints.accessMode": "ReadWriteOnce",
+            "agent.namespace": self.site.namespace,
             **databases,
         }
         options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]

@@ -19,7 +19,7 @@ from detlab.launch.taskdir import read_object
 from detlab.schemas.wire import Hello, Launch, QueueHello
 from detlab_agent.runtimes.base import CanceledTask
 from detlab_agent.runtimes.slurm.answers import Job, JobEnd
-from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmFull, SlurmRefused
+from detlab_agent.runtimes.slurm.client import THE_AGENTS, SlurmAway, SlurmFull, SlurmRefused, Whose
 from detlab_agent.runtimes.slurm.script import EXIT, REQUEUED, Request, job_name
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
@@ -220,7 +220,7 @@ class Client:
         self._controller.world.faults.count("controller_unheard")
         raise SlurmAway("Socket timed out on send/recv operation")
 
-    def submit(self, arguments: Sequence[str], script: str) -> str:
+    def submit(self, arguments: Sequence[str], script: str, whose: Whose) -> str:
         """See `SlurmClient`."""
         lost, controller = self._asks(), self._controller
         if controller.world.loop.time() < controller.full_until:
@@ -238,16 +238,13 @@ class Client:
         """See `SlurmClient`."""
         if self._asks():
             self._unheard()
-        return [
-            Job(
-                str(job.number),
-                job.state,
-                "Resources" if job.state == "PENDING" else "",
-                name=job.name,
-                comment=COMMENT,
-            )
-            for job in self._controller.jobs
-        ]
+        return [_listed(job) for job in self._controller.jobs]
+
+    def job(self, job_id: str) -> Job | None:
+        """See `SlurmClient`."""
+        if self._asks():
+            self._unheard()
+        return next((_listed(job) for job in self._controller.jobs if str(job.number) == job_id), None)
 
     def end_of(self, job_id: str, name: str) -> JobEnd | None:
         """See `SlurmClient`."""
@@ -284,7 +281,7 @@ class Client:
         """See `SlurmClient`."""
         return 0
 
-    def read(self, path: PurePath) -> str:
+    def read(self, path: PurePath, whose: Whose) -> str:
         """See `SlurmClient`: the exit file of a job; there are no others."""
         self._asks()
         if path.suffix != EXIT:
@@ -302,13 +299,18 @@ class Client:
         return self._controller.world.queue, True
 
 
+def _listed(job: SimJob) -> Job:
+    reason = "Resources" if job.state == "PENDING" else ""
+    return Job(str(job.number), job.state, reason, name=job.name, comment=COMMENT)
+
+
 class BatchRuntime:
     """The real tasks and the real look at the jobs; see `detlab_agent.runtimes.slurm.runtime.SlurmRuntime`."""
 
     def __init__(self, node: BatchNode) -> None:
         self._node = node
         self._client = Client(node.controller)
-        self._watch = JobWatch(self._client, node.directory, COMMENT, INTERVAL)
+        self._watch = JobWatch(self._client, COMMENT, INTERVAL)
 
     def begin(self, agent: Agent) -> None:
         """Look at the jobs."""
@@ -322,7 +324,8 @@ class BatchRuntime:
             raise CanceledTask
         text = launch.model_dump_json()
         directory = self._node.directory
-        request = Request(launch.allocation_id, directory, (), text, lambda file, parcels: text, steps=False)
+        name = launch.allocation_id
+        request = Request(name, directory, name, THE_AGENTS, (), text, lambda file, parcels: text, steps=False)
         record = self._node.directory / f"{launch.allocation_id}.json"
         task = SlurmTask(
             launch.allocation_id,
@@ -335,7 +338,6 @@ class BatchRuntime:
             request=request,
         )
         task.note()
-        self._watch.know(task.allocation_id, None)
         return task
 
     def recover(self) -> list[SlurmTask]:
@@ -347,9 +349,7 @@ class BatchRuntime:
         if noted is None or "run" not in noted:
             return None
         fields = SlurmTask.noted(record, noted)
-        task = SlurmTask(**fields, client=self._client, watch=self._watch, directory=self._node.directory)
-        self._watch.know(task.allocation_id, task.job_id)
-        return task
+        return SlurmTask(**fields, client=self._client, watch=self._watch, directory=self._node.directory)
 
 
 class BatchNode(Node):

@@ -7,11 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from detlab.launch.host.cgroup import oom_kills
 from detlab.launch.host.identity import Identity
 from detlab.launch.taskdir import TaskDir
-from detlab.schemas import wire
+from detlab.schemas import expconf, wire
 from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.docker.container import (
@@ -220,6 +222,105 @@ def test_a_shared_mount_needs_privileges(tmp_path):
     spec = wire.ContainerSpec(image="i", mounts=[wanted])
     with pytest.raises(RefusedTask, match="rshared"):
         mounts_for(order(tmp_path, CPU), spec, Allowance([tmp_path]), None)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/data/of-ada/x",
+        "/more/volume/of-ada/x",
+        "/checkpoints/of-ada/x",
+        "//checkpoints/of-ada/x",
+        "/home/alice/x",
+        "/more",
+    ],
+)
+def test_no_mount_is_in_another_one_where_the_engine_would_make_its_folder_as_root(tmp_path, target):
+    """A bind mount on /data/FOLDER OF ADA/x left a folder of root's in hers."""
+    allowance = Allowance([tmp_path], volumes=[parse_volume(f"{tmp_path}:/more/volume")])
+    made = order(tmp_path / "t", CPU)
+    (tmp_path / "checkpoints").mkdir()
+    mounts = [
+        wire.Mount(host_path=str(tmp_path), container_path="/data"),
+        wire.Mount(host_path=str(tmp_path / "checkpoints"), container_path="/checkpoints"),
+    ]
+    assert mounts_for(made, wire.ContainerSpec(image="i", mounts=mounts), allowance, Path("/home/alice"))
+    wrong = wire.ContainerSpec(image="i", mounts=[*mounts, wire.Mount(host_path=str(tmp_path), container_path=target)])
+    with pytest.raises(RefusedTask, match="in the way of"):
+        mounts_for(made, wrong, allowance, Path("/home/alice"))
+
+
+def test_mounts_in_the_tasks_own_directory_are_fine(tmp_path):
+    made = order(tmp_path / "t", CPU)
+    spec = wire.ContainerSpec(image="i", mounts=[wire.Mount(host_path=str(tmp_path), container_path="data")])
+    assert f"{made.task.work}/data" in {m["Target"] for m in mounts_for(made, spec, Allowance([tmp_path]), None)}
+
+
+@pytest.mark.parametrize(
+    "propagation", ["rshared,exec", "RSHARED", "shared ", "bind-propagation=shared", "slave\n", "x"]
+)
+def test_a_propagation_that_is_none_is_refused_by_the_agent_and_at_submit(tmp_path, propagation):
+    """Any text but the two names of shared ones went to the engine as it was."""
+    wanted = wire.Mount(host_path=str(tmp_path), container_path="/x", propagation=propagation)
+    spec = wire.ContainerSpec(image="i", mounts=[wanted])
+    with pytest.raises(RefusedTask, match="is no propagation"):
+        mounts_for(order(tmp_path, CPU), spec, Allowance([tmp_path]), None)
+    mount = {"host_path": "/a", "container_path": "/x", "propagation": propagation}
+    assert [one.path for one in expconf.check({"bind_mounts": [mount]})] == ["bind_mounts[0].propagation"]
+
+
+@pytest.mark.parametrize("capability", ["", "sys_admin", "SYS ADMIN", "SYS_ADMIN\n", "--privileged", "CAP_", "A" * 50])
+def test_what_is_no_name_of_a_capability_is_refused_by_the_agent_and_at_submit(tmp_path, capability):
+    for kind in ("add_capabilities", "drop_capabilities"):
+        spec = wire.ContainerSpec(image="i", **{kind: [capability]})
+        with pytest.raises(RefusedTask, match="is no capability"):
+            arguments(order(tmp_path, CPU), spec, privileges=True)
+        told = expconf.check({"environment": {kind: [capability]}})
+        assert [one.path for one in told] == [f"environment.{kind}[0]"]
+
+
+def test_a_device_has_one_path_on_each_side_whatever_is_in_it(tmp_path):
+    """`/dev/null:/dev/sda:rwm` as the path of a device was parted anew by the engine's client."""
+    device = wire.DeviceMount(host_path="/dev/null:/dev/sda", container_path="/dev/x", mode="w,r:m x")
+    made = arguments(order(tmp_path, CPU), wire.ContainerSpec(image="i", devices=[device]), privileges=True)
+    (found,) = made["devices"]
+    assert found == {"PathOnHost": "/dev/null:/dev/sda", "PathInContainer": "/dev/x", "CgroupPermissions": "rwm"}
+    for path in ("dev/null", "/dev/../etc/shadow", ""):
+        wrong = wire.DeviceMount(host_path=path, container_path="/dev/x")
+        with pytest.raises(RefusedTask, match="must be an absolute path"):
+            arguments(order(tmp_path, CPU), wire.ContainerSpec(image="i", devices=[wrong]), privileges=True)
+
+
+TEXTS = st.sampled_from(
+    ["", "a", "ALL", "SYS_ADMIN", "/", "/dev/sda", "host", "none", "container:x", "../..", "privileged"]
+)
+
+
+@given(
+    st.builds(
+        wire.ContainerSpec,
+        image=TEXTS,
+        add_capabilities=st.lists(TEXTS, max_size=2),
+        drop_capabilities=st.lists(TEXTS, max_size=2),
+        devices=st.lists(st.builds(wire.DeviceMount, host_path=TEXTS, container_path=TEXTS, mode=TEXTS), max_size=2),
+        shm_size=st.none() | st.integers(0, 2**50),
+        memory=st.none() | st.integers(0, 2**50),
+        cpus=st.none() | st.floats(0.01, 1e6),
+        force_pull=st.booleans(),
+        registry_auth=st.none() | st.dictionaries(TEXTS, TEXTS, max_size=2),
+    )
+)
+def test_whatever_a_config_says_the_engine_is_told_the_same_fields_and_no_privileges(spec):
+    made_for = order(Path("/nowhere"), CPU)
+    usual = arguments(made_for, wire.ContainerSpec(image="i"))
+    try:
+        made = arguments(made_for, spec)
+    except RefusedTask:
+        return
+    assert made.keys() - {"mem_limit", "memswap_limit", "nano_cpus"} == usual.keys()
+    assert (made["cap_add"], made["devices"], made["security_opt"]) == ([], [], ["no-new-privileges"])
+    limits = {"shm_size", "cap_drop", "mem_limit", "memswap_limit", "nano_cpus"}
+    assert {key: made[key] for key in usual.keys() - limits} == {key: usual[key] for key in usual.keys() - limits}
 
 
 def test_a_pulls_progress_is_told_and_its_error_raised():

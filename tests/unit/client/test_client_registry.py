@@ -63,10 +63,13 @@ VERSION = VersionView(
         ("digits@1.2.0-rc.1", ("digits", "1.2.0-rc.1")),
         ("alice/my model@production", ("alice/my model", "production")),
         ("7@2", ("7", "2")),
+        ("ada@lab.org/digits", ("ada@lab.org/digits", "latest")),
+        ("ada@lab.org/digits@production", ("ada@lab.org/digits", "production")),
     ],
 )
 def test_references(text, wanted):
     assert registry.split_reference(text) == wanted
+    assert registry.names_version(text) is (wanted[1] != "latest")
 
 
 @pytest.mark.parametrize("text", ["digits@", "@production", "@"])

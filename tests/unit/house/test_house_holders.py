@@ -12,6 +12,7 @@ DATA = {
     "kernel/turn.py": "the fork: it chooses the holder of an allocation",
     "kernel/fencing.py": "which row a task token names",
     "admission/log_rate.py": "the groups of an owner are in the row of the experiment or of the task",
+    "lifecycle/no_progress.py": "which attempts are those of one trial or task, as a condition of a query",
     "placement/active_rows.py": "ids of jobs and holders in a snapshot, which has no turn",
     "placement/after_checkpoint.py": "only trials have checkpoints",
     "placement/snapshots.py": "facts for the pure scheduler: preemptible, on one node",

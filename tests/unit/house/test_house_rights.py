@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 HUB = Path(__file__).resolve().parents[3] / "hub_ext/detlab_hub"
-DECIDES = {"core/rights/table.py", "services/kernel/access.py", "store/queries/rights.py"}
+DECIDES = {
+    "core/rights/actions.py",
+    "core/rights/model.py",
+    "core/rights/table.py",
+    "services/kernel/access.py",
+    "store/queries/rights.py",
+}
 TELLS = {
+    "services/checkpoints/trash.py": "the trash of all that is the caller's own, where no experiment is named",
+    "services/usertasks/usertasks.py": "a server's name is one of the caller's own; and a run's task says whose it is",
     "services/cluster/overview.py": "tells callers about themselves",
     "web/base.py": "notes an attempt at a hidden object in the audit log, and gives no right",
 }
@@ -27,6 +35,10 @@ def _decides(node: ast.AST) -> bool:
             return True
         case ast.Name(id="Hidden") | ast.alias(name="Hidden"):
             return True
+        case ast.Attribute(value=ast.Name(id="Right"), attr="WRITE" | "OWN"):
+            return True  # an action says which right it needs
+        case ast.Compare(left=ast.Attribute(attr="run", value=ast.Name(id="caller"))):
+            return True
         case ast.Compare():
             return _compares_an_owner_with_a_caller(node)
         case _:
@@ -37,9 +49,13 @@ def _compares_an_owner_with_a_caller(node: ast.Compare) -> bool:
     sides = [node.left, *node.comparators]
     owner = any(isinstance(one, ast.Attribute) and one.attr in {"owner", "serves_user"} for one in sides)
     caller = any(
-        isinstance(one, ast.Attribute) and one.attr == "name" and ast.unparse(one.value) in CALLERS for one in sides
+        isinstance(one, ast.Attribute) and one.attr == "name" and _is_caller(ast.unparse(one.value)) for one in sides
     )
     return owner and caller
+
+
+def _is_caller(text: str) -> bool:
+    return text in CALLERS or text in {f"person({one})" for one in CALLERS}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +67,9 @@ def _compares_an_owner_with_a_caller(node: ast.Compare) -> bool:
         "self._caller.name != row.owner",
         "caller.sees(row.owner)",
         "raise Hidden('no')",
+        "experiment_for(s, caller, 1, Right.WRITE)",
+        "if caller.run is not None: pass",
+        "query.where(TaskRow.owner == person(caller).name)",
         "from access import Hidden",
     ],
 )

@@ -37,7 +37,7 @@ RIGHTS = """
 experiment       own   own   write write  read   -      read    -      read -    -
 checkpoint       own   own   write write  read   own    read    read   -    read -
 model            own   own   write write  read   -      -       -      -    -    -
-user task        own   own   own   -      -      read   -       -      read -    -
+user task        own   own   write -      -      read   -       -      read -    -
 code bundle      read  read  read  -      -      -      -       -      -    read -
 job in the queue own   own   read  -      -      -      -       -      -    -    -
 allocation       read  read  read  -      -      -      -       -      -    -    -
@@ -141,8 +141,7 @@ def test_a_notebook_run_has_no_more_than_its_owner_and_is_no_administrator(who, 
     ran = replace(who, run=True)
     assert right_of(ran, thing) is right_of(replace(ran, admin=True), thing)
     assert right_of(ran, thing) <= theirs
-    if thing.kind in {Kind.EXPERIMENT, Kind.CHECKPOINT, Kind.MODEL}:
-        assert right_of(ran, thing) <= Right.WRITE
+    assert right_of(ran, thing) <= Right.WRITE
 
 
 @given(persons, objects)

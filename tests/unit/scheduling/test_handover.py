@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from detlab_hub.core.scheduling import Job, Pool, Quota, Scheduler, Snapshot, Task, TaskState, divide, hand_over
+from dataclasses import replace
+
+from detlab_hub.core.scheduling import Agent, Job, Pool, Quota, Scheduler, Snapshot, Task, TaskState, divide, hand_over
 
 
 def pool_of(*tasks: Task, jobs: tuple[Job, ...], quotas: tuple[Quota, ...] = (), pool: Pool | None = None) -> Snapshot:
@@ -47,6 +49,17 @@ def test_a_task_that_was_refused_a_moment_ago_is_not_handed_over_again_at_once()
     decision = hand_over(pool_of(*tasks, jobs=(Job("a"),)), "slurm")
     assert decision.allocate == {"next": {"slurm": 1}}
     assert "slurm refused it a moment ago" in decision.waiting["refused"].detail
+
+
+def test_who_serves_one_user_gets_the_tasks_of_no_other() -> None:
+    tasks = (Task("adas", "a", slots=1, user="ada"), Task("bobs", "a", slots=1, user="bob", requested=1))
+    of_ada = Agent("slurm", 0, serves_user="ada")
+    for agents in ((of_ada,), (of_ada, Agent("slurm", 0)), (Agent("slurm", 0), of_ada)):
+        decision = hand_over(replace(pool_of(*tasks, jobs=(Job("a"),)), agents=agents), "slurm")
+        assert decision.allocate == {"adas": {"slurm": 1}}
+        assert decision.waiting["bobs"].detail == "slurm, which takes the tasks of this pool, serves another user"
+    everyones = hand_over(replace(pool_of(*tasks, jobs=(Job("a"),)), agents=(Agent("slurm", 0),)), "slurm")
+    assert set(everyones.allocate) == {"adas", "bobs"}
 
 
 def test_slots_are_divided_into_nodes_that_are_alike() -> None:

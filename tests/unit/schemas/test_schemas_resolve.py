@@ -316,7 +316,7 @@ VALID: st.SearchStrategy[Raw] = _optional(
     checkpoint_policy=st.sampled_from(["best", "all", "none"]),
     log_policies=st.sampled_from([[], [{"name": "CUDA OOM"}], [{"pattern": "p", "action": {"type": "exclude_node"}}]]),
     min_validation_period=st.sampled_from([{"batches": 0}, {"epochs": 2}]),
-    slurm=_optional(sbatch_args=st.just(["-x"]), slots_per_node=st.integers(1, 3)),
+    slurm=_optional(sbatch_args=st.just(["--exclude=n1"]), slots_per_node=st.integers(1, 3)),
     data_layer=st.just({"type": "shared_fs"}),
 )
 

@@ -41,7 +41,7 @@ def test_a_plain_config_is_fully_supported() -> None:
         ({"environment": {"registry_auth": {"username": "u"}}}, "environment.registry_auth"),
         ({"environment": {"pod_spec": {"spec": {}}}}, "environment.pod_spec"),
         ({"environment": {"proxy_ports": [{"proxy_port": 80}]}}, "environment.proxy_ports"),
-        ({"environment": {"add_capabilities": ["X"]}}, "environment.add_capabilities"),
+        ({"environment": {"add_capabilities": ["SYS_PTRACE"]}}, "environment.add_capabilities"),
         ({"bind_mounts": [{"host_path": "/a", "container_path": "/a"}]}, "bind_mounts"),
         ({"resources": {"devices": ["/a:/b"]}}, "resources.devices"),
         ({"resources": {"shm_size": "1G"}}, "resources.shm_size"),

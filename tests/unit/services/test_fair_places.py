@@ -66,3 +66,21 @@ async def test_a_place_that_comes_to_somebody_who_just_left_is_not_lost() -> Non
     await room.end("c1")
     await room.ask("d1")
     assert room.order == ["a1", "c1", "d1"]
+
+
+async def test_a_place_stays_free_for_others_where_each_user_may_hold_one() -> None:
+    room = Room(2)
+    room.places = FairPlaces(2, each=1)
+    await room.ask("a1", "a2", "a3", "b1")
+    assert room.order == ["a1", "b1"]
+    await room.end("b1")
+    assert room.order == ["a1", "b1"], "the free place is no second one for a"
+    await room.ask("c1")
+    assert room.order == ["a1", "b1", "c1"]
+    await room.end("a1")
+    assert room.order[-1] == "a2"
+    room.tasks["a3"].cancel()
+    await started()
+    await room.end("a2")
+    await room.ask("b2")
+    assert room.order[-1] == "b2"

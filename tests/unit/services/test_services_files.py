@@ -9,6 +9,7 @@ import pytest
 from detlab.errors import CheckpointError, NotFound
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.files import open_verified, remove
+from detlab_hub.services.checkpoints.stores import OpenStore
 
 UUID = "0b7c5a52-7a3e-4c39-9d1c-0d6a1c1f2a11"
 ALICE, EVE = 23091, 23092
@@ -24,7 +25,7 @@ def alices(tmp_path):
     (folder / "file").write_bytes(b"secret")
     for path in (folder, folder / "file"):
         os.chown(path, ALICE, ALICE)
-    return {"type": "shared_fs", "host_path": str(tmp_path)}
+    return OpenStore({"type": "shared_fs", "host_path": str(tmp_path)})
 
 
 @needs_root
@@ -53,18 +54,18 @@ def test_a_sparse_file_of_a_terabyte_is_not_digested(tmp_path):
     folder.mkdir()
     with (folder / "file").open("wb") as file:
         file.truncate(1 << 40)
-    storage = {"type": "directory", "container_path": str(tmp_path)}
+    storage = OpenStore({"type": "directory", "container_path": str(tmp_path)})
     with pytest.raises(CheckpointError, match="not what was committed"):
         open_verified(storage, UUID, "file", DIGEST, 6)
 
 
 def test_a_checkpoint_is_gone_only_if_its_folder_is_not_where_others_could_be(tmp_path: Path) -> None:
     root, uuid = tmp_path / "shared", "0b8d1c6e-6c0c-4d0a-9d6f-0a1b2c3d4e5f"
-    block = {"type": "shared_fs", "host_path": str(tmp_path), "storage_path": "shared"}
+    block = OpenStore({"type": "shared_fs", "host_path": str(tmp_path), "storage_path": "shared"})
     assert not files.are_gone(block, uuid, {"model": 1}), "not mounted"
     root.mkdir()
     assert files.are_gone(block, uuid, {"model": 1})
     assert not files.are_gone(block, uuid, {}), "it has no files"
     (root / uuid).mkdir(mode=0o000)
     assert not files.are_gone(block, uuid, {"model": 1}), "its files may be there, and not for this master to see"
-    assert not files.are_gone({"type": "directory", "container_path": str(tmp_path)}, uuid, {"model": 1})
+    assert not files.are_gone(OpenStore({"type": "directory", "container_path": str(tmp_path)}), uuid, {"model": 1})

@@ -7,7 +7,10 @@ from types import SimpleNamespace
 import pytest
 from spawn_master import listening, refused, spawn_view, user
 
+from detlab_hub.spawners import SpawnFailed
 from detlab_hub.spawners.kube import DetKubeSpawner
+from testbed.kubernetes.pod_schema import faults
+from testbed.kubernetes.pod_security import violations
 from testbed.waiting import soon
 
 IMAGE = "registry.example/lab:4"
@@ -70,6 +73,39 @@ async def test_the_pod_has_the_sites_image_and_the_slots_of_its_allocation_on_th
         assert env["SITE"] == "north"
         assert "JUPYTERHUB_DEFAULT_URL" not in env
         assert "dthub_x" not in str(pod), "the spawners' token stays in the Hub"
+
+
+async def test_a_servers_pod_is_admitted_by_pod_security_and_known_to_the_api():
+    """It had no seccomp profile, and at a site without a uid it could be root."""
+    sidecar = {"name": "side", "image": "lab/side:1"}
+    async with listening() as master:
+        for more in ({}, {"uid": 1000, "fs_gid": 1000, "extra_containers": [sidecar], "init_containers": [sidecar]}):
+            mine = spawner(master, **more)
+            mine.use(spawn_view(gpu_uuids=["GPU-1"], agent_id="node-7"))
+            pod = await pod_of(mine)
+            assert not list(violations(pod["spec"]))
+            assert not [one for one in faults(pod) if "resources" not in one]  # KubeSpawner writes amounts as numbers
+
+
+@pytest.mark.parametrize(
+    ("site", "said"),
+    [
+        ({"privileged": True}, "notebook is privileged"),
+        ({"allow_privilege_escalation": True}, "may escalate"),
+        ({"uid": 0}, "run as root"),
+        ({"volumes": [{"name": "x", "hostPath": {"path": "/srv"}}]}, "volume x: hostPath"),
+        ({"container_security_context": {"capabilities": {"add": ["SYS_ADMIN"]}}}, "has capabilities"),
+        ({"extra_pod_config": {"hostNetwork": True}}, "hostNetwork"),
+        ({"pod_security_context": {"seccompProfile": {"type": "Unconfined"}}}, "seccomp"),
+    ],
+)
+async def test_settings_of_a_site_that_break_pod_security_are_named_and_may_be_meant(site, said):
+    async with listening() as master:
+        mine = spawner(master, **site)
+        with pytest.raises(SpawnFailed, match=said) as failed:
+            await mine.get_pod_manifest()
+        assert "pod_security = 'privileged'" in str(failed.value)
+        await spawner(master, **site, pod_security="privileged").get_pod_manifest()
 
 
 async def test_the_next_pod_has_the_next_allocations_slots_alone():

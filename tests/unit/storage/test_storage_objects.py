@@ -18,7 +18,6 @@ from detlab.storage.objects.obstores import _azure_settings
 from detlab.storage.objects.store import ObjectStorage, _key
 from detlab.storage.objects.transfers import Patience
 from detlab.storage.objects.words import error_of
-from detlab_hub.services.checkpoints import stores
 from detlab_hub.services.kernel.masking import masked_config, masked_storage, secrets_of
 
 S3_ANSWER = (
@@ -121,44 +120,7 @@ def test_a_pipe_in_place_of_certificates_is_not_waited_for(tmp_path: Path) -> No
 
 
 MINIO = {"type": "s3", "bucket": "b", "endpoint_url": "https://minio.example.org"}
-KEYS = {"access_key": "a", "secret_key": "b"}
 AZURE = {"type": "azure", "container": "c"}
-
-
-@pytest.mark.parametrize(
-    ("block", "operators", "safe"),
-    [
-        ({"type": "s3", "bucket": "b", "region": "eu-west-1"}, {}, True),
-        ({"type": "s3", "bucket": "b", "region": "evil.example.org/"}, {}, False),
-        ({"type": "s3", "bucket": "evil.example.org#"}, {}, False),
-        (MINIO, {}, False),
-        (MINIO | KEYS, {}, True),
-        (MINIO | {"bucket": "mine"}, MINIO, True),
-        (MINIO, MINIO | {"endpoint_url": "https://other.example.org"}, False),
-        (MINIO, {"type": "gcs", "endpoint_url": MINIO["endpoint_url"]}, False),
-        ({"type": "gcs", "bucket": "b"}, {}, True),
-        (AZURE | {"account_url": "https://mine.blob.core.windows.net"}, {}, True),
-        (AZURE | {"account_url": "https://mine.dfs.core.windows.net"}, {}, True),
-        (AZURE | {"account_url": "https://evil.org/a?sv=1&sig=x"}, {}, True),
-        (AZURE | {"account_url": "https://evil.org/a?sv=1"}, {}, False),
-        (AZURE | {"account_url": "http://mine.blob.core.windows.net"}, {}, False),
-        (AZURE | {"account_url": "https://mine.blob.core.windows.net.evil.org"}, {}, False),
-        (AZURE | {"account_url": "https://evil.org/x.blob.core.windows.net"}, {}, False),
-        (AZURE | {"account_url": "https://evil.org", "credential": "k"}, {}, True),
-        (AZURE | {"connection_string": "BlobEndpoint=https://evil.org;AccountName=a"}, {}, False),
-        (AZURE | {"connection_string": "BlobEndpoint=https://evil.org;AccountName=a;AccountKey=a=="}, {}, True),
-        ({"type": "directory", "container_path": "/x"}, {}, True),
-    ],
-)
-def test_the_masters_keys_go_to_no_server_that_only_a_user_names(
-    block: dict[str, Any], operators: dict[str, Any], safe: bool
-) -> None:
-    assert stores.keeps_own_keys(block, operators) is safe
-
-
-def test_an_endpoint_that_the_masters_environment_names_gets_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", str(MINIO["endpoint_url"]))
-    assert stores.keeps_own_keys(MINIO, {})
 
 
 def test_what_opens_a_store_in_its_address_is_masked() -> None:

@@ -43,6 +43,7 @@ def test_bodies_parameters_and_streams(document: dict[str, Any]) -> None:
         "name",
         "max_points",
         "max_trials",
+        "skip",
     }
     stream = paths["experiments/{experiment_id}/stream"]["get"]["responses"]["200"]["content"]
     assert stream["application/x-ndjson"]["schema"]["$ref"].endswith("Event")

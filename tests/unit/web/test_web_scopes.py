@@ -9,6 +9,7 @@ import pytest
 from tornado.web import RequestHandler
 
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX
+from detlab_hub.core.rights import ACTIONS, Action
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.crosssite import CrossSite
@@ -53,7 +54,7 @@ def test_a_verb_needs_a_rule_for_other_sites() -> None:
     ],
 )
 def test_a_verb_whose_rule_does_not_fit_cannot_be_defined(verb: str, scope: str, rule: str, why: str) -> None:
-    @needs(scope, cross_site=rule)
+    @needs(scope, cross_site=rule, action=Action.EXPERIMENT_EDIT if scope == "write" else None)
     async def method(self: object) -> None:
         """Do something."""
 
@@ -67,6 +68,33 @@ def test_a_handler_without_a_scope_cannot_be_defined() -> None:
         class Open(Guarded):
             async def delete(self) -> None:
                 """Nobody said who may."""
+
+
+def test_a_verb_that_changes_something_and_names_no_action_cannot_be_defined() -> None:
+    @needs("write", cross_site="xsrf")
+    async def method(self: object) -> None:
+        """Change something."""
+
+    for verb in ("post", "put", "patch", "delete"):
+        with pytest.raises(TypeError, match=rf"Odd\.{verb} names no action"):
+            type("Odd", (Guarded,), {verb: method})
+
+
+def test_a_scope_that_is_not_for_the_callers_of_the_action_fails_at_import() -> None:
+    with pytest.raises(ValueError, match=r"quota\.set is for the scopes admin, not write"):
+        needs("write", cross_site="xsrf", action=Action.QUOTA_SET)
+
+
+def test_every_action_has_a_route() -> None:
+    """One of its own, or that of another action within which it is carried out."""
+    named = [
+        operation.action
+        for _, handler in API
+        for verb in served_verbs(handler)
+        if (operation := operation_of(handler, verb)) is not None and operation.action is not None
+    ]
+    assert {one for one in Action if ACTIONS[one].within is None} == set(named)
+    assert {ACTIONS[one].within for one in Action} - {None} <= set(named)
 
 
 def test_a_verb_without_a_docstring_cannot_be_described() -> None:

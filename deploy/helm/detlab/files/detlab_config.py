@@ -26,6 +26,7 @@ c.DetHub.cookie_secret_file = str(secrets / "master-cookie-secret")
 if values["agent"]:
     c.DetHub.default_runtime = "kubernetes"
     c.DetHub.default_image = {"cpu": values["tasksImage"], "cuda": values["tasksImage"]}
-c.DetHub.checkpoint_storage = values["checkpointStorage"]
+if values["checkpointStorage"]:
+    c.DetHub.checkpoint_storage = values["checkpointStorage"]
 
 exec(compile(values["masterExtraConfig"], "master.extraConfig", "exec"))  # noqa: S102  (the operator's own)

@@ -93,8 +93,7 @@ else:
     c.DetKubeSpawner.uid = 1000
     c.DetKubeSpawner.gid = 1000
     c.DetKubeSpawner.fs_gid = 1000
-    c.DetKubeSpawner.allow_privilege_escalation = False
-    c.DetKubeSpawner.container_security_context = {"capabilities": {"drop": ["ALL"]}}
+    c.DetKubeSpawner.extra_labels = {"detlab.io/notebook": "true"}
     c.DetKubeSpawner.automount_service_account_token = False
     c.DetKubeSpawner.service_account = values["tasksServiceAccount"]
     c.DetKubeSpawner.priority_class_name = values["tasksPriorityClass"]

@@ -21,6 +21,21 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
+{{/*
+How Services and policies find the chart's own pods: besides, by a key that no pod of a user has. Agents never pass
+labels of users under detlab.io/ on.
+*/}}
+{{- define "detlab.pods" -}}
+{{ include "detlab.selector" . }}
+detlab.io/part: {{ .component }}
+{{- end -}}
+
+{{/* Labels of the chart's own pods. */}}
+{{- define "detlab.podLabels" -}}
+{{ include "detlab.labels" . }}
+detlab.io/part: {{ .component }}
+{{- end -}}
+
 {{/* The image of a name; a dict of root and name. */}}
 {{- define "detlab.image" -}}
 {{- $first := splitList "/" .name | first -}}
@@ -49,8 +64,22 @@ app.kubernetes.io/component: {{ .component }}
 {{- if and .Values.tls.enabled (not .Values.tls.secretName) (not .Values.agentOnly) -}}yes{{- end -}}
 {{- end -}}
 
+{{/* Tasks have a namespace of their own, unless the values name one. */}}
 {{- define "detlab.tasksNamespace" -}}
-{{- .Values.agent.namespace | default .Release.Namespace -}}
+{{- $name := include "detlab.fullname" . -}}
+{{- $own := ternary $name (printf "%s-%s" .Release.Namespace $name) (eq $name .Release.Namespace) -}}
+{{- .Values.agent.namespace | default (printf "%s-tasks" ($own | trunc 57 | trimSuffix "-")) -}}
+{{- end -}}
+
+{{/* All namespaces of tasks, those of groups and users too; as a JSON list. */}}
+{{- define "detlab.taskNamespaces" -}}
+{{- $found := list (include "detlab.tasksNamespace" .) -}}
+{{- range $kind := list "groups" "users" -}}
+{{- range $_, $place := get $.Values.agent.settings $kind | default dict -}}
+{{- with dig "namespace" "" $place }}{{ $found = append $found . }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- $found | uniq | toJson -}}
 {{- end -}}
 
 {{- define "detlab.proxyPort" -}}
@@ -90,7 +119,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- define "detlab.checkpointsClaim" -}}
 {{- if .Values.agentOnly -}}
 {{- .Values.checkpoints.existingClaim -}}
-{{- else if not .Values.checkpoints.storage -}}
+{{- else if and (not .Values.checkpoints.storage) (eq (include "detlab.tasksNamespace" .) .Release.Namespace) -}}
 {{- .Values.checkpoints.existingClaim | default (printf "%s-checkpoints" (include "detlab.fullname" .)) -}}
 {{- end -}}
 {{- end -}}
@@ -102,6 +131,7 @@ app.kubernetes.io/component: {{ .component }}
     "image" (include "detlab.image" (dict "root" . "name" .Values.images.tasks))
     "image_pull_policy" .Values.images.pullPolicy
     "service_account" (printf "%s-tasks" $name)
+    "pod_security" .Values.agent.podSecurity
 -}}
 {{- with .Values.images.pullSecrets }}{{ $_ := set $ours "image_pull_secrets" . }}{{ end -}}
 {{- with include "detlab.priorityClass" (dict "root" . "which" "tasks") }}{{ $_ := set $ours "priority_class" . }}{{ end -}}
@@ -210,8 +240,24 @@ securityContext:
 {{- if and (not $v.agentOnly) (not $v.tls.enabled) (not (hasPrefix "https://" $v.publicUrl)) (not $v.agent.masterUrl) (not (has "--insecure-http" $v.agent.extraArgs)) -}}
 {{- fail "tls.enabled: false, and publicUrl is not https: tokens would travel in the clear. Set publicUrl to the https address of what ends TLS, or, in a network that you trust, agent.extraArgs: [--insecure-http]" -}}
 {{- end -}}
+{{- if and (not $v.agent.namespace) (not $v.agentOnly) (not $v.checkpoints.storage) -}}
+{{- $claim := $v.checkpoints.existingClaim | default (printf "%s-checkpoints" (include "detlab.fullname" .)) -}}
+{{- if or $v.checkpoints.existingClaim (lookup "v1" "PersistentVolumeClaim" .Release.Namespace $claim) -}}
+{{- fail (printf "the volume of checkpoints %s is in namespace %s, where tasks are no more by default: keep them there with agent.namespace=%s, or set checkpoints.storage, such as {type: s3, bucket: NAME}" $claim .Release.Namespace .Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
 {{- if and $v.agent.namespace (ne $v.agent.namespace .Release.Namespace) (not $v.agentOnly) (not $v.checkpoints.storage) -}}
 {{- fail "agent.namespace: tasks in another namespace cannot mount the volume of checkpoints; set checkpoints.storage, such as {type: s3, bucket: NAME}" -}}
+{{- end -}}
+{{- if and $v.metrics.serviceMonitor.enabled (not $v.metrics.serviceMonitor.tokenSecret) -}}
+{{- fail "metrics.serviceMonitor.enabled: name the secret with the token that Prometheus shows, with metrics.serviceMonitor.tokenSecret (a token of the Hub with the scope custom:detlab:read; kubectl create secret generic NAME --from-file=token)" -}}
+{{- end -}}
+{{- range $argument := $v.agent.extraArgs -}}
+{{- range $option := list "--allow-mount" "--volume" "--allow-privileges" -}}
+{{- if and (eq $v.agent.podSecurity "restricted") (hasPrefix $option $argument) -}}
+{{- fail (printf "agent.extraArgs: %s allows what Pod Security's level restricted does not have: set agent.podSecurity=privileged, or use claims" $option) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if and $v.ingress.enabled (not $v.publicUrl) -}}
 {{- fail "ingress.enabled: set publicUrl, whose host the Ingress is for" -}}

@@ -6,11 +6,11 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from detlab.client.operations.experiments import one
+from detlab.client.operations.experiments import one, pages
 from detlab.client.transport.calls import Call, Flow, model
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire import CheckpointView
-from detlab.schemas.wire.storage import Bookmark, GcPolicy, GcPreview, GcRequest, PinList
+from detlab.schemas.wire.storage import Bookmark, GcPolicy, GcPreview, GcRequest, Pin, PinList
 
 
 def policy(best: int, trial_best: int, trial_latest: int) -> GcPolicy:
@@ -45,7 +45,7 @@ def undelete(uuid: str) -> Flow[CheckpointView]:
 
 def pins(uuid: str) -> Flow[PinList]:
     """Fetch what keeps a checkpoint."""
-    return one(Call("GET", f"{_checkpoint(uuid)}/pins", parse=model(PinList)))
+    return PinList(items=(yield from pages(f"{_checkpoint(uuid)}/pins", Pin, "skip", None)))
 
 
 def bookmark(uuid: str, note: str) -> Flow[PinList]:

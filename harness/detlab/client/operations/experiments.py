@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, page_of, raw
 from detlab.errors import Conflict
-from detlab.schemas.taskwire import CodeList
+from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab.schemas.wire import (
     AgentView,
     Archived,
@@ -34,6 +34,7 @@ from detlab.schemas.wire.storage import DeletionReply
 if TYPE_CHECKING:
     from detlab.client.bundling.bundle import Bundle
 
+T = TypeVar("T", TrialView, CheckpointView)
 PAGE = 200
 Action = Literal["pause", "activate", "cancel", "kill"]
 
@@ -190,18 +191,19 @@ def experiment_bundle(experiment_id: int) -> Flow[bytes]:
 
 def experiment_code(experiment_id: int) -> Flow[CodeList]:
     """List the files of an experiment's code."""
-    return one(Call("GET", f"experiments/{int(experiment_id)}/code", parse=model(CodeList)))
+    items = yield from pages(f"experiments/{int(experiment_id)}/code", CodeFile, "skip", None)
+    return CodeList(items=items)
 
 
 def experiment_trials(experiment_id: int, *, limit: int | None = None) -> Flow[list[TrialView]]:
     """List the trials of an experiment, in creation order."""
-    return pages(f"experiments/{int(experiment_id)}/trials", TrialView, "after", limit)
+    found = yield from pages(f"experiments/{int(experiment_id)}/trials", TrialView, "after", limit)
+    return (yield from _whole(found, lambda view: trial(view.id)))
 
 
 def experiment_checkpoints(experiment_id: int, metric: str | None = None) -> Flow[list[CheckpointView]]:
     """List all committed checkpoints of an experiment, each with the value of this validation metric, if any."""
-    path = f"experiments/{int(experiment_id)}/checkpoints"
-    return one(Call("GET", path, params={"metric": metric}, parse=field_of("items", list[CheckpointView])))
+    return _checkpoints(f"experiments/{int(experiment_id)}/checkpoints", metric)
 
 
 def curves(
@@ -226,7 +228,14 @@ def curves(
     params = {"group": group, "name": name, "max_points": max_points, "max_trials": max_trials}
     if history:
         params["history"] = "true"
-    return one(Call("GET", f"experiments/{int(experiment_id)}/curves", params=params, parse=model(CurvesView)))
+    path = f"experiments/{int(experiment_id)}/curves"
+    snapshot: CurvesView = yield Call("GET", path, params=params, parse=model(CurvesView))
+    found, following = list(snapshot.curves), snapshot.next
+    while following is not None:
+        part: CurvesView = yield Call("GET", path, params={**params, "skip": following}, parse=model(CurvesView))
+        found += part.curves
+        following = part.next if part.curves else None
+    return snapshot.model_copy(update={"curves": found, "next": None})
 
 
 # --- trials, checkpoints ----------------------------------------------------------------------------------
@@ -255,8 +264,7 @@ def trial_metrics(
     """
     wanted = json.dumps(list(names)) if names else None
     params = {"group": group, "name": wanted, "max_points": max_points}
-    path = f"trials/{int(trial_id)}/metrics"
-    return one(Call("GET", path, params=params, parse=field_of("items", list[SeriesView])))
+    return pages(f"trials/{int(trial_id)}/metrics", SeriesView, "skip", None, params)
 
 
 def trial_logs(
@@ -297,8 +305,7 @@ def log_lines(path: str, params: dict[str, Any]) -> Flow[tuple[list[LogLine], in
 
 def trial_checkpoints(trial_id: int, metric: str | None = None) -> Flow[list[CheckpointView]]:
     """List all committed checkpoints of a trial, each with the value of this validation metric if one is named."""
-    path = f"trials/{int(trial_id)}/checkpoints"
-    return one(Call("GET", path, params={"metric": metric}, parse=field_of("items", list[CheckpointView])))
+    return _checkpoints(f"trials/{int(trial_id)}/checkpoints", metric)
 
 
 def checkpoint(checkpoint_uuid: str) -> Flow[CheckpointView]:
@@ -309,8 +316,23 @@ def checkpoint(checkpoint_uuid: str) -> Flow[CheckpointView]:
 # --- helpers ----------------------------------------------------------------------------------------------
 
 
+def _checkpoints(path: str, metric: str | None) -> Flow[list[CheckpointView]]:
+    """List checkpoints with all of their files, from which they are downloaded."""
+    found = yield from pages(path, CheckpointView, "after", None, {"metric": metric})
+    whole = yield from _whole(found, lambda view: checkpoint(view.uuid))
+    return [one.model_copy(update={"metrics": view.metrics}) for one, view in zip(whole, found, strict=True)]
+
+
+def _whole(views: Sequence[T], fetch: Callable[[T], Flow[T]]) -> Flow[list[T]]:
+    """Fetch those of some views one by one of which the list had only a part."""
+    found: list[T] = []
+    for view in views:
+        found.append((yield from fetch(view)) if view.shortened else view)
+    return found
+
+
 def pages(
-    path: str, cls: Any, cursor: str, limit: int | None, filters: Mapping[str, str | None] | None = None
+    path: str, cls: Any, cursor: str, limit: int | None, filters: Mapping[str, str | int | None] | None = None
 ) -> Flow[list[Any]]:
     """Collect the items of a list, page by page.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import quote
 
-from detlab.client.operations.experiments import one
+from detlab.client.operations.experiments import one, pages
 from detlab.client.transport.calls import Call, Flow, field_of, model
 from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, LimitList, QuotaList, QuotaRequest, UidView
 from detlab.schemas.wire.grants import GrantKind
@@ -16,7 +16,7 @@ _quotas = model(QuotaList)
 def jobs(*, pool: str | None = None, mine: bool = False) -> Flow[list[JobView]]:
     """List the jobs that hold slots or wait for them, in the order of their pools' queues."""
     params = {"pool": pool, "mine": "true" if mine else None}
-    return one(Call("GET", "jobs", params=params, parse=field_of("items", list[JobView])))
+    return pages("jobs", JobView, "skip", None, params)
 
 
 def update_job(job_id: str, change: JobUpdate) -> Flow[JobView]:

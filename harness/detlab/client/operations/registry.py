@@ -35,18 +35,26 @@ Name = str | int
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Return (model, version) of `digits@production`, `digits@3`, `digits@1.2.0` or `digits`, which is the newest.
+    """Return (model, version) of `digits@production`, `digits@3`, `ada/digits@1.2.0` or `digits`, which is the newest.
+
+    The owner before a `/` may be an address with an `@` of its own.
 
     Raises:
         ConfigError: Nothing is before or after the `@`: in a script, a variable may be empty.
     """
-    name, at, version = reference.rpartition("@")
+    owner, slash, rest = reference.rpartition("/")
+    name, at, version = rest.rpartition("@")
     if not at:
-        return version, "latest"
+        return reference, "latest"
     if not name or not version:
         problem = f"{reference!r} names no {'version after' if name else 'model before'} the @"
         raise ConfigError([Problem("reference", problem)], problem, hint="digits@latest is the newest version")
-    return name, version
+    return f"{owner}{slash}{name}", version
+
+
+def names_version(reference: str) -> bool:
+    """Whether a reference names a version; an `@` in the owner's name is none."""
+    return "@" in reference.rpartition("/")[2]
 
 
 _NAME = (

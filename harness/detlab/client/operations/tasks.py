@@ -129,7 +129,7 @@ def task_logs_after(task_id: str, after: int | None, **wanted: Any) -> Flow[tupl
 
 def task_outputs(task_id: str) -> Flow[list[OutputView]]:
     """List the files that a task has handed over."""
-    return one(Call("GET", _path("tasks", task_id, "outputs"), parse=field_of("items", list[OutputView])))
+    return pages(_path("tasks", task_id, "outputs"), OutputView, "skip", None)
 
 
 def task_output(task_id: str, digest: str) -> Flow[bytes]:
@@ -144,7 +144,7 @@ def stream_cursor() -> Flow[int]:
 
 def queue() -> Flow[list[QueueItem]]:
     """List what waits for slots, in the order in which the scheduler considers it."""
-    return one(Call("GET", "queue", parse=field_of("items", list[QueueItem])))
+    return pages("queue", QueueItem, "skip", None)
 
 
 # --- what an administrator looks after --------------------------------------------------------------------

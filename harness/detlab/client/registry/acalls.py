@@ -42,7 +42,7 @@ class AsyncRegistryCalls:
         return AsyncModel(self.session, await self.session.run(registry.create_model(name=name, **fields)))
 
     async def get_model(self, identifier: str | int) -> AsyncModel:
-        """Return a model by its name, `OWNER/NAME` or its id.
+        """Return a model by its name if it is your own, by `OWNER/NAME`, or by its id.
 
         Raises:
             NotFound: There is none.

@@ -43,7 +43,7 @@ class RegistryCalls:
         return Model(self.session, self.session.run(registry.create_model(name=name, **fields)))
 
     def get_model(self, identifier: str | int) -> Model:
-        """Return a model by its name, `OWNER/NAME` or its id.
+        """Return a model by its name if it is your own, by `OWNER/NAME`, or by its id.
 
         Raises:
             NotFound: There is none.

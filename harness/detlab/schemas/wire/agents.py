@@ -305,6 +305,8 @@ class Launch(Wire):
     run: int
     owner: str
     """Hub user whose uid the task gets."""
+    owner_groups: list[str] = []
+    """Their groups of the Hub, as at submission; older masters do not send them."""
     uid: int | None = None
     """That uid, the same on all nodes; agents that are not root run all tasks as themselves."""
     account: bool = False

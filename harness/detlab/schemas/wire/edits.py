@@ -6,13 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from detlab.schemas.text_limits import DESCRIPTION_CHARS, LABEL_CHARS, MOST_LABELS, NOTES_CHARS, TITLE_CHARS
 from detlab.schemas.wire.base import PersonRequest
 
-TITLE_CHARS = 1000
-DESCRIPTION_CHARS = 10_000
-NOTES_CHARS = 100_000
-LABEL_CHARS = 200
-MOST_LABELS = 100
 MOST_GLOBS = 1000
 
 Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARS)]

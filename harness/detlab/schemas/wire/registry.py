@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from detlab.schemas.text_limits import DESCRIPTION_CHARS, NOTES_CHARS
 from detlab.schemas.wire.base import PersonRequest, Wire
-from detlab.schemas.wire.edits import DESCRIPTION_CHARS, NOTES_CHARS, Labels
+from detlab.schemas.wire.edits import Labels
 
 MODEL_NAME = r"^[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?$"
 """Names of models: no `@`, `/` or `:`, so that `digits@production` can be read; never only digits."""
@@ -69,6 +70,10 @@ class ModelView(Wire):
     """Label of a version (`production`) -> number of the version that has it now."""
     right: str = "read"
     """What the caller may do: read, write or own."""
+    reference: str = ""
+    """What the caller names it by: its name, or `OWNER/NAME` where it is somebody else's."""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
 class Lineage(Wire):
@@ -143,6 +148,8 @@ class VersionView(Wire):
     model_id: int
     model: str
     """Its name."""
+    model_reference: str = ""
+    """What the caller names the model by: its name, or `OWNER/NAME` where it is somebody else's."""
     version: int
     semver: str | None = None
     labels: list[str] = []
@@ -162,6 +169,8 @@ class VersionView(Wire):
     format: str = ""
     """What the files are: `safetensors`, `pickle` (needs `allow_pickle`), `other`."""
     lineage: Lineage = Lineage()
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
 class MoveLabel(PersonRequest):

@@ -118,6 +118,8 @@ class PinList(Wire):
     """GET checkpoints/{uuid}/pins."""
 
     items: list[Pin]
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class Bookmark(PersonRequest):

@@ -220,6 +220,8 @@ class ExperimentView(Wire):
     source: dict[str, Any] = {}
     unmanaged: bool = False
     """Whether users evaluate its trials by hand: the cluster runs none of them."""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
     @property
     def took(self) -> float | None:
@@ -378,6 +380,8 @@ class TrialView(Wire):
     summary_left_out: int = 0
     """Number of metrics missing from `summary` because there are too many: request their curves by name."""
     metadata: dict[str, Any] = {}
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
     @property
     def why_stopped(self) -> str:
@@ -424,6 +428,8 @@ class CurvesView(Wire):
     """The newest attempts of these trials that have started, oldest first; only if they were asked for."""
     parents: list[ParentView] = []
     """Of the trials that started from another's checkpoint; only if they were asked for."""
+    next: int | None = None
+    """`skip` of the part with the next curves, which has nothing else; null: these are all."""
 
 
 class LogLine(Wire):
@@ -476,6 +482,8 @@ class CheckpointView(Wire):
     manifest_digest: str = ""
     trash_until: float | None = None
     """Until when a DELETED one can be restored; null: it is not in the trash."""
+    shortened: list[str] = []
+    """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 
 
 # --- events, errors ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,9 +31,9 @@ class _Clients:
         self._found: OrderedDict[str, Objects] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, config: Mapping[str, Any], make: Callable[[], Objects]) -> Objects:
+    def get(self, made_from: Sequence[Mapping[str, Any]], make: Callable[[], Objects]) -> Objects:
         ambient = sorted((key, value) for key, value in os.environ.items() if key.startswith(_AMBIENT))
-        text = json.dumps([os.getpid(), dict(config), ambient], sort_keys=True, default=str)
+        text = json.dumps([os.getpid(), *map(dict, made_from), ambient], sort_keys=True, default=str)
         name = hashlib.sha256(text.encode()).hexdigest()
         with self._lock:
             if name not in self._found:
@@ -60,10 +60,21 @@ class S3Storage(ObjectStorage):
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Return the store of a block; see `StorageType.from_config`."""
+        return cls(cls._objects(config, {}))
+
+    @classmethod
+    def for_service(cls, config: Mapping[str, Any]) -> Self:
+        """Return the store as the master opens it, for many people: see `obstores.BRIEF`."""
+        from detlab.storage.objects.obstores import BRIEF
+
+        return cls(cls._objects(config, BRIEF), patience=0.0)
+
+    @staticmethod
+    def _objects(config: Mapping[str, Any], how: Mapping[str, Any]) -> Objects:
         from detlab.storage.objects.obstores import s3_objects
 
         _check(config, "bucket")
-        return cls(_clients.get(config, lambda: s3_objects(config)))
+        return _clients.get([config, how], lambda: s3_objects(config, **how))
 
 
 class GCSStorage(ObjectStorage):
@@ -79,10 +90,21 @@ class GCSStorage(ObjectStorage):
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Return the store of a block; see `StorageType.from_config`."""
+        return cls(cls._objects(config, {}))
+
+    @classmethod
+    def for_service(cls, config: Mapping[str, Any]) -> Self:
+        """Return the store as the master opens it, for many people: see `obstores.BRIEF`."""
+        from detlab.storage.objects.obstores import BRIEF
+
+        return cls(cls._objects(config, BRIEF), patience=0.0)
+
+    @staticmethod
+    def _objects(config: Mapping[str, Any], how: Mapping[str, Any]) -> Objects:
         from detlab.storage.objects.obstores import gcs_objects
 
         _check(config, "bucket")
-        return cls(_clients.get(config, lambda: gcs_objects(config)))
+        return _clients.get([config, how], lambda: gcs_objects(config, **how))
 
 
 class AzureStorage(ObjectStorage):
@@ -98,10 +120,21 @@ class AzureStorage(ObjectStorage):
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Return the store of a block; see `StorageType.from_config`."""
+        return cls(cls._objects(config, {}))
+
+    @classmethod
+    def for_service(cls, config: Mapping[str, Any]) -> Self:
+        """Return the store as the master opens it, for many people: see `obstores.BRIEF`."""
+        from detlab.storage.objects.obstores import BRIEF
+
+        return cls(cls._objects(config, BRIEF), patience=0.0)
+
+    @staticmethod
+    def _objects(config: Mapping[str, Any], how: Mapping[str, Any]) -> Objects:
         from detlab.storage.objects.obstores import azure_objects
 
         _check(config, "container")
-        return cls(_clients.get(config, lambda: azure_objects(config)))
+        return _clients.get([config, how], lambda: azure_objects(config, **how))
 
 
 def _check(config: Mapping[str, Any], key: str) -> None:

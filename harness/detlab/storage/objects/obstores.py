@@ -28,6 +28,10 @@ _DELETED_AT_ONCE = 1000
 _SECONDS = {"quick": 15, "patient": 300}
 """For how long a request is tried again here: one that somebody waits for, and the parts of a large object."""
 _CONNECTING, _ANSWERING = 10, 300
+BRIEF: Mapping[str, Any] = {
+    "seconds": {"quick": 5, "patient": 5}, "connecting": 3.0, "answering": 15.0, "quoting": False,
+}  # fmt: skip
+"""How a service opens a store for many people: nobody waits long for it, and its answers are repeated to nobody."""
 _CERTIFICATES = 4 * 1024**2
 """Bytes of the largest file of certificates; that of a system has 0.3 MB."""
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -44,6 +48,9 @@ class ObstoreObjects:
         ca_file: Certificates to trust besides the system's.
         plain_http: Whether the endpoint is one without TLS.
         seconds: For how long single requests are tried again.
+        connecting: Seconds for a connection.
+        answering: Seconds for one request, with its answer.
+        quoting: Whether errors repeat the words of the store's answer; else its status and known codes only.
 
     Raises:
         StorageError: The block cannot be used: obstore is not installed, or does not take these settings.
@@ -57,13 +64,16 @@ class ObstoreObjects:
         ca_file: str | None = None,
         plain_http: bool = False,
         seconds: Mapping[str, float] = _SECONDS,
+        connecting: float = _CONNECTING,
+        answering: float = _ANSWERING,
+        quoting: bool = True,
     ) -> None:
-        self._where = where
+        self._where, self._quoting = where, quoting
         self._obstore = _import_obstore()
         options: dict[str, Any] = {
             "allow_http": plain_http,
-            "connect_timeout": timedelta(seconds=_CONNECTING),
-            "timeout": timedelta(seconds=_ANSWERING),
+            "connect_timeout": timedelta(seconds=connecting),
+            "timeout": timedelta(seconds=answering),
         }
         if ca_file is not None:
             options["root_certificate"] = _certificates(ca_file)
@@ -72,7 +82,7 @@ class ObstoreObjects:
             for kind, limit in seconds.items():
                 self._clients[kind] = make(client_options=options, retry_config=_retries(limit))
         except (self._obstore.exceptions.BaseError, ValueError) as error:  # nothing was asked of the store yet
-            said = error_of(str(error), "use", where).message
+            said = error_of(str(error), "use", where, quoting=quoting).message
             raise StorageError(said, hint="correct checkpoint_storage, or this node's credentials") from None
         self._conditional = True
 
@@ -184,7 +194,8 @@ class ObstoreObjects:
         except (known, FileNotFoundError) as error:
             exists = type(error).__name__ in {"AlreadyExistsError", "PreconditionError"}
             missing = isinstance(error, FileNotFoundError)
-            raise error_of(str(error), verb, what, exists=exists, missing=missing) from None
+            told = error_of(str(error), verb, what, exists=exists, missing=missing, quoting=self._quoting)
+            raise told from None
 
 
 def s3_objects(config: Mapping[str, Any], *, credentials: Credentials | None = None, **how: Any) -> ObstoreObjects:

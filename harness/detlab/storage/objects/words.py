@@ -49,7 +49,13 @@ _LATER = {"SlowDown", "RequestTimeout", "ServerBusy", "InternalError", "ServiceU
 _NO_TOKEN = ("token request", "credential", "Credential", "metadata/identity", "computeMetadata")
 
 
-def error_of(text: str, verb: str, what: str, *, exists: bool = False, missing: bool = False) -> StorageError:
+_KNOWN = {*_NO_BUCKET, *_REFUSED, *_ANOTHER_REGION, *_LATER, "NoSuchKey", "BlobNotFound", "NotImplemented"}
+"""Codes that are repeated where the words of an answer are not."""
+
+
+def error_of(
+    text: str, verb: str, what: str, *, exists: bool = False, missing: bool = False, quoting: bool = True
+) -> StorageError:
     """Return the error for what a client library said.
 
     Args:
@@ -58,9 +64,10 @@ def error_of(text: str, verb: str, what: str, *, exists: bool = False, missing: 
         what: To what: `s3://bucket/prefix/key`.
         exists: The library takes it for an object that exists already.
         missing: The library takes it for an object that is not there.
+        quoting: Whether the server's own words are repeated: to whom could they tell what they may not know?
     """
     status, code, words = _answer(text)
-    said = f"cannot {verb} {what}: {words}"
+    said = f"cannot {verb} {what}: {words if quoting else _ours(text, status, code)}"
     if code in _NO_BUCKET or "container does not exist" in words or "bucket does not exist" in words:
         return StorageError(said, hint="make the bucket (or container), or correct its name in checkpoint_storage")
     if exists and status in {None, 409, 412}:
@@ -108,6 +115,14 @@ def _answer(text: str) -> tuple[int | None, str | None, str]:
     words = _plain(plain) or "no reason was given"
     cause = _cause(text) if status is None else None
     return status, None, f"{words}: {cause}" if cause else words
+
+
+def _ours(text: str, status: int | None, code: str | None) -> str:
+    """Return what an answer was in words that are none of its own."""
+    known = f" ({code})" if code in _KNOWN else ""
+    if status is not None:
+        return f"the store answered with status {status}{known}"
+    return _cause(text) or f"the store gave no answer that can be used{known}"
 
 
 def _cause(text: str) -> str | None:

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from docker.types import DeviceRequest, LogConfig, Mount
 
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
-from detlab.schemas.wire import ContainerSpec
+from detlab.schemas.runtimes import is_capability, is_image
+from detlab.schemas.wire import ContainerSpec, DeviceMount
 from detlab.schemas.wire import Mount as WireMount
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.docker.engine import ALLOCATION_LABEL, RUN_LABEL
@@ -27,11 +28,9 @@ CA_FILE = "/opt/detlab-ca.pem"
 DEFAULT_SHM = 4 << 30
 LISTENING = "listening"
 """Unix socket in a task's directory, at which a container in the host's network gets the socket of its service."""
-_IMAGE = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[A-Za-z0-9][A-Za-z0-9._-]*)*(:[\w.-]{1,128})?(@[\w+.-]+:[0-9a-f]+)?"
-)
 _NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _SHARED = {"shared", "rshared"}
+_PROPAGATION = {"private", "rprivate", "slave", "rslave", *_SHARED}
 _SYSTEM = ("/proc", "/sys", "/dev")
 
 
@@ -76,7 +75,7 @@ def check_image(name: str) -> None:
     Raises:
         SetupFailed: It cannot be an image.
     """
-    if len(name) > 500 or not _IMAGE.fullmatch(name):
+    if not is_image(name):
         raise SetupFailed(f"{name[:200]!r} is no image: write for example registry/name:tag")
 
 
@@ -129,10 +128,25 @@ def mounts_for(order: Order, spec: ContainerSpec, allowance: Allowance, home: Pa
             read_only=wanted.read_only,
             propagation=wanted.propagation or "rprivate",
         )
+    asked = {_target(wanted, order) for wanted in spec.mounts}
     for volume in allowance.volumes:
         if volume.container_path not in found:
             found[volume.container_path] = _volume(volume)
+    _check_places(asked, found, PurePosixPath(order.task.root))
     return list(found.values())
+
+
+def _check_places(asked: Collection[str], found: Collection[str], task: PurePosixPath) -> None:
+    """Check that no mount of a config is in or around another: the engine makes the folder for the inner one as root.
+
+    Raises:
+        RefusedTask: One is.
+    """
+    for target in map(PurePosixPath, asked):
+        for other in map(PurePosixPath, found):
+            if other in {target, task} or not (target.is_relative_to(other) or other.is_relative_to(target)):
+                continue
+            raise RefusedTask(f"bind mount on {target}: it is in the way of the one on {other}")
 
 
 def _volume(volume: WireMount) -> Mount:
@@ -145,7 +159,9 @@ def _volume(volume: WireMount) -> Mount:
 
 def _target(wanted: WireMount, order: Order) -> str:
     path = PurePosixPath(wanted.container_path)
-    if not path.is_absolute():
+    if path.is_absolute():
+        path = PurePosixPath("/", *path.parts[1:])  # two slashes at the beginning are another root to Python alone
+    else:
         path = PurePosixPath(order.task.work) / path
     if ".." in path.parts or len(path.parts) < 2:
         raise RefusedTask(f"bind mount on {wanted.container_path!r}: must be a path below / without '..'")
@@ -176,6 +192,8 @@ def _source(wanted: WireMount, allowance: Allowance) -> Path:
             f"bind mount of {wanted.host_path}: this agent allows {may or 'no bind mounts'}; its operator can allow "
             "more with --allow-mount DIRECTORY"
         )
+    if wanted.propagation and wanted.propagation not in _PROPAGATION:
+        raise RefusedTask(f"bind mount of {wanted.host_path}: {wanted.propagation[:40]!r} is no propagation")
     if wanted.propagation in _SHARED and not allowance.privileges:
         raise RefusedTask(
             f"bind mount of {wanted.host_path}: propagation {wanted.propagation} needs --allow-privileges"
@@ -249,6 +267,9 @@ def container_arguments(
             f"capabilities and devices ({', '.join(wanted)}): this agent allows none; its operator can allow them "
             "with --allow-privileges"
         )
+    for capability in (*spec.add_capabilities, *spec.drop_capabilities):
+        if not is_capability(capability):
+            raise RefusedTask(f"{capability[:40]!r} is no capability: write for example SYS_PTRACE")
     identity, service = order.identity, order.service
     memory = spec.memory or allowance.memory
     gpus = [slot.uuid for slot in order.slots if slot.kind == "cuda" and slot.uuid]
@@ -275,7 +296,7 @@ def container_arguments(
         ]
         if gpus
         else [],
-        "devices": [f"{d.host_path}:{d.container_path}:{_mode(d.mode)}" for d in spec.devices],
+        "devices": [_device(device) for device in spec.devices],
         "cap_add": list(spec.add_capabilities),
         "cap_drop": list(spec.drop_capabilities),
         # An added capability reaches a user who is not root through a program's own, which this would forbid.
@@ -286,6 +307,22 @@ def container_arguments(
         "healthcheck": {"test": ["NONE"]},
         # What the launcher itself says, which is next to nothing; the task's output never comes here.
         "log_config": LogConfig(type="json-file", config={"max-size": "256k", "max-file": "1"}),
+    }
+
+
+def _device(asked: DeviceMount) -> dict[str, str]:
+    """Return a device as the engine's API has it: a text of its parts would be parted at any colon of a path.
+
+    Raises:
+        RefusedTask: It is no path of a device.
+    """
+    for path in (asked.host_path, asked.container_path):
+        if not PurePosixPath(path).is_absolute() or ".." in path.split("/"):
+            raise RefusedTask(f"device {path[:200]!r}: must be an absolute path without '..'")
+    return {
+        "PathOnHost": asked.host_path,
+        "PathInContainer": asked.container_path,
+        "CgroupPermissions": _mode(asked.mode),
     }
 
 

@@ -52,10 +52,11 @@ class Api:
 
     Args:
         opened: How the server is reached.
+        namespace: Of its objects; "": that of `opened`.
     """
 
-    def __init__(self, opened: Opened) -> None:
-        self.namespace, self.origin, self.url = opened.namespace, opened.origin, opened.server.url
+    def __init__(self, opened: Opened, namespace: str = "") -> None:
+        self.namespace, self.origin, self.url = namespace or opened.namespace, opened.origin, opened.server.url
         self._server = opened.server
         self._credentials = Credentials(opened.read, opened.first)
         self._certificate = opened.first.certificate

@@ -58,6 +58,8 @@ class Cluster:
         path = api.path("nodes", namespaced=False)
         self.nodes = Reflector(api, path, nodes.kept_node, self._node_changed)
         self.others = Others(api, rules, self._others_changed) if sees_all and rules.options.count_others else None
+        self.elsewhere: Sequence[Reflector] = ()
+        """Pods of this agent in other namespaces."""
         self._used: dict[str, tuple[str, tuple[str, ...]]] = {}
         """Names of the pods of tasks, with their nodes and slots."""
         self._taken = TakenSlots(rules.options)
@@ -104,10 +106,7 @@ class Cluster:
 
     def _offer(self) -> list[NodeHello]:
         options, there = self.rules.options, self.nodes.items
-        placed = [
-            Placed(node, slots, str(self.pods.items.get(pod, {}).get("node", "")))
-            for pod, (node, slots) in self._used.items()
-        ]
+        placed = [Placed(node, slots, self._node_of(pod)) for pod, (node, slots) in self._used.items()]
         busy: dict[str, set[str]] = {}
         for one in placed:
             busy.setdefault(one.named, set()).update(map(device_of, one.slots))
@@ -127,6 +126,15 @@ class Cluster:
         """Return the group of a node to come; None: it is one that is there, or was."""
         name = self._to_come.get(node, {}).get(nodes.TO_COME)
         return next((group for group in self.rules.options.autoscaled if group.name == name), None)
+
+    def _node_of(self, pod: str) -> str:
+        """Return the node to which a pod is bound; "" as long as it is to none."""
+        kept = next((one.items[pod] for one in (self.pods, *self.elsewhere) if pod in one.items), {})
+        return str(kept.get("node", ""))
+
+    def pod_changed(self, name: str) -> None:
+        """Note that a pod of this agent has changed, in whatever namespace."""
+        self._pod_changed(name)
 
     def _pod_changed(self, name: str) -> None:
         if self._used.get(name, ("", ()))[0] in self._to_come:

@@ -29,6 +29,12 @@ def claim_name(home: Home, owner: str) -> str:
     return home.claim.replace(_USER, user_name(owner))
 
 
+def is_home(name: str, home: Home | None) -> bool:
+    """Whether a claim may be the home of a user, which nobody mounts by name: a notebook of its owner has it."""
+    patterns = [Home().claim, *([] if home is None else [home.claim])]
+    return any(re.fullmatch(".+".join(map(re.escape, one.split(_USER))), name) for one in patterns)
+
+
 def mounted(home: Home, owner: str) -> tuple[Object, Object]:
     """Return the volume of a user's home and its mount."""
     volume = {"name": VOLUME, "persistentVolumeClaim": {"claimName": claim_name(home, owner)}}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from detlab.schemas.podspec import OUR_VOLUMES, USERS_LABELS, reserved
 from detlab_agent.settings import AgentError
 
 GPU_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-*", "amd.com/gpu")
@@ -62,6 +63,15 @@ class Home(_Block):
     """HOME in the container."""
 
 
+class Place(_Block):
+    """Where tasks of a group or user run, instead of where all others do."""
+
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] | None = None
+    service_account: _Name | None = None
+    kueue_queue: _Name | None = None
+    """LocalQueue of that namespace, for `gang: kueue`."""
+
+
 class Options(_Block):
     """What an operator may set in the file of `--kubernetes-settings` (YAML). Each key is optional."""
 
@@ -98,12 +108,37 @@ class Options(_Block):
     volume_mounts: list[dict[str, Any]] = []
     home: Home | None = None
     """Homes of users for their notebooks and shells; without, these have files only as long as they run."""
+    pod_security: Literal["restricted", "privileged"] | None = None
+    """Level of Pod Security that all pods meet. None: restricted, unless the command line allows host directories or
+    capabilities, which that level does not have."""
+    groups: dict[str, Place] = {}
+    """Groups of the Hub whose tasks run elsewhere; of several the first one here counts."""
+    users: dict[str, Place] = {}
+    """The same for users; it comes before their groups."""
+    allow_labels: list[str] = [f"{USERS_LABELS}/*"]
+    """Keys of labels that users may set by pod_spec (patterns with `*`); never those by which Services find pods."""
+    allow_annotations: list[str] = [f"{USERS_LABELS}/*"]
     allow_claims: list[str] = []
-    """PersistentVolumeClaims that users may mount by pod_spec (patterns with `*`)."""
+    """PersistentVolumeClaims that users may mount by pod_spec (patterns with `*`); never the homes of users."""
     allow_secrets: list[str] = []
     """Secrets of the namespace that they may use. Those of tasks are there too, so never `*`."""
+    allow_config_maps: list[str] = []
+    allow_pull_secrets: list[str] = []
+    """Secrets with which their images may be pulled, beside image_pull_secrets."""
     allow_service_accounts: list[str] = []
     allow_priority_classes: list[str] = []
+    allow_schedulers: list[str] = []
+    allow_runtime_classes: list[str] = []
+    allow_resource_claims: list[str] = []
+    """ResourceClaims and templates of them."""
+    allow_storage_classes: list[str] = []
+    """Of ephemeral volumes."""
+    ephemeral_volume_limit: str = "100Gi"
+    """Most of all ephemeral volumes of a pod together."""
+    allow_resources: dict[str, Annotated[int, Field(ge=1)]] = {}
+    """Resources of nodes other than slots, such as `rdma/hca`, and how much of each a pod may have."""
+    allow_tolerations: list[str] = []
+    """Keys of taints that a pod_spec may tolerate."""
     ephemeral_storage: str = ""
     """Request and limit of every pod, such as 20Gi."""
     pending_limit: Annotated[float, Field(gt=0)] = 300.0
@@ -127,6 +162,7 @@ class Rules:
         volumes: Host directories that each pod mounts: `HOST[:CONTAINER][:ro]`.
         privileges: Whether a config may add capabilities.
         memory: Bytes for a task that requests none.
+        restricted: Whether pods meet the level "restricted" of Pod Security.
     """
 
     options: Options
@@ -135,6 +171,20 @@ class Rules:
     volumes: tuple[str, ...] = ()
     privileges: bool = False
     memory: int | None = None
+    restricted: bool = True
+
+    def namespaces(self, usual: str) -> list[str]:
+        """Return the namespaces of groups and users, beside the usual one."""
+        options = self.options
+        named = [place.namespace for place in (*options.groups.values(), *options.users.values())]
+        return sorted({name for name in named if name is not None} - {usual})
+
+    def place(self, owner: str, groups: Sequence[str]) -> Place:
+        """Return where tasks of a user run."""
+        options = self.options
+        if owner in options.users:
+            return options.users[owner]
+        return next((place for name, place in options.groups.items() if name in groups), Place())
 
 
 def allowed(patterns: list[str], name: str) -> bool:
@@ -167,6 +217,28 @@ def read_options(path: Path | None) -> Options:
         raise AgentError(
             f"--kubernetes-settings {path}: home: {{user}} must be in claim or in sub_path: homes are private"
         )
-    if any(set(name) <= {"*", "?"} for name in found.allow_secrets):
-        raise AgentError(f"--kubernetes-settings {path}: allow_secrets: '*' would give the secrets of all tasks away")
+    if mistakes := "; ".join(_too_much(found)):
+        raise AgentError(f"--kubernetes-settings {path}: {mistakes}")
     return found
+
+
+def _too_much(options: Options) -> Iterator[str]:
+    """Yield what would give away more than any operator can mean."""
+    why = {
+        "allow_secrets": "would give the secrets of all tasks away",
+        "allow_claims": "would give the homes of all users away",
+        "allow_config_maps": "would give every ConfigMap of the namespace away",
+        "allow_labels": "would let pods of users join Services",
+        "allow_annotations": "would let users change how their pods are run",
+    }
+    for name, reason in why.items():
+        for pattern in getattr(options, name):
+            if set(pattern) <= {"*", "?"}:
+                yield f"{name}: '{pattern}' {reason}"
+            elif name in {"allow_labels", "allow_annotations"} and reserved(pattern):
+                yield f"{name}: '{pattern}' is never for users: Services, policies and controllers go by it"
+            elif name == "allow_secrets" and pattern.startswith(OUR_VOLUMES):
+                yield f"{name}: '{pattern}' are the secrets of tasks"
+    for resource in options.allow_resources:
+        if options.gpu(resource):
+            yield f"allow_resources: {resource} is one of gpu_resources: its units are slots"

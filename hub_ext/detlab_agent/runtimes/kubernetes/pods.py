@@ -13,13 +13,14 @@ from typing import Any
 from detlab.launch.elsewhere import VARIABLE
 from detlab.launch.ranks.rendezvous import NODE_ADDRESS
 from detlab.schemas.podspec import MAIN_CONTAINER, block, items
+from detlab.schemas.runtimes import is_capability, is_image
 from detlab.schemas.wire import ContainerSpec
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.homes import claim, mounted
 from detlab_agent.runtimes.kubernetes.nodes import TO_COME, closed, gpu_resource
-from detlab_agent.runtimes.kubernetes.options import Home, Options, Rules
-from detlab_agent.runtimes.kubernetes.userspecs import DIRECTORY, check_host_path, checked
+from detlab_agent.runtimes.kubernetes.options import Home, Options, Place, Rules
+from detlab_agent.runtimes.kubernetes.userspecs import DIRECTORY, check_host_path, check_places, checked
 from detlab_agent.runtimes.preparation import Order
 
 AGENT_LABEL, TASK_LABEL = "detlab.io/agent", "detlab.io/task"
@@ -61,6 +62,11 @@ def pod_name(record: str) -> str:
 def group_name(allocation_id: str) -> str:
     """Return the name of the group of an allocation's pods: of a PodGroup, or of Kueue's Workload."""
     return pod_name(allocation_id)
+
+
+def place_of(order: Order, rules: Rules) -> Place:
+    """Return where a task runs: its user or one of their groups may have a namespace of their own."""
+    return rules.place(order.launch.owner, order.launch.owner_groups)
 
 
 def pod_group(order: Order, rules: Rules) -> Object | None:
@@ -126,6 +132,8 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
         raise SetupFailed(
             "no image: set environment.image, or ask the operator for one (image in the agent's settings)"
         )
+    if not is_image(image):
+        raise SetupFailed(f"environment.image: {image[:200]!r} is no image: write for example registry/name:tag")
     inner = copy.deepcopy(dict(block(wanted, "spec")))
     containers = [dict(one) for one in items(inner, "containers") if isinstance(one, Mapping)]
     main = next((one for one in containers if one.get("name") == MAIN_CONTAINER), {"name": MAIN_CONTAINER})
@@ -139,6 +147,10 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
     if home is not None:
         volume, mount = mounted(home, order.launch.owner)
         volumes, mounts = [*volumes, volume], [*mounts, mount]
+    own = {one["name"] for one in items(inner, "volumes") if "emptyDir" in one}
+    check_places(mounts, items(main, "volumeMounts"), own)
+    for container in (*others, *items(inner, "initContainers")):
+        check_places([], items(container, "volumeMounts"), own)
     main |= {
         "image": image,
         "command": ["python3", "-s", "-P", "-m", "detlab.launch.elsewhere", "--exit-file", EXIT_FILE],
@@ -157,19 +169,19 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
     if policy:
         main["imagePullPolicy"] = policy
     for other in (*others, *items(inner, "initContainers")):
-        other["securityContext"] = security
+        _beside(other, security, rules)
     inner |= {
         "containers": [main, *others],
         "volumes": [*volumes, *items(inner, "volumes")],
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {"fsGroup": order.identity.gid},
+        "securityContext": {"fsGroup": order.identity.gid, "seccompProfile": {"type": "RuntimeDefault"}},
     }
     inner.setdefault("terminationGracePeriodSeconds", GRACE)
     if (group := pod_group(order, rules)) is not None:
         inner["schedulingGroup"] = {"podGroupName": group["metadata"]["name"]}
-    _defaults(inner, rules.options, [name] if asked.registry_auth else [])
+    _defaults(inner, rules.options, place_of(order, rules), [name] if asked.registry_auth else [])
     if node is not None and TO_COME in node:
         inner["nodeSelector"] = {**block(inner, "nodeSelector"), **node["labels"]}
     elif node is not None:
@@ -180,6 +192,18 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
         "metadata": {"name": name, **_notes(order, wanted, rules)},
         "spec": inner,
     }
+
+
+def _beside(container: Object, security: Object, rules: Rules) -> None:
+    """Complete a container of the pod_spec, with what the task's own has, too."""
+    container["securityContext"] = security
+    if rules.options.image_pull_policy:
+        container["imagePullPolicy"] = rules.options.image_pull_policy
+    given = block(container, "resources")
+    limits, requests = dict(block(given, "limits")), dict(block(given, "requests"))
+    if rules.memory and "memory" not in limits:
+        limits["memory"] = requests["memory"] = str(rules.memory)
+    container["resources"] = {**given, "limits": limits, "requests": requests}
 
 
 def _notes(order: Order, wanted: Mapping[str, Any], rules: Rules) -> Object:
@@ -206,17 +230,18 @@ def _notes(order: Order, wanted: Mapping[str, Any], rules: Rules) -> Object:
         **({PORT_NOTE: str(SERVICE_PORT)} if launch.service is not None else {}),
     }
     if rules.options.gang == "kueue":
-        labels |= {KUEUE_QUEUE: rules.options.kueue_queue, KUEUE_GROUP: group_name(launch.allocation_id)}
+        queue = place_of(order, rules).kueue_queue or rules.options.kueue_queue
+        labels |= {KUEUE_QUEUE: queue, KUEUE_GROUP: group_name(launch.allocation_id)}
         annotations[KUEUE_TOTAL] = str(max(1, len(launch.info.container_addrs)))
     return {"labels": labels, "annotations": annotations}
 
 
-def _defaults(inner: Object, options: Options, more: Sequence[str]) -> None:
+def _defaults(inner: Object, options: Options, place: Place, more: Sequence[str]) -> None:
     """Add what the operator sets for all pods, where the config says nothing."""
     if options.priority_class:
         inner.setdefault("priorityClassName", options.priority_class)
-    if options.service_account:
-        inner.setdefault("serviceAccountName", options.service_account)
+    if account := place.service_account or options.service_account:
+        inner.setdefault("serviceAccountName", account)
     named = [*options.image_pull_secrets, *more]
     if named:
         inner["imagePullSecrets"] = [*({"name": name} for name in named), *items(inner, "imagePullSecrets")]
@@ -271,7 +296,8 @@ def _resources(
         limits["cpu"] = requests["cpu"] = f"{round(asked.cpus * 1000)}m"
     if rules.options.ephemeral_storage:
         limits["ephemeral-storage"] = requests["ephemeral-storage"] = rules.options.ephemeral_storage
-    return {"limits": limits, "requests": requests}
+    claims = items(given, "claims")
+    return {"limits": limits, "requests": requests, **({"claims": claims} if claims else {})}
 
 
 def _security(order: Order, asked: ContainerSpec, rules: Rules) -> Object:
@@ -280,8 +306,15 @@ def _security(order: Order, asked: ContainerSpec, rules: Rules) -> Object:
     Raises:
         SetupFailed: It asks for capabilities, which this agent does not give.
     """
-    if asked.add_capabilities and not rules.privileges:
-        raise SetupFailed("environment.add_capabilities: this agent gives none (det agent run --allow-privileges)")
+    if asked.add_capabilities and (rules.restricted or not rules.privileges):
+        setting = ", and pod_security: privileged in its settings" if rules.restricted else ""
+        raise SetupFailed(
+            f"environment.add_capabilities: this agent gives none (det agent run --allow-privileges{setting})"
+        )
+    if wrong := [name for name in asked.add_capabilities if not is_capability(name)]:
+        raise SetupFailed(f"environment.add_capabilities: {wrong[0][:40]!r} is no capability")
+    if order.identity.uid == 0:
+        raise SetupFailed("the task would run as root, which no pod of this agent does")
     capabilities: Object = {"drop": ["ALL"]}
     if asked.add_capabilities:
         capabilities["add"] = [name.removeprefix("CAP_") for name in asked.add_capabilities]
@@ -306,9 +339,15 @@ def _volumes(asked: ContainerSpec, rules: Rules) -> tuple[list[Object], list[Obj
         *rules.options.volumes,
     ]
     mounts: list[Object] = [{"name": "det-shm", "mountPath": SHM}, *rules.options.volume_mounts]
+    if asked.mounts and rules.restricted:
+        raise SetupFailed(
+            "bind_mounts: pods of this agent have no host directories (pod_security: restricted in its settings); use "
+            "a claim in pod_spec"
+        )
     for number, (host, inside, read_only) in enumerate(map(_parsed_volume, rules.volumes)):
         volumes.append({"name": f"det-host-{number}", "hostPath": {"path": host}})
         mounts.append({"name": f"det-host-{number}", "mountPath": inside, "readOnly": read_only})
+    check_places(mounts, [{"name": "", "mountPath": one.container_path} for one in asked.mounts], ())
     for number, one in enumerate(asked.mounts, len(rules.volumes)):
         root, sub = check_host_path(one.host_path, rules, "bind_mounts")
         volumes.append({"name": f"det-host-{number}", "hostPath": {"path": root, "type": DIRECTORY}})

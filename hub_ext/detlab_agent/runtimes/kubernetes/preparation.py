@@ -10,11 +10,12 @@ from pathlib import Path
 
 from detlab.launch.host import procfs
 from detlab.launch.taskdir import write_json
+from detlab.schemas.podspec import reserved
 from detlab.schemas.runtimes import KUBERNETES
 from detlab_agent.runtimes.kubernetes.api import Api, ApiAway, ApiRefused, Object
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
-from detlab_agent.runtimes.kubernetes.options import Rules
+from detlab_agent.runtimes.kubernetes.options import Rules, allowed
 from detlab_agent.runtimes.kubernetes.pods import (
     AGENT_LABEL,
     ALLOCATION_NOTE,
@@ -69,6 +70,8 @@ HOMES = Right("create", "persistentvolumeclaims")
 """Needed where the agent makes the homes of users."""
 GROUPS = tuple(Right(verb, "podgroups", "scheduling.k8s.io") for verb in ("create", "delete"))
 """Needed for `gang: native`."""
+SERVICES = Right("list", "services")
+"""With this, the agent warns of Services that a pod of a user can join."""
 EVERYWHERE = tuple(Right(verb, "pods", everywhere=True) for verb in ("list", "watch"))
 """With these, what others use is known."""
 
@@ -100,8 +103,8 @@ async def prepare(access: Access, lease: str, rules: Rules, directory: Path, tas
             await _check_groups(api)
         await _check_rights(api, rules)
         await Held(api, lease, holder_of(directory, rules.agent)).acquire()
-        pods = await api.ask("GET", api.path("pods"), labelSelector=f"{AGENT_LABEL}={rules.agent}")
-        adopt(pods.get("items") or (), tasks)
+        for namespace in (opened.namespace, *rules.namespaces(opened.namespace)):
+            await _prepare_namespace(Api(opened, namespace), rules, tasks, first=namespace == opened.namespace)
         return opened, rules.options.count_others and await _sees_all(api)
     except TimeoutError as error:
         raise AgentError(f"the Kubernetes API server at {api.url} ({api.origin}) does not answer") from error
@@ -111,6 +114,43 @@ async def prepare(access: Access, lease: str, rules: Rules, directory: Path, tas
         raise _explained(api, error) from error
     finally:
         await api.close()
+
+
+async def _prepare_namespace(api: Api, rules: Rules, tasks: Path, *, first: bool) -> None:
+    """Check the rights in a namespace of tasks, and write records of its pods that have none."""
+    try:
+        if not first:
+            await _check_rights(api, rules)
+        await _warn_of_services(api, rules)
+        pods = await api.ask("GET", api.path("pods"), labelSelector=f"{AGENT_LABEL}={rules.agent}")
+        adopt(pods.get("items") or (), tasks)
+    except ApiRefused as error:
+        raise _explained(api, error) from error
+    finally:
+        await api.close()
+
+
+async def _warn_of_services(api: Api, rules: Rules) -> None:
+    """Warn of Services whose traffic a user can have sent to a pod of theirs."""
+    if not await _may(api, SERVICES):
+        return
+    ours = {**rules.options.labels, "app.kubernetes.io/managed-by": "detlab"}
+    found = await api.ask("GET", api.path("services"))
+    for service in found.get("items") or ():
+        selector = (service.get("spec") or {}).get("selector") or {}
+        met = [
+            key
+            for key, value in selector.items()
+            if ours.get(key) == value or (not reserved(key) and allowed(rules.options.allow_labels, key))
+        ]
+        if selector and len(met) == len(selector):
+            _log.warning(
+                "Service %s of namespace %s goes by %s, which users may set (labels and allow_labels in the settings): "
+                "any of them can receive what is sent to it. Give tasks a namespace of their own",
+                service["metadata"]["name"],
+                api.namespace,
+                ", ".join(met),
+            )
 
 
 async def _answered(api: Api) -> None:
@@ -236,6 +276,7 @@ def adopt(pods: Sequence[Object], tasks: Path) -> None:
                 "node": node,
                 "waiting": True,
                 "pod": meta["name"],
+                "namespace": str(meta.get("namespace") or ""),
             },
         )
         _log.info("pod %s is adopted by its labels", meta["name"])

@@ -13,15 +13,16 @@ from detlab.schemas.runtimes import KUBERNETES
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, Say
 from detlab_agent.runtimes.dispatch import NodeRuntime
-from detlab_agent.runtimes.kubernetes.api import Api
 from detlab_agent.runtimes.kubernetes.cluster import Cluster
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, Standing, holder_of
-from detlab_agent.runtimes.kubernetes.options import Rules, read_options
+from detlab_agent.runtimes.kubernetes.options import Options, Rules, read_options
+from detlab_agent.runtimes.kubernetes.places import Places
 from detlab_agent.runtimes.kubernetes.pods import (
     SERVICE_PORT,
     home_claim,
     label_value,
+    place_of,
     pod,
     pod_group,
     pod_name,
@@ -31,7 +32,7 @@ from detlab_agent.runtimes.kubernetes.preparation import PATIENCE, prepare
 from detlab_agent.runtimes.kubernetes.task import KubernetesTask
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.registry import RuntimeSetup
-from detlab_agent.settings import AgentError
+from detlab_agent.settings import AgentError, AgentSettings
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ _CREATE_SECONDS = 90.0
 
 
 class KubernetesRuntime:
-    """Run tasks as pods of one namespace; see `NodeRuntime`.
+    """Run tasks as pods of one namespace, or of those that groups and users have; see `NodeRuntime`.
 
     Args:
         opened: How the cluster is reached.
@@ -55,21 +56,26 @@ class KubernetesRuntime:
 
     def __init__(self, opened: Opened, rules: Rules, directory: Path, *, sees_all: bool = False) -> None:
         self._opened, self._rules, self._directory, self._sees_all = opened, rules, directory, sees_all
-        self._cluster: Cluster | None = None
+        self._places: Places | None = None
         self._held: Held | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
+    def places(self) -> Places:
+        """The namespaces of the cluster; first asked for in the agent's loop."""
+        if self._places is None:
+            self._places = Places(self._opened, self._rules, sees_all=self._sees_all)
+        return self._places
+
+    @property
     def cluster(self) -> Cluster:
-        """The cluster; first asked for in the agent's loop."""
-        if self._cluster is None:
-            self._cluster = Cluster(Api(self._opened), self._rules, sees_all=self._sees_all)
-        return self._cluster
+        """The cluster with the usual namespace."""
+        return self.places.first
 
     def nodes(self) -> Sequence[NodeHello]:
         """See `NodeRuntime.nodes`."""
-        return [] if self._cluster is None else self._cluster.offered()
+        return [] if self._places is None else self._places.first.offered()
 
     def queue(self) -> None:
         """See `NodeRuntime.queue`: the master chooses the node of each pod."""
@@ -87,7 +93,7 @@ class KubernetesRuntime:
         cluster = self.cluster
         self._loop = asyncio.get_running_loop()
         try:
-            await cluster.begin(on_change, PATIENCE)
+            await self.places.begin(on_change, PATIENCE)
         except TimeoutError as error:
             trouble = cluster.nodes.trouble or cluster.pods.trouble or "no answer"
             raise AgentError(f"the state of the cluster cannot be read: {trouble}") from error
@@ -102,8 +108,8 @@ class KubernetesRuntime:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        if self._cluster is not None:
-            await self._cluster.close()
+        if self._places is not None:
+            await self._places.close()
 
     async def ready(self, order: Order, say: Say) -> None:
         """See `NodeRuntime.ready`: the node pulls the image.
@@ -136,7 +142,7 @@ class KubernetesRuntime:
     def make(self, order: Order) -> KubernetesTask:
         """See `NodeRuntime.make`."""
         launch, name = order.launch, pod_name(order.record.stem)
-        cluster = self.cluster
+        cluster = self.places.of(place_of(order, self._rules).namespace)
         node = cluster.node(launch.node)
         if node is None:
             raise RefusedTask(f"node {launch.node} is not in the cluster any more")
@@ -149,6 +155,7 @@ class KubernetesRuntime:
             order.record,
             cluster=cluster,
             pod=name,
+            namespace=cluster.api.namespace,
             node=launch.node,
             port=SERVICE_PORT if launch.service is not None else None,
         )
@@ -169,12 +176,39 @@ class KubernetesRuntime:
 
     def recover(self, record: Path, noted: dict[str, Any]) -> KubernetesTask | None:
         """See `NodeRuntime.recover`: whether the pod is there shows when the cluster is followed."""
-        task = KubernetesTask(**KubernetesTask.noted(record, noted), cluster=self.cluster)
+        there = KubernetesTask.noted(record, noted)
+        task = KubernetesTask(**there, cluster=self.places.of(there["namespace"]))
         task.cluster.use(task.pod, task.node, task.slots)
         return task
 
     def sweep(self, kept: set[str]) -> None:
         """See `NodeRuntime.sweep`: every pod has its record by now (`preparation.adopt`)."""
+
+
+def restricted(options: Options, settings: AgentSettings) -> bool:
+    """Return whether pods meet the level "restricted" of Pod Security: if nothing says otherwise.
+
+    Raises:
+        AgentError: The settings say so, and the command line allows what that level does not have.
+    """
+    beyond = [
+        flag
+        for flag, given in (
+            ("--allow-mount", settings.allow_mounts),
+            ("--volume", settings.volumes),
+            ("--allow-privileges", settings.allow_privileges),
+        )
+        if given
+    ]
+    if options.pod_security == "restricted" and beyond:
+        raise AgentError(
+            f"pod_security: restricted has no host directories and no capabilities, which {' and '.join(beyond)} "
+            "allow: leave these out (claims do the same), or set pod_security: privileged, and that level for the "
+            "namespace"
+        )
+    if options.pod_security is None and beyond:
+        _log.warning("pods may have what Pod Security 'restricted' does not admit, because of %s", " and ".join(beyond))
+    return options.pod_security == "restricted" or (options.pod_security is None and not beyond)
 
 
 def make(setup: RuntimeSetup) -> NodeRuntime | None:
@@ -194,6 +228,7 @@ def make(setup: RuntimeSetup) -> NodeRuntime | None:
         settings.volumes,
         settings.allow_privileges,
         settings.task_memory,
+        restricted(options, settings),
     )
     access = Access(settings.kubeconfig, settings.kube_context, settings.kube_namespace, setup.environ)
     opened, sees_all = asyncio.run(prepare(access, LEASE, rules, setup.directory, setup.maker.directory))

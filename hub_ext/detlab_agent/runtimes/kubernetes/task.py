@@ -57,6 +57,7 @@ class KubernetesTask(TaskElsewhere):
     Attributes:
         cluster: Where it is.
         pod: Its name.
+        namespace: Where it is, if that is known.
         asked: Whether this agent was told to end it.
         deleted: Whether this agent has deleted the pod.
     """
@@ -65,18 +66,20 @@ class KubernetesTask(TaskElsewhere):
 
     cluster: Cluster = field(kw_only=True)
     pod: str = field(kw_only=True)
+    namespace: str = field(default="", kw_only=True)
     asked: bool = field(default=False, init=False)
     deleted: bool = field(default=False, init=False)
     _jobs: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 
     def values(self) -> dict[str, Any]:
         """Return what the record says."""
-        return {**super().values(), "pod": self.pod}
+        return {**super().values(), "pod": self.pod, "namespace": self.namespace}
 
     @classmethod
     def noted(cls, record: Path, value: dict[str, Any]) -> dict[str, Any]:
         """Return the fields of the task that a record names."""
-        return {**super().noted(record, value), "pod": str(value["pod"])}
+        there = {"pod": str(value["pod"]), "namespace": str(value.get("namespace") or "")}
+        return {**super().noted(record, value), **there}
 
     # --- until it ends ----------------------------------------------------------------------------------------
 

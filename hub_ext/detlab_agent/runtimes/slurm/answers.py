@@ -18,7 +18,7 @@ ENDED = frozenset(
 )  # fmt: skip
 PREFIX = "detlab-"
 """Names of jobs begin with it; the allocation, or the name of an array, follows."""
-FIELDS = "%i|%T|%r|%S|%L|%N|%D|%j|%k"
+FIELDS = "%i|%U|%T|%r|%S|%L|%N|%D|%j|%k"
 """What squeue is asked to print of each job."""
 _INDICES = re.compile(r"(?P<first>\d+)(?:-(?P<last>\d+)(?::(?P<step>[1-9]\d*))?)?")
 _WAIT = re.compile(r"(?P<number>\d+)_\[(?P<indices>\d[\d,:-]*)(?:%\d+)?\]")
@@ -38,6 +38,7 @@ class Job:
         node_count: On how many nodes it runs, or is to run.
         name: Its name.
         comment: Its comment.
+        uid: Whose job it is.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Job:
     node_count: int = 1
     name: str = ""
     comment: str = ""
+    uid: int | None = None
 
     @property
     def pending(self) -> bool:
@@ -85,13 +87,14 @@ class JobEnd:
 
 
 def job_of(line: str) -> Job | None:
-    """Read a line of squeue in the format `FIELDS`; the comment comes last, since it may have any character."""
-    fields = line.split("|", 8)
-    if len(fields) != 9:
+    """Read a line of squeue in the format `FIELDS`; what a job's user has written comes last: name and comment."""
+    fields = line.split("|", 9)
+    if len(fields) != 10 or not fields[1].isdigit():
         return None
-    number, state, reason, start, left, nodes, count, name, comment = fields
+    number, uid, state, reason, start, left, nodes, count, name, comment = fields
     known = "" if start in {"N/A", "Unknown", ""} else start
-    return Job(number, state, reason, known, left, nodes, int(count) if count.isdigit() else 1, name, comment)
+    nodes_ = int(count) if count.isdigit() else 1
+    return Job(number, state, reason, known, left, nodes, nodes_, name, comment, int(uid))
 
 
 def each_of(job: Job) -> list[Job]:

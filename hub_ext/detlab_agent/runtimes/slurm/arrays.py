@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from detlab.backoff import Backoff
 from detlab_agent.runtimes.base import Say
 from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmClient, SlurmRefused
-from detlab_agent.runtimes.slurm.script import OUTPUT, Request, file_of, job_name, set_parcel
+from detlab_agent.runtimes.slurm.script import OUTPUT, Request, file_of, files_name, job_name, set_parcel
 from detlab_agent.runtimes.slurm.watch import JobWatch
 
 _log = logging.getLogger(__name__)
@@ -27,25 +27,26 @@ _INDEX = "SLURM_ARRAY_TASK_ID"
 
 def alike(request: Request) -> Hashable:
     """Return what tasks must have in common to be in one array: all but what they are made of."""
-    return request.like, request.directory, request.common, request.write(file_of(request.directory, ""), [])
+    return request.like, request.whose, request.common, request.write(file_of(request.directory, ""), [])
 
 
-def array_of(name: str, requests: Mapping[int, Request]) -> tuple[tuple[str, ...], str]:
+def array_of(name: str, files: str, requests: Mapping[int, Request]) -> tuple[tuple[str, ...], str]:
     """Return an array of jobs that are alike: the arguments for sbatch, and the script, in which each finds its own.
 
     Args:
         name: Of the array.
+        files: What the files of all are called, before their indices.
         requests: Its jobs by their indices.
     """
     first = next(iter(requests.values()))
     arguments = (
+        *first.common,
         f"--job-name={job_name(name)}",
         f"--array={','.join(map(str, requests))}",
-        f"--output={first.directory / name}_%a{OUTPUT}",
-        *first.common,
+        f"--output={first.directory / files}_%a{OUTPUT}",
     )
     parcels = [f"{index}) {set_parcel(request.parcel)} ;;" for index, request in requests.items()]
-    file = file_of(first.directory, name, f'_"${_INDEX}"')
+    file = file_of(first.directory, files, f'_"${_INDEX}"')
     return arguments, first.write(file, [f"case ${_INDEX} in", *parcels, "esac"])
 
 
@@ -55,7 +56,7 @@ class Member:
 
     Attributes:
         request: Its job.
-        call: Gives it its label.
+        call: Gives it its label, and its files their name.
         note: Writes its record.
         wanted: Whether it is not told to end meanwhile.
         say: Tells the master what it waits for.
@@ -64,7 +65,7 @@ class Member:
     """
 
     request: Request
-    call: Callable[[str], None]
+    call: Callable[[str, str], None]
     note: Callable[[], None]
     wanted: Callable[[], bool]
     say: Say
@@ -166,9 +167,10 @@ class Arrays:
             members[0].answer(None)
             return
         name = f"array-{members[0].request.label}"
+        files = files_name(name)
         labels = [f"{name}_{index}" for index in range(len(members))]
-        for member, label in zip(members, labels, strict=True):
-            member.call(label)
+        for index, member in enumerate(members):
+            member.call(labels[index], f"{files}_{index}")
         for member in members:
             await asyncio.to_thread(member.note)
         left, backoff, uncertain = dict(enumerate(members)), Backoff(first=0.5, cap=5.0), False
@@ -180,9 +182,9 @@ class Arrays:
                 left.pop(index).answer(None)
             if not left:
                 return
-            array = array_of(name, {index: member.request for index, member in left.items()})
+            array = array_of(name, files, {index: member.request for index, member in left.items()})
             try:
-                number = await asyncio.to_thread(self._client.submit, *array)
+                number = await asyncio.to_thread(self._client.submit, *array, members[0].request.whose)
             except SlurmAway as error:
                 uncertain = True
                 for member in left.values():

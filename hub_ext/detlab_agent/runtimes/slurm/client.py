@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shlex
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Protocol
 
 from detlab.schemas.wire import QueueHello
 from detlab_agent.runtimes.slurm.answers import FIELDS, PREFIX, Job, JobEnd, each_of, job_of, partition_of, status_of
+from detlab_agent.runtimes.taskfiles import open_owned
+from detlab_agent.slurm_options import WHOLE_OPTION
 
 PATIENCE = 60.0
 """Seconds for one command. A controller that is away is asked again by Slurm's own commands for a while."""
@@ -41,6 +44,38 @@ _ACCOUNTED = "--format=State,ExitCode,NodeList,Timelimit"
 MOST_PARTITIONS = 100
 
 
+OWNERS = "owners"
+"""In the shared folder: has a folder for each owner, by uid, in which none but they and root may look."""
+_THE_AGENTS_OWN = frozenset({"SLURM_JWT", "SSH_AUTH_SOCK"})
+_SQUASHED = (
+    "where the file system takes root for nobody (root_squash) an agent of root cannot keep its users apart: export"
+    " --slurm-dir to this machine without it, or run an agent for each user"
+)
+
+
+@dataclass(frozen=True)
+class Whose:
+    """The account that a job has.
+
+    Attributes:
+        uid: Its uid; None: that of the account at the other end of ssh, whichever it is.
+        gid: Its group.
+        folder: Where its jobs' files are, to be made by root; None: in the shared folder itself.
+    """
+
+    uid: int | None = None
+    gid: int | None = None
+    folder: PurePath | None = None
+
+    @property
+    def switched(self) -> bool:
+        """Whether it is another account than the agent's."""
+        return self.folder is not None
+
+
+THE_AGENTS = Whose()
+
+
 class SlurmAway(Exception):
     """Slurm does not answer now: what it was asked may have happened or not."""
 
@@ -56,12 +91,16 @@ class SlurmFull(SlurmRefused):
 class SlurmClient(Protocol):
     """A Slurm cluster. Each method raises `SlurmAway` when it does not answer."""
 
-    def submit(self, arguments: Sequence[str], script: str) -> str:
+    def submit(self, arguments: Sequence[str], script: str, whose: Whose) -> str:
         """Submit a job; return its id.
 
         Raises:
             SlurmRefused: It does not take it.
         """
+        ...
+
+    def job(self, job_id: str) -> Job | None:
+        """Return what Slurm says of a job that waits or runs, or has ended lately; None if it knows none."""
         ...
 
     def jobs(self) -> list[Job]:
@@ -104,12 +143,16 @@ class SlurmClient(Protocol):
         """
         ...
 
-    def read(self, path: PurePath) -> str:
-        """Return a file of the shared folder; "" if it does not exist."""
+    def read(self, path: PurePath, whose: Whose) -> str:
+        """Return a job's file; "" if it does not exist, or is no regular file of the job's account."""
         ...
 
     def prepare(self, directory: PurePath) -> None:
-        """Make the shared folder."""
+        """Make the shared folder, and in it that of the folders of owners where jobs have their owners' accounts.
+
+        Raises:
+            SlurmRefused: It cannot be made, or others could put their own files there.
+        """
         ...
 
     def remove(self, paths: Sequence[PurePath]) -> None:
@@ -124,21 +167,28 @@ class Commands:
     Attributes:
         host: Where they are, by ssh; "": here.
         environ: The environment for them.
-        everyone: Whether to list jobs of all users.
+        everyone: Whether jobs have the accounts of their owners: then those of all users are listed.
     """
 
     host: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
     everyone: bool = False
     patience: float = PATIENCE
+    _folders: set[PurePath] = field(default_factory=set, init=False)
 
-    def _run(self, words: Sequence[str], given: str = "") -> subprocess.CompletedProcess[str]:
-        command = list(words)
+    def _run(
+        self, words: Sequence[str], given: str = "", whose: Whose = THE_AGENTS
+    ) -> subprocess.CompletedProcess[str]:
+        command, environ = list(words), dict(self.environ)
+        if whose.switched:
+            command = ["setpriv", f"--reuid={whose.uid}", f"--regid={whose.gid}", "--clear-groups", "--", *command]
+            if not self.host:  # that user can read the environment of this process
+                environ = {name: value for name, value in environ.items() if name not in _THE_AGENTS_OWN}
         if self.host:
-            command = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", self.host, "--", shlex.join(words)]
+            command = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", self.host, "--", shlex.join(command)]
         try:
             done = subprocess.run(
-                command, input=given, env=dict(self.environ), cwd="/", capture_output=True, text=True, errors="replace",
+                command, input=given, env=environ, cwd="/", capture_output=True, text=True, errors="replace",
                 timeout=self.patience, check=False,
             )  # fmt: skip
         except FileNotFoundError as error:
@@ -149,8 +199,8 @@ class Commands:
             raise SlurmAway(f"ssh {self.host}: {done.stderr.strip()[-300:]}")
         return done
 
-    def _ask(self, *words: str, given: str = "") -> str:
-        done = self._run(words, given)
+    def _ask(self, *words: str, given: str = "", whose: Whose = THE_AGENTS) -> str:
+        done = self._run(words, given, whose)
         if done.returncode == 0:
             return done.stdout
         said = _SAID.sub("", done.stderr.strip() or done.stdout.strip())
@@ -161,21 +211,56 @@ class Commands:
             raise SlurmAway(brief)
         raise SlurmRefused(brief or f"{words[0]} ends with status {done.returncode}")
 
-    def submit(self, arguments: Sequence[str], script: str) -> str:
-        """See `SlurmClient.submit`."""
-        said = self._ask("sbatch", "--parsable", *arguments, given=script)
+    def submit(self, arguments: Sequence[str], script: str, whose: Whose) -> str:
+        """See `SlurmClient.submit`.
+
+        sbatch itself has the rights of the job's owner, so that it reads no file and asks for no priority that its
+        owner could not. The script comes by its standard input, as long as no word is its name.
+        """
+        for word in arguments:
+            if WHOLE_OPTION.fullmatch(word) is None:
+                raise SlurmRefused(f"{word[:80]!r} is no whole option of sbatch, and is not passed on")
+        if whose.folder is not None and whose.folder not in self._folders:
+            self._make_folder(whose)
+        said = self._ask("sbatch", "--parsable", *arguments, given=script, whose=whose)
         found = said.strip().splitlines()[-1].partition(";")[0] if said.strip() else ""
         if not found.isdigit():
             raise SlurmRefused(f"sbatch answers {said.strip()[:200]!r} instead of a job's number")
         return found
 
+    def _make_folder(self, whose: Whose) -> None:
+        made = str(whose.folder)
+        try:
+            self._ask("install", "-d", "-m", "700", "-o", str(whose.uid), "-g", str(whose.gid), "--", made)
+            self._ask("test", "-w", made, whose=whose)
+        except SlurmRefused as error:
+            raise SlurmRefused(f"the folder {made} of uid {whose.uid} cannot be made: {error}; {_SQUASHED}") from error
+        if whose.folder is not None:
+            self._folders.add(whose.folder)
+
+    def job(self, job_id: str) -> Job | None:
+        """See `SlurmClient.job`."""
+        try:
+            found = self._listed("squeue", "--noheader", "--states=all", f"--jobs={job_id}")
+        except SlurmRefused as error:
+            if _UNKNOWN_JOB.search(str(error)):
+                return None
+            raise
+        return next(iter(found), None)
+
     def jobs(self) -> list[Job]:
         """See `SlurmClient.jobs`."""
         whose = [] if self.everyone else ["--me"]
         # The indices of arrays are shortened without that; a line for each index of all arrays of all would be many.
-        words = ("env", "SLURM_BITSTR_LEN=0", "squeue", "--noheader", "--states=all", *whose, f"--format={FIELDS}")
-        found = [job for line in self._ask(*words).splitlines() if (job := job_of(line)) is not None]
+        found = self._listed("env", "SLURM_BITSTR_LEN=0", "squeue", "--noheader", "--states=all", *whose)
         return [one for job in found for one in (each_of(job) if job.name.startswith(PREFIX) else [job])]
+
+    def _listed(self, *words: str) -> list[Job]:
+        """Ask squeue for jobs. A user's comment may have lines that look like others' jobs: ours have a mark."""
+        mark = secrets.token_hex(8)
+        lines = self._ask(*words, f"--format={mark}|{FIELDS}").splitlines()
+        ours = [line.removeprefix(f"{mark}|") for line in lines if line.startswith(f"{mark}|")]
+        return [job for line in ours if (job := job_of(line)) is not None]
 
     def end_of(self, job_id: str, name: str) -> JobEnd | None:
         """See `SlurmClient.end_of`; the accounting is asked where Slurm itself has forgotten the job."""
@@ -266,27 +351,39 @@ class Commands:
         partitions = [one for line in lines if (one := partition_of(line)) is not None]
         return found.model_copy(update={"partitions": partitions[:MOST_PARTITIONS]}), any(gpus)
 
-    def read(self, path: PurePath) -> str:
+    def read(self, path: PurePath, whose: Whose) -> str:
         """See `SlurmClient.read`."""
         if self.host:
-            done = self._run(["tail", "-c", str(_TAIL), str(path)])
+            done = self._run(["tail", "-c", str(_TAIL), "--", str(path)], whose=whose)
             return done.stdout if done.returncode == 0 else ""
         # Users write there: none of them is to show this agent another file under that name.
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open_owned(Path(path.parent), path.name, os.getuid() if whose.uid is None else whose.uid) as file:
+                if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+                    return ""
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+                return file.read(_TAIL).decode("utf-8", errors="replace")
         except OSError:
             return ""
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return ""
-            file.seek(max(0, os.fstat(descriptor).st_size - _TAIL))
-            return file.read(_TAIL).decode("utf-8", errors="replace")
 
     def prepare(self, directory: PurePath) -> None:
         """See `SlurmClient.prepare`."""
-        self._ask("mkdir", "-p", str(directory))
-        if self.everyone:  # jobs of many users leave their reports there
-            self._ask("chmod", "1733", str(directory))
+        if not self.everyone:
+            self._ask("mkdir", "-p", "-m", "700", "--", str(directory))
+            return
+        owners = directory / OWNERS
+        try:
+            # The upper one is left as it is: jobs of an earlier version still leave their reports there.
+            self._ask("test", "-d", str(directory))
+        except SlurmRefused:
+            self._ask("mkdir", "-p", "-m", "711", "--", str(directory))
+        self._ask("mkdir", "-p", "-m", "711", "--", str(owners))
+        uid, mode, kind = self._ask("stat", "-c", "%u %a %F", "--", str(owners)).split(" ", 2)
+        if uid != "0" or kind.strip() != "directory" or int(mode, 8) & 0o022:
+            raise SlurmRefused(
+                f"{owners} is a {kind.strip()} of uid {uid} with mode {mode}: it must be root's, and others may not"
+                f" write there; {_SQUASHED}"
+            )
 
     def remove(self, paths: Sequence[PurePath]) -> None:
         """See `SlurmClient.remove`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,13 @@ _BY_OTHERS = {
     "RECONFIG_FAIL": "its node could not be configured",
 }
 _WORDS = 500
+_MEMORY = re.compile(
+    r"^slurmstepd\S*: error: +((?:.*?exceeded (?:job |step |virtual )?memory limit|Detected \d+ oom[-_ ]?kill).*)$",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""What Slurm itself writes into a job's output about its memory; the state of the job may be any."""
+DOUBTFUL = frozenset({"FAILED", "CANCELLED", "OUT_OF_MEMORY", "NODE_FAIL", "COMPLETED"})
+"""States behind which there may be such a line."""
 
 
 def exit_of(job_id: str, end: JobEnd | None, said: str, output: str, *, killed: bool) -> TaskExit:
@@ -36,7 +44,7 @@ def exit_of(job_id: str, end: JobEnd | None, said: str, output: str, *, killed: 
         job_id: Slurm's number of the job.
         end: What Slurm says; None if it has forgotten the job.
         said: Content of the exit file; "" if there is none.
-        output: What the job's script printed.
+        output: What the job's script printed, and what Slurm wrote there; "" if the report alone says how it ended.
         killed: Whether this agent ended it, for the master.
     """
     report = TaskElsewhere.exit_of(None if end is None else end.status, said)
@@ -46,6 +54,8 @@ def exit_of(job_id: str, end: JobEnd | None, said: str, output: str, *, killed: 
     if _reason(said) == REQUEUED or (end is not None and end.restarts):
         return _not_its_fault(job_id, "Slurm started it a second time (scontrol requeue)")
     state = "" if end is None else end.state
+    if report.exit_code != 0 and (state == "OUT_OF_MEMORY" or _MEMORY.search(output)):
+        return TaskExit(exit_code=report.exit_code, reason="oom", message=_of_memory(job_id, end, output))
     by_itself = bool(said) and report.reason not in {"launcher_lost"} and (report.exit_code or 0) >= 0
     if by_itself and not (state in _BY_OTHERS and report.exit_code is None):
         return report
@@ -54,12 +64,10 @@ def exit_of(job_id: str, end: JobEnd | None, said: str, output: str, *, killed: 
         return TaskExit(
             exit_code=report.exit_code,
             reason=TIME_LIMIT,
-            message=f"Slurm ended job {job_id} at its time limit{limit} before it had saved and left",
+            message=f"Slurm ended job {job_id}{_where(end)} at its time limit{limit} before it had saved and left",
         )
-    if state == "OUT_OF_MEMORY":
-        return TaskExit(exit_code=report.exit_code, reason="oom", message=f"Slurm job {job_id} ran out of its memory")
     if state in _BY_OTHERS:
-        return _not_its_fault(job_id, _BY_OTHERS[state])
+        return _not_its_fault(f"{job_id}{_where(end)}", _BY_OTHERS[state])
     return report if said else _without_report(job_id, end, output)
 
 
@@ -86,14 +94,27 @@ def _decides(report: Mapping[str, Any]) -> tuple[bool, float]:
     return isinstance(code, int) and code < 0, float(at) if isinstance(at, int | float) else math.inf
 
 
+def _of_memory(job_id: str, end: JobEnd | None, output: str) -> str:
+    """Return that a job has exceeded its memory, in Slurm's words where it has some."""
+    found = _MEMORY.search(output)
+    words = found[1].strip()[:200] if found else "OUT_OF_MEMORY"
+    return (
+        f"Slurm job {job_id}{_where(end)} exceeded its memory limit: {words}; raise resources.memory or --mem-per-gpu"
+    )
+
+
+def _where(end: JobEnd | None) -> str:
+    return f" on {end.node}" if end is not None and end.node and end.node != "(null)" else ""
+
+
 def _without_report(job_id: str, end: JobEnd | None, output: str) -> TaskExit:
     """Return the exit of a job whose launcher never came to say something."""
     if end is None:
         # A controller that dies forgets the jobs of its last seconds, and has its nodes end them.
-        return _not_its_fault(job_id, "Slurm does not know it any more, and it left no report")
-    where = f" on {end.node}" if end.node and end.node != "(null)" else ""
+        why = "Slurm does not know it by its name (any more), and it left no report: it was forgotten, or renamed"
+        return _not_its_fault(job_id, why)
     words = "; ".join(line.strip() for line in output.strip()[-_WORDS:].splitlines()[-4:] if line.strip())
-    message = f"Slurm job {job_id}{where} ended as {end.state} with status {end.status}"
+    message = f"Slurm job {job_id}{_where(end)} ended as {end.state} with status {end.status}"
     if end.status is not None and end.status < 128:
         return TaskExit(
             exit_code=None, reason="setup", message=f"{message} before its launcher: {words or 'no output'}"
@@ -115,6 +136,12 @@ def _report(said: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return report if isinstance(report, dict) else {}
+
+
+def code_of(said: str) -> int | None:
+    """Return the exit code that a report says; None if it says none."""
+    code = _report(said).get("exit_code")
+    return code if isinstance(code, int) else None
 
 
 def killed_by(said: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.registry import RuntimeSetup
 from detlab_agent.runtimes.slurm.arrays import Arrays
 from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmClient, SlurmRefused
-from detlab_agent.runtimes.slurm.script import request_of, shape_of
+from detlab_agent.runtimes.slurm.script import files_in, request_of, shape_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
 from detlab_agent.settings import AgentError
@@ -57,7 +56,7 @@ class SlurmRuntime:
     ) -> None:
         self._client, self._options, self._directory, self._comment = client, options, directory, comment
         self._queue, self._gpus = queue.model_copy(update={"gangs": True}), gpus
-        self.watch = JobWatch(client, directory, comment, options.interval)
+        self.watch = JobWatch(client, comment, options.interval, every_users=options.for_owners)
         self._arrays = Arrays(client, self.watch, options.array_size) if options.array_size > 1 else None
         self._turn, self._turns = itertools.count(), dict[str, int]()
         self._watching: list[asyncio.Task[None]] = []
@@ -126,17 +125,16 @@ class SlurmRuntime:
             certificate_later=launch.service is not None and launch.service.certificate_later,
             arrays=self._arrays,
             turn=self._turns.pop(launch.allocation_id, 0),
+            files=files_in(self._directory, request.directory, request.files),
+            uid=request.whose.uid,
         )
         task.note()
-        self.watch.know(task.label, None)
         return task
 
     def recover(self, record: Path, noted: dict[str, Any]) -> SlurmTask | None:
         """See `NodeRuntime.recover`: where no job was noted, one is looked for by its name."""
         fields = SlurmTask.noted(record, noted)
-        task = SlurmTask(**fields, client=self._client, watch=self.watch, directory=self._directory)
-        self.watch.know(task.label, task.job_id)
-        return task
+        return SlurmTask(**fields, client=self._client, watch=self.watch, directory=self._directory)
 
     def sweep(self, kept: set[str]) -> None:
         """See `NodeRuntime.sweep`: the watch ends the jobs that nobody knows, at its first look and at all others."""
@@ -157,7 +155,7 @@ def make(setup: RuntimeSetup) -> SlurmRuntime | None:
     if not directory.is_absolute():
         raise AgentError(f"--slurm-dir {directory}: name the folder by its whole path, as the nodes see it")
     environ = {name: setup.environ[name] for name in _VARIABLES if name in setup.environ}
-    client = Commands(options.host, environ, everyone=os.geteuid() == 0 or bool(options.host))
+    client = Commands(options.host, environ, everyone=options.for_owners)
     where = f" on {options.host}" if options.host else ""
     try:
         queue, gpus = _size(client, options, setup.directory / "slurm.json")

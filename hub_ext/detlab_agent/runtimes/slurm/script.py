@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +12,12 @@ from pathlib import PurePath
 from typing import Any
 
 from detlab.launch.elsewhere import ASK_CERTIFICATE, LEAVE, NODE_NAME, NODE_RANK, VARIABLE
+from detlab.schemas.sbatch import ONE_NAME, NotAllowed, SbatchOption, option_of, parse_all
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.slurm.answers import PREFIX
+from detlab_agent.runtimes.slurm.client import OWNERS, THE_AGENTS, Whose
 from detlab_agent.slurm_options import SlurmOptions
 
 LEAVE_SECONDS = 120
@@ -27,10 +30,9 @@ END_GRACE, KILL_GRACE = 20, 15
 """Seconds that the launchers of a gang get to end when one of them has failed, and then to deliver."""
 _GANG_STEP = ("--kill-on-bad-exit=0", "--wait=0", "--cpu-bind=none", "--mpi=none", "--input=none")
 _PASSED = ("HOME", "LOGNAME", "USER", "PATH", "LANG")
-_KEYS = {
-    "partition": "--partition", "account": "--account", "qos": "--qos", "constraint": "--constraint",
-    "reservation": "--reservation", "time": "--time",
-}  # fmt: skip
+_KEYS = ("partition", "account", "qos", "constraint", "reservation", "time")
+"""Of the config's block; options of sbatch have the same names."""
+_GPUS = ("gpus-per-node", "gpus-per-task")
 
 
 File = Callable[[str], str]
@@ -42,8 +44,10 @@ class Request:
     """A job that is to be submitted.
 
     Attributes:
-        label: What the job and its files are called.
-        directory: The shared folder.
+        label: What the job is called.
+        directory: The folder of its files.
+        files: What they are called, without their ends: nobody can guess it.
+        whose: The account of the job.
         common: The arguments for sbatch that are not about its name.
         parcel: What the task is made of; its token is in it.
         write: Writes the batch script, from its files and the lines that set its parcel.
@@ -54,6 +58,8 @@ class Request:
 
     label: str
     directory: PurePath
+    files: str
+    whose: Whose
     common: tuple[str, ...]
     parcel: str
     write: Callable[[File, Sequence[str]], str]
@@ -65,16 +71,16 @@ class Request:
     def arguments(self) -> tuple[str, ...]:
         """For sbatch."""
         return (
+            *self.common,
             f"--job-name={job_name(self.label)}",
             "--dependency=singleton",  # of two jobs of one attempt, the second would wait for the end of the first
-            f"--output={self.directory / self.label}{OUTPUT}",
-            *self.common,
+            f"--output={self.directory / self.files}{OUTPUT}",
         )
 
     @property
     def script(self) -> str:
         """The batch script; the task token is in it."""
-        return self.write(file_of(self.directory, self.label), [set_parcel(self.parcel)])
+        return self.write(file_of(self.directory, self.files), [set_parcel(self.parcel)])
 
 
 @dataclass(frozen=True)
@@ -90,9 +96,19 @@ def job_name(label: str) -> str:
     return f"{PREFIX}{label}"
 
 
-def file_of(directory: PurePath, label: str, after: str = "") -> File:
-    """Return how a job's script names its files; `after` follows the label, as the shell is to read it."""
-    path = str(directory / label)
+def files_name(label: str) -> str:
+    """Return what the files of a job are called, without their ends: a name that was never used, and is not guessed."""
+    return f"{label}.{secrets.token_hex(8)}"
+
+
+def files_in(shared: PurePath, directory: PurePath, files: str) -> str:
+    """Return where a job's files are in the shared folder, without their ends."""
+    return str((directory / files).relative_to(shared))
+
+
+def file_of(directory: PurePath, files: str, after: str = "") -> File:
+    """Return how a job's script names its files; `after` follows their name, as the shell is to read it."""
+    path = str(directory / files)
     return lambda end: f"{shlex.quote(path)}{after}{end}" if after else shlex.quote(f"{path}{end}")
 
 
@@ -101,12 +117,12 @@ def set_parcel(parcel: str) -> str:
     return f"export {VARIABLE}={shlex.quote(parcel)}"
 
 
-def files_of(directory: PurePath, label: str, nodes: int = 1) -> list[PurePath]:
+def files_of(directory: PurePath, files: str, nodes: int = 1) -> list[PurePath]:
     """Return the files of a job in the shared folder."""
     ends = [EXIT, OUTPUT, SERVICE, BEGUN]
     if nodes > 1:
         ends += [CHIEF, *(exit_of_rank(rank) for rank in range(nodes))]
-    return [directory / f"{label}{end}" for end in ends]
+    return [directory / f"{files}{end}" for end in ends]
 
 
 def exit_of_rank(rank: int) -> str:
@@ -128,25 +144,34 @@ def shape_of(launch: Launch) -> Shape:
     return Shape(len(counts), counts[0])
 
 
-def request_of(order: Order, options: SlurmOptions, directory: PurePath, comment: str, *, gpus: bool) -> Request:
+def request_of(order: Order, options: SlurmOptions, shared: PurePath, comment: str, *, gpus: bool) -> Request:
     """Return the job for a task.
 
     Args:
         order: The task.
         options: The agent's settings.
-        directory: The shared folder.
+        shared: The shared folder.
         comment: Marks the jobs of this agent.
         gpus: Whether slots are GPUs.
 
     Raises:
-        SetupFailed: Its nodes or its container are not possible, or it is too long.
+        SetupFailed: Its nodes, its options or its container are not possible, or it is too long.
     """
     launch = order.launch
     asked: Mapping[str, Any] = launch.info.config.get("slurm") or {}
     resources: Mapping[str, Any] = launch.info.config.get("resources") or {}
     shape = shape_of(launch)
     container = str(asked.get("container") or options.container)
+    whose = whose_job(order, options, shared)
+    directory = whose.folder or shared
+    given = _given(asked)
+    # Of an option that comes twice sbatch takes the last: the operator's are defaults, and detlab's own decide.
     arguments = [
+        *([f"--partition={options.partition}"] if options.partition else []),
+        *options.arguments,
+        *_processors(shape, resources, given, gpus=gpus),
+        *(["--exclusive"] if asked.get("exclusive") else []),
+        *(one.render() for one in given if one.name != "gres"),
         f"--comment={comment}",
         "--no-requeue",
         "--open-mode=truncate",
@@ -154,20 +179,15 @@ def request_of(order: Order, options: SlurmOptions, directory: PurePath, comment
         "--chdir=/",
         f"--nodes={shape.nodes}",
         "--ntasks-per-node=1",
-        *_devices(shape, asked.get("gpu_type"), resources, gpus=gpus),
-        *([f"--partition={options.partition}"] if options.partition else []),
-        *options.arguments,
-        *(f"{option}={asked[key]}" for key, option in _KEYS.items() if asked.get(key)),
-        *(["--exclusive"] if asked.get("exclusive") else []),
-        f"--signal=B:USR2@{asked.get('leave_seconds') or LEAVE_SECONDS}",
-        *(asked.get("sbatch_args") or ()),
+        *_devices(shape, asked.get("gpu_type"), given, gpus=gpus),
+        f"--signal=B:USR2@{int(asked.get('leave_seconds') or LEAVE_SECONDS)}",
     ]
-    if options.as_owner and order.identity.uid != 0 and _is_root():
-        arguments += [f"--uid={order.identity.uid}", f"--gid={order.identity.gid}"]
     alone = shape.nodes > 1 or launch.service is not None
     return Request(
         launch.allocation_id,
         directory,
+        files_name(launch.allocation_id),
+        whose,
         tuple(arguments),
         order.parcel(),
         _script(order, options, asked, directory, container, shape.nodes),
@@ -178,21 +198,63 @@ def request_of(order: Order, options: SlurmOptions, directory: PurePath, comment
     )
 
 
-def _is_root() -> bool:
-    return os.geteuid() == 0
+def whose_job(order: Order, options: SlurmOptions, shared: PurePath) -> Whose:
+    """Return the account that a task's job has.
+
+    Raises:
+        SetupFailed: It would be root's.
+    """
+    if not options.for_owners:
+        return THE_AGENTS if options.host else Whose(os.getuid(), os.getgid())
+    uid, gid = order.identity.uid, order.identity.gid
+    if uid <= 0 or gid < 0:
+        raise SetupFailed(f"the job of {order.launch.owner!r} would be root's: map them to an account")
+    return Whose(uid, gid, shared / OWNERS / str(uid))
 
 
-def _devices(shape: Shape, kind: str | None, resources: Mapping[str, Any], *, gpus: bool) -> list[str]:
-    """Return the options for what each node gives the task: devices, processors and memory."""
-    found = []
-    if shape.slots and gpus:
-        found.append(f"--gres=gpu:{kind}:{shape.slots}" if kind else f"--gres=gpu:{shape.slots}")
+def _given(asked: Mapping[str, Any]) -> list[SbatchOption]:
+    """Return the options of the config, read once more: its master may be of an earlier version.
+
+    Raises:
+        SetupFailed: One is not allowed.
+    """
+    try:
+        keys = [option_of(key, str(asked[key])) for key in _KEYS if asked.get(key)]
+        return [*keys, *parse_all(map(str, asked.get("sbatch_args") or ()))]
+    except NotAllowed as error:
+        raise SetupFailed(f"slurm.sbatch_args: {error}") from error
+
+
+def _processors(shape: Shape, resources: Mapping[str, Any], given: Sequence[SbatchOption], *, gpus: bool) -> list[str]:
+    """Return the options for processors and memory, as far as the config's own options do not say."""
+    names, found = {one.name for one in given}, []
     cpus = resources.get("cpus")
-    if cpus or (shape.slots and not gpus):
+    if (cpus or (shape.slots and not gpus)) and not names & {"cpus-per-task", "cpus-per-gpu"}:
         found.append(f"--cpus-per-task={max(1, round(float(cpus or shape.slots)))}")
-    if resources.get("memory"):
+    if resources.get("memory") and not names & {"mem", "mem-per-cpu", "mem-per-gpu"}:
         found.append(f"--mem={max(1, int(resources['memory']) >> 20)}M")
     return found
+
+
+def _devices(shape: Shape, kind: object, given: Sequence[SbatchOption], *, gpus: bool) -> list[str]:
+    """Return the option for the devices of each node.
+
+    Raises:
+        SetupFailed: The config's options ask for other GPUs than it has slots.
+    """
+    if kind and not ONE_NAME.fits(str(kind)):
+        raise SetupFailed(f"slurm.gpu_type is {str(kind)[:60]!r}: it takes {ONE_NAME.words}")
+    for one in given:
+        if one.name in _GPUS and int(one.value.rpartition(":")[2]) != (shape.slots if gpus else 0):
+            raise SetupFailed(
+                f"slurm.sbatch_args: {one.render()} asks for other GPUs than detlab counts: the task has {shape.slots}"
+                f" {'slots' if gpus else 'slots, which are processors,'} on each node; resources.slots_per_trial says"
+                " how many"
+            )
+    found = [one.value for one in given if one.name == "gres"]
+    if shape.slots and gpus and not any(one.name in _GPUS for one in given):
+        found.insert(0, f"gpu:{kind}:{shape.slots}" if kind else f"gpu:{shape.slots}")
+    return [f"--gres={','.join(found)}"] if found else []
 
 
 def _script(

@@ -14,13 +14,23 @@ from typing import Any, ClassVar, TypeVar
 
 from detlab.backoff import Backoff
 from detlab.launch.elsewhere import is_loopback
+from detlab.schemas.runtimes import SLURM_REFUSES
 from detlab_agent.runtimes.base import Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
 from detlab_agent.runtimes.slurm.answers import Job
 from detlab_agent.runtimes.slurm.arrays import Arrays, Member
-from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmClient, SlurmFull, SlurmRefused
-from detlab_agent.runtimes.slurm.ends import NOT_ITS_FAULT, delivered, exit_of, killed_by, of_ranks
-from detlab_agent.runtimes.slurm.script import EXIT, OUTPUT, SERVICE, Request, exit_of_rank, files_of, job_name
+from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmClient, SlurmFull, SlurmRefused, Whose
+from detlab_agent.runtimes.slurm.ends import DOUBTFUL, NOT_ITS_FAULT, code_of, delivered, exit_of, killed_by, of_ranks
+from detlab_agent.runtimes.slurm.script import (
+    EXIT,
+    OUTPUT,
+    SERVICE,
+    Request,
+    exit_of_rank,
+    files_in,
+    files_of,
+    job_name,
+)
 from detlab_agent.runtimes.slurm.watch import JobWatch
 
 _log = logging.getLogger(__name__)
@@ -28,7 +38,7 @@ T = TypeVar("T")
 FORGOTTEN = 10.0
 """Seconds for which the nodes may take to end a job that Slurm has forgotten."""
 
-STUCK = {
+REFUSED = {
     "PartitionNodeLimit": "it asks for more nodes than its partition has or allows",
     "PartitionTimeLimit": "it asks for more time than its partition allows",
     "BadConstraints": "no node has what it asks for",
@@ -36,6 +46,9 @@ STUCK = {
     "QOSNotAllowed": "its partition does not take its QoS",
     "InvalidAccount": "its account is none",
     "InvalidQOS": "its QoS is none",
+}
+"""Reasons of Slurm for which a job that it has taken never starts, as it was asked for, and what each means."""
+STUCK = {
     "JobHeldAdmin": "an administrator of Slurm holds it",
     "JobHeldUser": "somebody holds it (scontrol release)",
 }
@@ -60,7 +73,9 @@ class SlurmTask(TaskElsewhere):
         serves: Whether it serves on a port.
         certificate_later: Whether its job asks the master for a certificate for its address.
         nodes: On how many nodes it runs.
-        label: What its job and its files are called: as its allocation, or as a member of an array.
+        label: What its job is called: as its allocation, or as a member of an array.
+        files: Where its files are in the shared folder, without their ends.
+        uid: The account of its job; None where that is not known.
         arrays: Submits it together with others; None: each is a job of its own.
         turn: Its place in the order in which the master handed tasks over.
     """
@@ -77,6 +92,8 @@ class SlurmTask(TaskElsewhere):
     certificate_later: bool = field(default=False, kw_only=True)
     nodes: int = field(default=1, kw_only=True)
     label: str = field(default="", kw_only=True)
+    files: str = field(default="", kw_only=True)
+    uid: int | None = field(default=None, kw_only=True)
     arrays: Arrays | None = field(default=None, kw_only=True)
     turn: int = field(default=0, kw_only=True)
     _asked: bool = field(default=False, init=False)
@@ -87,11 +104,14 @@ class SlurmTask(TaskElsewhere):
 
     def __post_init__(self) -> None:
         self.label = self.label or self.allocation_id
+        self.files = self.files or self.label  # as an earlier version had it
+        self.watch.know(self.label, self.job_id, self.uid)
 
     def values(self) -> dict[str, Any]:
         """Return what the record says."""
         own = {"job_id": self.job_id, "steps": self.steps, "serves": self.serves, "nodes": self.nodes}
         own |= {"label": self.label} if self.label != self.allocation_id else {}
+        own |= {"files": self.files} | ({} if self.uid is None else {"uid": self.uid})
         return {**super().values(), **own, "certificate_later": self.certificate_later}
 
     @classmethod
@@ -106,6 +126,8 @@ class SlurmTask(TaskElsewhere):
             "certificate_later": value.get("certificate_later") is True,
             "nodes": int(value.get("nodes") or 1),
             "label": str(value.get("label") or ""),
+            "files": str(value.get("files") or value.get("label") or ""),
+            "uid": value["uid"] if isinstance(value.get("uid"), int) else None,
         }
 
     # --- submitted ----------------------------------------------------------------------------------------
@@ -123,7 +145,7 @@ class SlurmTask(TaskElsewhere):
         except _EndedEarly:
             self._ended = TaskExit(exit_code=-signal.SIGTERM, message="ended before it started")
         except (SlurmRefused, SetupFailed) as error:
-            self._ended = TaskExit(reason="setup", message=f"Slurm: {error}")
+            self._ended = TaskExit(reason="setup", message=f"{SLURM_REFUSES}: {error}")
         self.request = None
         await super().begun(say)
 
@@ -135,14 +157,16 @@ class SlurmTask(TaskElsewhere):
         job_id = await self.arrays.submit(member)
         if job_id is not None:
             self._note(job_id)
+            await self._check(job_id)
 
-    def _call(self, label: str) -> None:
-        """Take a label that nothing of this task has been called by."""
-        self.watch.know(label, None)
+    def _call(self, label: str, files: str) -> None:
+        """Take a label that nothing of this task has been called by, and a name for its files."""
+        self.watch.know(label, None, self.uid)
         self.watch.forget(self.label)
         self.label = label
         if self.request is not None:
-            self.request = replace(self.request, label=label)
+            self.files = files_in(self.directory, self.request.directory, files)
+            self.request = replace(self.request, label=label, files=files)
 
     async def _submit(self, say: Say) -> None:
         """Submit the job, once: after an answer that got lost, it is looked for by its name first.
@@ -164,8 +188,10 @@ class SlurmTask(TaskElsewhere):
                         reason=NOT_ITS_FAULT, message="the agent was restarted before it had submitted the job to Slurm"
                     )
                     return
-                arguments, script = self.request.arguments, self.request.script
-                self._note(await asyncio.to_thread(self.client.submit, arguments, script))
+                request = self.request
+                job_id = await asyncio.to_thread(self.client.submit, request.arguments, request.script, request.whose)
+                self._note(job_id)
+                await self._check(job_id)
             except SlurmFull as error:
                 uncertain = False
                 say("queued", f"Slurm takes no more jobs now: {error}")
@@ -185,14 +211,33 @@ class SlurmTask(TaskElsewhere):
         self._note(jobs[0].id)
         return True
 
+    async def _check(self, job_id: str) -> None:
+        """Read a new job back: what decides whose it is must be what was asked for.
+
+        Raises:
+            SlurmRefused: It has another account, or cannot be found again; it is ended.
+        """
+        job = await self._until_answered(lambda: self.client.job(job_id))
+        if job is None:  # a controller that died forgot it
+            return
+        ours = job.name == self._name and job.comment == self.watch.comment
+        if ours and self.uid in {None, job.uid}:
+            return
+        if ours or job.uid == self.uid:  # else it is a stranger's, and whoever told its number has told a wrong one
+            await self._until_answered(lambda: self.client.cancel(job_id, job.name, at_once=True))
+        raise SlurmRefused(
+            f"job {job_id} came to be {job.name!r} of uid {job.uid}, and was to be {self._name!r} of uid {self.uid}: it"
+            " was not left running. A plugin of this Slurm (JobSubmitPlugins) may change jobs"
+        )
+
     def _note(self, job_id: str) -> None:
         self.job_id = job_id
-        self.watch.know(self.label, job_id)
+        self.watch.know(self.label, job_id, self.uid)
         self.note()
         _log.info("task %s is Slurm job %s", self.allocation_id, job_id)
 
     async def _placed(self, say: Say) -> None:
-        said = ""
+        said = refused = ""
         await self.watch.next_look(fresh=True)
         while self._ended is None:
             job = self._job()
@@ -205,6 +250,10 @@ class SlurmTask(TaskElsewhere):
             if (now := _waiting(job)) != said:
                 say("queued", now)
                 said = now
+            if job.reason in REFUSED and refused == job.reason:
+                await self._until_answered(lambda: self.client.cancel(self.job_id or "", self._name, at_once=True))
+                raise SlurmRefused(f"{job.reason}: {REFUSED[job.reason]}")
+            refused = job.reason  # one that is there at the next look, too, is no passing state of the controller
             await self.watch.next_look()
 
     async def _reached(self, node: str) -> bool:
@@ -212,7 +261,7 @@ class SlurmTask(TaskElsewhere):
 
         Its user can write anything there, and the Hub's proxy goes to where it says: only to the job's own node.
         """
-        text = await self._until_answered(lambda: self.client.read(self._file(SERVICE)))
+        text = await self._until_answered(lambda: self._read(SERVICE))
         address, _, port = text.partition(" ")
         if not port.strip().isdigit():
             return False
@@ -232,11 +281,17 @@ class SlurmTask(TaskElsewhere):
         in_array = "_" in (self.job_id or "")
         return job_name(self.label.rpartition("_")[0] if in_array else self.label)
 
-    def _file(self, end: str) -> PurePath:
-        return self.directory / f"{self.label}{end}"
-
-    def _ranks(self) -> list[PurePath]:
-        return [self._file(exit_of_rank(rank)) for rank in range(self.nodes)]
+    def _read(self, end: str) -> str:
+        """Return one of the job's files: what its account has written, and nobody else."""
+        uid, path = self.uid, self.directory / f"{self.files}{end}"
+        if uid is None and self.watch.every_users:
+            # A task of an earlier version, whose files are where all could write.
+            job = self.client.job(self.job_id or "")
+            uid = None if job is None else job.uid
+            if uid is None:
+                return ""
+        switched = path.parent if self.watch.every_users else None
+        return self.client.read(path, Whose(uid, uid, switched))
 
     # --- ended --------------------------------------------------------------------------------------------
 
@@ -267,14 +322,14 @@ class SlurmTask(TaskElsewhere):
     async def _end_of(self) -> TaskExit:
         job_id = self.job_id or ""
         end = await self._until_answered(lambda: self.client.end_of(job_id, self._name))
-        said = await self._until_answered(lambda: self.client.read(self._file(EXIT)))
+        said = await self._until_answered(lambda: self._read(EXIT))
         if not said and self.nodes > 1:
-            said = of_ranks(
-                [await self._until_answered(partial(self.client.read, file)) for file in self._ranks()], end
-            )
+            ends = [exit_of_rank(rank) for rank in range(self.nodes)]
+            said = of_ranks([await self._until_answered(partial(self._read, one)) for one in ends], end)
         if not said and end is None and not self._asked:
             said = await self._last_report()
-        output = "" if said else await self._until_answered(lambda: self.client.read(self._file(OUTPUT)))
+        doubtful = not said or (end is not None and end.state in DOUBTFUL and code_of(said) != 0)
+        output = await self._until_answered(lambda: self._read(OUTPUT)) if doubtful else ""
         return exit_of(job_id, end, said, output, killed=self._asked)
 
     async def _last_report(self) -> str:
@@ -285,7 +340,7 @@ class SlurmTask(TaskElsewhere):
         with suppress(TimeoutError):
             async with asyncio.timeout(FORGOTTEN):
                 while not self._asked:
-                    if said := await self._until_answered(lambda: self.client.read(self._file(EXIT))):
+                    if said := await self._until_answered(lambda: self._read(EXIT)):
                         return "" if killed_by(said) else said
                     await self._pause(FORGOTTEN / 10)
         return ""
@@ -342,11 +397,12 @@ class SlurmTask(TaskElsewhere):
 
     async def remove(self, *, clean: bool) -> None:
         """See `RunningTask.remove`."""
-        self.watch.forget(self.label, self.nodes)
+        files = files_of(self.directory, self.files, self.nodes)
+        self.watch.forget(self.label, files)
         try:
             if self.job_id is not None:
                 await asyncio.to_thread(self.client.cancel, self.job_id, self._name, at_once=True)
-            await asyncio.to_thread(self.client.remove, files_of(self.directory, self.label, self.nodes))
+            await asyncio.to_thread(self.client.remove, files)
         except (SlurmAway, SlurmRefused) as error:
             _log.warning("job %s of task %s: %s", self.job_id, self.allocation_id, error)
         self.forget(clean=clean)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from detlab_agent.runtimes.slurm.answers import PREFIX, Job
 from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmClient, SlurmRefused
-from detlab_agent.runtimes.slurm.script import files_of
 
 _log = logging.getLogger(__name__)
 IDLE_FACTOR = 6
 """So much rarer are the looks while this agent has no task."""
+_REMEMBERED = 1000
+"""Former tasks whose files are still known: a job of theirs may come late."""
 
 
 class JobWatch:
@@ -21,35 +22,52 @@ class JobWatch:
 
     Args:
         client: The cluster.
-        directory: The shared folder.
         comment: Marks the jobs of this agent.
         interval: Seconds between two looks.
+        every_users: Whether jobs have the accounts of their owners.
     """
 
-    def __init__(self, client: SlurmClient, directory: PurePath, comment: str, interval: float) -> None:
-        self._client, self._directory, self._comment, self._interval = client, directory, comment, interval
+    def __init__(self, client: SlurmClient, comment: str, interval: float, *, every_users: bool = False) -> None:
+        self._client, self.comment, self._interval = client, comment, interval
+        self.every_users = every_users
         self._jobs: dict[str, list[Job]] = {}
         self._known: dict[str, str | None] = {}
-        self._strangers: dict[str, int] = {}  # that were ended, with the number of their nodes
+        self._accounts: dict[str, int] = {}
+        self._gone: dict[str, Sequence[PurePath]] = {}
+        self._strangers: set[str] = set()
         self._looks = 0
         self._looked = asyncio.Condition()
         self._wanted = asyncio.Event()
         self.trouble = ""
         """Why the last look failed; "" if it did not."""
 
-    def know(self, label: str, job_id: str | None) -> None:
-        """Note that there is, or will be, a job of a task; see `SlurmTask.label`."""
-        self._known[label] = job_id
+    def know(self, label: str, job_id: str | None, uid: int | None = None) -> None:
+        """Note that there is, or will be, a job of a task; see `SlurmTask.label`.
 
-    def forget(self, label: str, nodes: int = 1) -> None:
+        Args:
+            label: What it is called.
+            job_id: Its number, if that is known.
+            uid: Its account, if that is known: a job of that name that another user has submitted is not it.
+        """
+        self._known[label] = job_id
+        if uid is not None:
+            self._accounts[label] = uid
+
+    def forget(self, label: str, files: Sequence[PurePath] = ()) -> None:
         """Note that there must be none any more; one that is there still leaves files, which go when it has ended."""
+        if files:
+            self._gone[label] = files
+            while len(self._gone) > _REMEMBERED:
+                del self._gone[next(iter(self._gone))]
+            if any(not job.ended for job in self.of(label)):
+                self._strangers.add(label)
         self._known.pop(label, None)
-        if any(not job.ended for job in self.of(label)):
-            self._strangers[label] = nodes
+        self._accounts.pop(label, None)
 
     def of(self, label: str) -> list[Job]:
         """Return the jobs of a task as last seen: one as a rule."""
-        return self._jobs.get(label, [])
+        uid = self._accounts.get(label)
+        return [job for job in self._jobs.get(label, []) if uid is None or job.uid == uid]
 
     def look_soon(self) -> None:
         """Have the next look at once."""
@@ -88,7 +106,7 @@ class JobWatch:
         self.trouble = ""
         found: dict[str, list[Job]] = {}
         for job in jobs:
-            if job.comment == self._comment and job.name.startswith(PREFIX):
+            if job.comment == self.comment and job.name.startswith(PREFIX):
                 found.setdefault(job.label, []).append(job)
         self._jobs = {label: sorted(several, key=lambda job: job.number) for label, several in found.items()}
         await self._end_strangers()
@@ -98,8 +116,8 @@ class JobWatch:
 
     async def _end_strangers(self) -> None:
         """End live jobs of tasks that this agent does not have, and second ones of those that it has."""
-        for label, several in self._jobs.items():
-            live = [job for job in several if not job.ended]
+        for label in self._jobs:
+            live = [job for job in self.of(label) if not job.ended]
             if label not in self._known:
                 for job in live:
                     _log.warning("job %s of the former task %s is cancelled", job.id, label)
@@ -111,23 +129,29 @@ class JobWatch:
                         _log.warning("job %s of task %s is a second one, and is cancelled", job.id, label)
                         await self._end(job, "")
 
-        for label, nodes in list(self._strangers.items()):
+        for label in list(self._strangers):
             if all(job.ended for job in self.of(label)):
-                await self._clean(label, nodes)
+                await self._clean(label)
 
     async def _end(self, job: Job, label: str) -> None:
         if label:
-            self._strangers[label] = job.node_count
+            self._strangers.add(label)
         try:
             await asyncio.to_thread(self._client.cancel, job.id, job.name, at_once=True)
         except (SlurmAway, SlurmRefused) as error:
             _log.warning("job %s stays until the next look: %s", job.id, error)
 
-    async def _clean(self, label: str, nodes: int) -> None:
-        """Remove the files of a stranger that has ended: one that is only just starting still writes some."""
+    async def _clean(self, label: str) -> None:
+        """Remove the files of a stranger that has ended: one that is only just starting still writes some.
+
+        Only files whose names this agent has chosen: a job's user can give it any name, and so a path's.
+        """
+        files = self._gone.get(label)
         try:
-            await asyncio.to_thread(self._client.remove, files_of(self._directory, label, nodes))
+            if files:
+                await asyncio.to_thread(self._client.remove, files)
         except (SlurmAway, SlurmRefused) as error:
             _log.warning("files of the former task %s stay until the next look: %s", label, error)
         else:
-            del self._strangers[label]
+            self._strangers.discard(label)
+            self._gone.pop(label, None)

@@ -1,22 +1,29 @@
-"""Rights: who may do what with which object, as one table and one function (I9). Pure.
+"""Rights: who may do what with which object, as a table of rights and one of actions (I9). Pure.
 
 What a caller is to an object (its owner, someone it is shared with, the task that runs it) is found here from facts.
 Not here: loading those facts (services/kernel/access.py), and which verbs a token may call (web/scopes.py).
 """
 
+from detlab_hub.core.rights.actions import ACTIONS, Action, CallerKind, Rule, may, may_ask
 from detlab_hub.core.rights.model import Agent, Attempt, Kind, Person, Relation, Right, Thing, Who
 from detlab_hub.core.rights.table import TABLE, relations, right_of
 
 __all__ = [
+    "ACTIONS",
     "TABLE",
+    "Action",
     "Agent",
     "Attempt",
+    "CallerKind",
     "Kind",
     "Person",
     "Relation",
     "Right",
+    "Rule",
     "Thing",
     "Who",
+    "may",
+    "may_ask",
     "relations",
     "right_of",
 ]

@@ -43,7 +43,7 @@ TABLE: Mapping[Kind, Mapping[Relation, Right]] = {
     Kind.TASK: {
         Relation.ADMIN: _OWN,
         Relation.OWNER: _OWN,
-        Relation.RUN: _OWN,
+        Relation.RUN: _WRITE,
         Relation.ITSELF: _READ,
         Relation.HOST: _READ,
     },

@@ -1,7 +1,7 @@
 """Hand allocations over to a backend that places them itself, by the queue's order and the limits of jobs and users.
 
 Nodes, constraints and preemption are that backend's business. A task beyond the limits of its job or user stays pending
-and blocks no other.
+and blocks no other. So does that of a user whom the backend does not serve: its jobs all have one account.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def hand_over(snapshot: Snapshot, to: str) -> Decision:
     """Decide which tasks are handed over now.
 
     Args:
-        snapshot: A pool; its agents count for nothing.
+        snapshot: A pool; of its agents only whom `to` serves counts.
         to: Id of the backend that takes the tasks.
 
     Returns:
@@ -25,11 +25,12 @@ def hand_over(snapshot: Snapshot, to: str) -> Decision:
     limits = Limits(snapshot)
     handed: dict[str, dict[str, int]] = {}
     waiting: dict[str, Reason] = {}
+    only = next((agent.serves_user for agent in snapshot.agents if agent.id == to and agent.serves_user), None)
     pending = in_order((task for task in snapshot.tasks if task.state is TaskState.PENDING), snapshot.jobs)
     if snapshot.pool.scheduler is Scheduler.PRIORITY:
         pending.sort(key=lambda task: snapshot.jobs[task.job].priority)  # those of one priority stay in queue order
     for task in pending:
-        reason = limits.never(task) or limits.now(task) or _refused(task, to)
+        reason = limits.never(task) or limits.now(task) or _unserved(task, to, only) or _refused(task, to)
         if reason is None:
             limits.hold(task)
             handed[task.id] = {to: task.slots}
@@ -57,8 +58,18 @@ def divide(slots: int, per_node: int | None, largest: int) -> list[int]:
     return [each] * (slots // each)
 
 
+def _unserved(task: Task, to: str, only: str | None) -> Reason | None:
+    """Return why a task is never handed over: who takes the tasks of its pool serves another user."""
+    if only in {None, task.user}:
+        return None
+    return Reason(ReasonCode.NO_SUITABLE_AGENT, f"{to}, which takes the tasks of this pool, serves another user")
+
+
 def _refused(task: Task, to: str) -> Reason | None:
     """Return why a task is not handed over again at once: who takes the tasks has refused it a moment ago."""
     if to not in task.blocked_nodes:
         return None
-    return Reason(ReasonCode.NO_SUITABLE_AGENT, f"{to} refused it a moment ago; its agent's log says why")
+    return Reason(
+        ReasonCode.NO_SUITABLE_AGENT,
+        f"{to} refused it a moment ago, or its jobs end as soon as they begin; the agent's log says why",
+    )

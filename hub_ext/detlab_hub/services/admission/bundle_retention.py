@@ -72,7 +72,7 @@ class BundleRetention:
         async with self._stored.moving:
             going = await self._shell.write(partial(_forget, digests=digests))
             files = [bundle_file(self._shell.settings, digest) for digest in going]
-            await self._shell.workers.removals.run("", _unlink, files)
+            await self._shell.workers.sweeps.run("", _unlink, files)
         return len(going)
 
     async def _remove_orphans(self) -> int:
@@ -85,7 +85,7 @@ class BundleRetention:
         async with self._stored.moving:
             known = {bundle_file(settings, digest) for digest in await self._shell.read(bundles.known)}
             orphans = [path for path in old if path not in known]
-            await self._shell.workers.removals.run("", _unlink, orphans)
+            await self._shell.workers.sweeps.run("", _unlink, orphans)
         return len(orphans)
 
 

@@ -139,7 +139,14 @@ async def check(shell: Shell, required: Requirements) -> list[Problem]:
         raise ResourcesError(f"{required.what} could never start: {over}", hint=f"{lower}see `det quota list`")
     queue = shell.backend.queues.get(pool.name)
     if queue is not None:
-        _check_queue(required, next((node.queue for node in there.nodes if node.id == queue), None))
+        taker = next((node for node in there.nodes if node.id == queue), None)
+        if taker is not None and taker.serves_user not in {None, required.user}:
+            raise ResourcesError(
+                f"{required.what} could never start: agent {queue}, which takes the tasks of pool {pool.name!r}, serves"
+                " another user",
+                hint="choose another pool (det pool list), or have its agent run by root, which serves all",
+            )
+        _check_queue(required, None if taker is None else taker.queue)
         return []  # the pool's own queue places it, and judges it
     if _starts_on(there, required, pool):
         return []  # further agents change nothing

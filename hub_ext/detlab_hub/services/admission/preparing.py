@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import random
 import re
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -23,6 +22,7 @@ from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import Searcher, SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.references import entrypoint_words, too_many
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.warm_start import check_results, check_source
 
@@ -69,8 +69,9 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
         elif runtime == DOCKER:
             hint = "name one, or ask the operator for c.DetHub.default_image"
             problems.append(Problem("environment.image", "is required for containers on this cluster", hint))
+    config = {} if expconf.errors_of(problems) else expconf.resolve(raw)
+    problems += too_many(config)
     _refuse(problems)
-    config = expconf.resolve(raw)
     config["runtime"] = runtime
     if takes_image(runtime):
         asked = (raw.get("environment") or {}).get("image")
@@ -234,16 +235,6 @@ def _check_module(module: str, bundle: Path | None) -> list[Problem]:
     if {f"{path}.py", f"{path}/__init__.py"} & files:
         return []
     return [Problem("entrypoint", f"names the module {module!r}, which is not in the code", None, "warning")]
-
-
-def entrypoint_words(entrypoint: Any) -> list[str]:
-    """Return the words of an entrypoint; an empty list if its quoting cannot be parsed."""
-    if isinstance(entrypoint, list):
-        return [str(word) for word in entrypoint]
-    try:
-        return shlex.split(str(entrypoint or ""))
-    except ValueError:
-        return []
 
 
 def script_of(words: list[str]) -> str | None:

@@ -29,7 +29,7 @@ from detlab_hub.services.failures.cards import ON_NODE
 from detlab_hub.services.kernel.callers import AgentCaller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle import gangs
+from detlab_hub.services.lifecycle import gangs, no_progress
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill, send_launch
 from detlab_hub.services.placement.active_rows import PLACED, holder_of
 from detlab_hub.store.queries import parts
@@ -95,10 +95,11 @@ class AgentSession:
         self._connections.record_heartbeat(self._connection, self._shell.clock())
 
     async def _exited(self, message: TaskExited, agent_id: str) -> None:
-        if message.reason == REFUSED:
-            holder = await self._shell.read(lambda s: _holder_of(s, message.allocation_id, agent_id))
-            if holder is not None:
-                self._shell.refusals[holder, agent_id] = self._shell.clock() + REFUSAL_TTL
+        if message.reason in {REFUSED, MACHINE_RESTARTED}:
+            least = REFUSAL_TTL if message.reason == REFUSED else 0.0
+            found = await self._shell.read(lambda s: _pause_of(s, message.allocation_id, agent_id, least))
+            if found is not None:
+                self._shell.refusals[found[0], agent_id] = self._shell.clock() + found[1]
         await self._shell.write(lambda turn: task_exited(turn, agent_id, message))
         self._connection.send(ExitAck(allocation_id=message.allocation_id, run=message.run, node=message.node))
 
@@ -279,9 +280,13 @@ def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
         gangs.lost(turn, row, agent_id)
 
 
-def _holder_of(s: Session, allocation_id: str, agent_id: str) -> int | str | None:
+def _pause_of(s: Session, allocation_id: str, agent_id: str, least: float) -> tuple[int | str, float] | None:
+    """Return what an agent has refused or lost, and for how long it is not asked again; None: it is at once."""
     row = s.get(AllocationRow, allocation_id)
-    return None if row is None or parts.on(s, row, agent_id) is None else holder_of(row)
+    if row is None or not parts.on(s, row, agent_id):
+        return None
+    pause = max(least, no_progress.pause_before_next(s, row))
+    return (holder_of(row), pause) if pause else None
 
 
 def _end_without(turn: Turn, row: AllocationRow, agent_id: str, gone: Collection[str]) -> None:

@@ -15,8 +15,11 @@ from typing import Any, BinaryIO
 
 from detlab.errors import CheckpointError
 from detlab_hub.services.checkpoints.files import open_found, verifying
+from detlab_hub.services.checkpoints.stores import OpenStore
 
 _CHUNK = 1024 * 1024
+_LOOKS = 20
+"""Files that are looked for in one step."""
 _END = bytes(2 * tarfile.BLOCKSIZE)
 
 
@@ -57,31 +60,36 @@ class Packing:
     """The files to pack.
 
     Attributes:
-        storage: The `checkpoint_storage` block.
+        store: Where they are.
         uuid: The checkpoint; all files are in a folder of this name.
         files: By path: `size`, `digest` and perhaps `mode`, as committed.
         created: Seconds since the epoch, the time of all files.
         owner: uid to whom the files must belong; None: any.
     """
 
-    storage: dict[str, Any]
+    store: OpenStore
     uuid: str
     files: Mapping[str, Mapping[str, Any]]
     created: float
     owner: int | None = None
 
-    def archive(self) -> Contents:
-        """Look for all files and begin with the first.
+    def looking(self) -> Generator[None]:
+        """Look for all files, some at a step: others need the thread.
 
         Raises:
-            StorageError: The checkpoint is not on a file system that this master can read.
+            StorageError: The store cannot be read.
             NotFound: A file is not there.
             CheckpointError: A file does not have the committed size. (Digests are checked file by file, later.)
         """
-        size = len(_END)
-        for path, entry in self.files.items():
-            open_found(self.storage, self.uuid, path, int(entry["size"]), self.owner).close()
-            size += len(self._header(path)) + int(entry["size"]) + _padding(int(entry["size"]))
+        for number, (path, entry) in enumerate(self.files.items(), 1):
+            open_found(self.store, self.uuid, path, int(entry["size"]), self.owner).close()
+            if number % _LOOKS == 0:
+                yield
+
+    def archive(self) -> Contents:
+        """Return the archive; `looking` comes before it."""
+        sizes = [(len(self._header(path)), int(entry["size"])) for path, entry in self.files.items()]
+        size = len(_END) + sum(header + length + _padding(length) for header, length in sizes)
         return Contents(size, self._chunks(), f"checkpoint-{self.uuid}.tar")
 
     def _header(self, path: str) -> bytes:
@@ -95,7 +103,7 @@ class Packing:
     def _chunks(self) -> Generator[bytes]:
         for path, entry in sorted(self.files.items()):
             size = int(entry["size"])
-            opening = partial(open_found, self.storage, self.uuid, path, size, self.owner)
+            opening = partial(open_found, self.store, self.uuid, path, size, self.owner)
             yield from checked(opening, self.uuid, path, str(entry["digest"]), size, self._header(path))
             if padding := _padding(size):
                 yield bytes(padding)

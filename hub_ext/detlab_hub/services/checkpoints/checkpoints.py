@@ -11,7 +11,7 @@ from detlab.schemas.wire import CheckpointView, SeriesView
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.archives import Contents, Packing, checked
 from detlab_hub.services.checkpoints.removals import DELETED
-from detlab_hub.services.checkpoints.stores import check_own_keys
+from detlab_hub.services.checkpoints.stores import OpenStore, readable
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
@@ -54,12 +54,12 @@ class Checkpoints:
             CheckpointError: It does not have the committed size. (Its digest is checked later.)
         """
 
-        row, uid = await self._found(caller, uuid)
+        row, store, uid = await self._found(caller, uuid)
         path = next((path for path, entry in row.files.items() if entry["digest"] == digest), None)
         if path is None or row.state == DELETED:
             raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
         size = int(row.files[path]["size"])
-        opening = partial(files.open_found, row.storage, uuid, path, size, uid)
+        opening = partial(files.open_found, store, uuid, path, size, uid)
         await self._shell.workers.downloads.run(caller.name, lambda: opening().close())
         return Contents(size, checked(opening, uuid, path, digest, size))
 
@@ -71,19 +71,21 @@ class Checkpoints:
             StorageError: The checkpoint is not where this master can read it.
             CheckpointError: A file does not have the committed size.
         """
-        row, uid = await self._found(caller, uuid)
+        row, store, uid = await self._found(caller, uuid)
         if row.state == DELETED:
             raise NotFound(f"checkpoint {uuid[:80]} has no files any more")
-        packing = Packing(row.storage, uuid, row.files, row.created_at, uid)
-        return await self._shell.workers.downloads.run(caller.name, packing.archive)
+        packing = Packing(store, uuid, row.files, row.created_at, uid)
+        run, looking = self._shell.workers.downloads.run, packing.looking()
+        while await run(caller.name, partial(next, looking, looking)) is not looking:
+            pass
+        return await run(caller.name, packing.archive)
 
-    async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, int | None]:
-        """Return a checkpoint and the uid that its files must have; None: any."""
+    async def _found(self, caller: Caller, uuid: str) -> tuple[CheckpointRow, OpenStore, int | None]:
+        """Return a checkpoint, its store, and the uid that its files must have; None: any."""
 
-        def find(s: Session) -> tuple[CheckpointRow, int | None]:
-            row = checkpoint_for(s, caller, uuid)
+        def find(s: Session) -> tuple[CheckpointRow, OpenStore, int | None]:
+            row, settings = checkpoint_for(s, caller, uuid), self._shell.settings
             owner = s.get_one(ExperimentRow, row.experiment_id).owner
-            check_own_keys(row.storage, self._shell.settings.default_checkpoint_storage)
-            return row, uids.file_owner(s, self._shell.settings.uids, owner)
+            return row, readable(row.storage, settings.cluster_stores), uids.file_owner(s, settings.uids, owner)
 
         return await self._shell.read(find)

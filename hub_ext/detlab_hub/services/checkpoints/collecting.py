@@ -17,7 +17,7 @@ from detlab.errors import Conflict
 from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import Bookmark, GcItem, GcPolicy, GcPreview, GcRequest, Pin, PinList
 from detlab_hub.core.collection import Decision, Policy, Saved, decide
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.checkpoints.pins import Pins, pins_of
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting
@@ -25,6 +25,7 @@ from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.views import experiment_views
+from detlab_hub.services.views.pages import within
 from detlab_hub.store.queries import checkpoints
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.queries.storage import collection
@@ -32,6 +33,8 @@ from detlab_hub.store.queries.storage.collection import Kept
 from detlab_hub.store.tables import BookmarkRow, CheckpointRow, ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)
+MOST_PINS = 10
+"""Of each checkpoint that are shown; its own route has all."""
 MOST_SHOWN = 5_000
 _MOST_TOLD = 500
 """Checkpoints that each get an event when they go; of more, only the experiment does."""
@@ -66,7 +69,7 @@ class Collecting:
         """
 
         def apply(turn: Turn) -> GcPreview:
-            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_GC)
             subject, ended = f"experiment {experiment_id}", _has_ended(row)
             if wanted.policy is None and not ended and not wanted.now:
                 raise Conflict(
@@ -106,7 +109,7 @@ class Collecting:
         """
 
         def pin(turn: Turn) -> PinList:
-            row = checkpoint_for(turn.session, caller, uuid, Right.WRITE)
+            row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_BOOKMARK)
             if row.state == collection.DELETED:
                 raise Conflict(f"checkpoint {uuid} is deleted", hint=f"det checkpoint undelete {uuid}")
             if is_deleting(turn.session, row.experiment_id):
@@ -126,11 +129,11 @@ class Collecting:
         """Remove the caller's bookmark, or, if they have none and may delete the checkpoint, those of all."""
 
         def unpin(turn: Turn) -> PinList:
-            row = checkpoint_for(turn.session, caller, uuid)
+            row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_UNBOOKMARK)
             bookmarks = turn.session.scalars(select(BookmarkRow).where(BookmarkRow.uuid == uuid)).all()
             mine = [one for one in bookmarks if one.name == caller.name]
             if not mine and bookmarks:
-                checkpoint_for(turn.session, caller, uuid, Right.OWN)
+                checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_UNBOOKMARK_ALL)
                 mine = list(bookmarks)
             for one in mine:
                 turn.session.delete(one)
@@ -245,10 +248,10 @@ def _saved(row: Kept, metrics: dict[str, float]) -> Saved:
 
 def _preview(turn: Turn, row: ExperimentRow, policy: GcPolicy, plan: Plan, *, due_at: float | None = None) -> GcPreview:
     pairs = list(zip(plan.rows, plan.decisions, strict=True))
-    items = [
-        _item(one, decision, plan.metrics.get(one.uuid), plan.pins.get(one.uuid, []))
+    items = within(
+        _item(one, decision, plan.metrics.get(one.uuid), plan.pins.get(one.uuid, [])[:MOST_PINS])
         for one, decision in sorted(pairs, key=lambda pair: pair[1].keep)[:MOST_SHOWN]
-    ]
+    )
     going = [one.size for one, decision in pairs if not decision.keep]
     until = turn.now + turn.settings.trash_window if due_at is None else due_at
     return GcPreview(

@@ -19,7 +19,7 @@ from detlab.errors import CheckpointError, CheckpointMissing, NotFound, StorageE
 from detlab.storage.clearing import clear_checkpoint, clear_folders
 from detlab.storage.posix import PosixStorage
 from detlab_hub.services.checkpoints.manifests import check_path, is_uuid
-from detlab_hub.services.checkpoints.stores import OF_OBJECTS, from_config
+from detlab_hub.services.checkpoints.stores import OpenStore
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1024 * 1024
@@ -27,12 +27,12 @@ _STEP = 32 * _CHUNK
 
 
 def open_verified(
-    storage: dict[str, Any], uuid: str, path: str, digest: str, size: int, owner: int | None = None
+    store: OpenStore, uuid: str, path: str, digest: str, size: int, owner: int | None = None
 ) -> tuple[BinaryIO, int]:
     """Open one file of a checkpoint after checking its bytes.
 
     Args:
-        storage: The `checkpoint_storage` block.
+        store: Where it is.
         uuid: The checkpoint.
         path: The file's path in it.
         digest: `sha256:<hex>` as committed.
@@ -47,13 +47,13 @@ def open_verified(
         NotFound: The file is not there.
         CheckpointError: Its bytes are not those that were committed.
     """
-    file = open_found(storage, uuid, path, size, owner)
+    file = open_found(store, uuid, path, size, owner)
     for _ in verifying(file, uuid, path, digest, size):
         pass
     return file, size
 
 
-def open_found(storage: dict[str, Any], uuid: str, path: str, size: int, owner: int | None = None) -> BinaryIO:
+def open_found(store: OpenStore, uuid: str, path: str, size: int, owner: int | None = None) -> BinaryIO:
     """Open one file of a checkpoint that has the committed size; its bytes are yet to be checked.
 
     The arguments are those of `open_verified`.
@@ -63,12 +63,12 @@ def open_found(storage: dict[str, Any], uuid: str, path: str, size: int, owner: 
         NotFound: The file is not there.
         CheckpointError: It does not have the committed size, or its path leads out of the checkpoint.
     """
-    store = from_config(storage)
+    opened = store.open()
     if not is_uuid(uuid):
         raise NotFound(f"there is no checkpoint {uuid[:80]}")
     check_path(path)
     try:
-        file = store.open_file(uuid, path, owner=owner)
+        file = opened.open_file(uuid, path, owner=owner)
     except CheckpointMissing as error:
         raise NotFound(error.message) from error
     # The size first: a sparse file of a terabyte takes an hour to digest and a moment to make.
@@ -79,7 +79,7 @@ def open_found(storage: dict[str, Any], uuid: str, path: str, size: int, owner: 
     return file
 
 
-def check_sizes(storage: dict[str, Any], uuid: str, sizes: Mapping[str, int]) -> None:
+def check_sizes(store: OpenStore, uuid: str, sizes: Mapping[str, int]) -> None:
     """Compare the sizes that a checkpoint claims with its files, where this master can see them.
 
     Files that cannot be seen from here (another machine's disk, a network file system that lags behind) are not judged.
@@ -90,7 +90,7 @@ def check_sizes(storage: dict[str, Any], uuid: str, sizes: Mapping[str, int]) ->
     if not is_uuid(uuid):
         return
     try:
-        found = from_config(storage).file_sizes(uuid, sizes)
+        found = store.open().file_sizes(uuid, sizes)
     except StorageError:
         return
     for path, size in found.items():
@@ -127,22 +127,11 @@ def _altered(path: str, uuid: str) -> CheckpointError:
     return CheckpointError(f"the file {path} of checkpoint {uuid} is not what was committed")
 
 
-def check_reachable(storage: dict[str, Any]) -> None:
-    """Check that this master knows how to reach a store.
-
-    Raises:
-        StorageError: It does not.
-    """
-    from_config(storage)
-
-
-def remove(
-    storage: dict[str, Any], uuid: str, names: Sequence[str], paths: Sequence[str] | None, owner: int | None
-) -> str:
+def remove(store: OpenStore, uuid: str, names: Sequence[str], paths: Sequence[str] | None, owner: int | None) -> str:
     """Remove a checkpoint, or some of its files, and see that they are gone.
 
     Args:
-        storage: The `checkpoint_storage` block.
+        store: Where it is.
         uuid: The checkpoint.
         names: Its files as they were committed.
         paths: The files that go; None: all of it.
@@ -154,34 +143,34 @@ def remove(
     if not is_uuid(uuid):
         return f"{uuid[:80]!r} is no checkpoint"
     try:
-        clear_checkpoint(from_config(storage), uuid, names, paths, owner=owner)
+        clear_checkpoint(store.open(), uuid, names, paths, owner=owner)
     except (StorageError, CheckpointError) as error:
         _log.warning("files of checkpoint %s stay: %s", uuid, error.message)
         return error.message
     return ""
 
 
-def remove_folders(storage: dict[str, Any], names: Sequence[str], owner: int | None) -> int | None:
+def remove_folders(store: OpenStore, names: Sequence[str], owner: int | None) -> int | None:
     """Remove folders of event files where this master can, and see that they are gone.
 
     Args:
-        storage: The `checkpoint_storage` block.
+        store: Where they are.
         names: Of the folders.
         owner: uid to whom all of it must belong; None: this process's own.
 
     Returns:
         Bytes that were there; None: a task on an agent must remove them.
     """
-    if storage.get("type") not in {"shared_fs", *OF_OBJECTS}:
+    if store.block.get("type") == "directory":
         return None
     try:
-        return clear_folders(from_config(storage), names, owner=owner)
+        return clear_folders(store.open(), names, owner=owner)
     except (StorageError, CheckpointError) as error:
         _log.warning("event files stay for a task: %s", error.message)
         return None
 
 
-def is_reachable(storage: dict[str, Any], uuid: str) -> bool:
+def is_reachable(storage: Mapping[str, Any], uuid: str) -> bool:
     """Whether a checkpoint is on a file system that this master sees: else a task on an agent must remove it.
 
     A `directory` is a path as tasks see it: a folder of this name is here by chance, unless it has the checkpoint.
@@ -192,19 +181,19 @@ def is_reachable(storage: dict[str, Any], uuid: str) -> bool:
     return storage.get("type") == "shared_fs" or _is_there(Path(path, uuid)) is True
 
 
-def are_gone(storage: dict[str, Any], uuid: str, sizes: Mapping[str, int]) -> bool:
+def are_gone(store: OpenStore, uuid: str, sizes: Mapping[str, int]) -> bool:
     """Whether the files of a checkpoint are missing for sure, where this master can look: some, or all of them.
 
     Not judged are a `directory`, which may be another machine's, a store that is away or refuses, and what is in a
     folder that is there: this master may have no right to see it.
     """
-    if storage.get("type") == "directory" or not sizes:
+    if store.block.get("type") == "directory" or not sizes:
         return False
     try:
-        store = from_config(storage)
-        if isinstance(store, PosixStorage):
-            return _is_there(store.root) is True and _is_there(store.root / uuid) is False
-        return len(store.file_sizes(uuid, sizes)) < len(sizes)
+        opened = store.open()
+        if isinstance(opened, PosixStorage):
+            return _is_there(opened.root) is True and _is_there(opened.root / uuid) is False
+        return len(opened.file_sizes(uuid, sizes)) < len(sizes)
     except StorageError:
         return False
 

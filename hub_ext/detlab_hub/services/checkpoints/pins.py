@@ -2,31 +2,29 @@
 
 One list for all who remove files (I6). Whoever starts to need a checkpoint does so in the writer's transaction in
 which it is found COMPLETED, and whoever marks one as deleted asks for its pins in the same transaction: one of the
-two sees the other.
+two sees the other. All is asked by indexes: what others have stored, and how much of it, costs a delete nothing.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from typing import Protocol
 
-from sqlalchemy import Text, select, type_coerce
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import ExperimentState, TrialState
 from detlab.schemas.wire.storage import Pin
 from detlab_hub.core.lifecycle.trial import Hold
+from detlab_hub.services.kernel.references import reference_pins
 from detlab_hub.services.kernel.searches import Searches
-from detlab_hub.services.kernel.warm_start import is_source
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import BookmarkRow, CheckpointRow, ExperimentRow, TaskRow, TrialRow
+from detlab_hub.store.tables import BookmarkRow, ExperimentRow, TrialRow
 
 _LIVING = [state.value for state in TrialState if not state.terminal]
 _NOT_ENDED = [state.value for state in ExperimentState if not state.terminal and state is not ExperimentState.DELETING]
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _PARENTS = frozenset({"pbt", "pb2"})
 """Searches whose trials start from checkpoints of better ones."""
 
@@ -64,11 +62,10 @@ def pins_of(s: Session, rows: Sequence[Checkpoint], searches: Searches | None) -
     experiments = sorted({row.experiment_id for row in rows})
     sources = (
         _trials(s, rows, uuids, experiments),
-        _configs(s, rows, uuids),
+        reference_pins(s, sorted(uuids)),
         _searches(s, rows, experiments, searches),
-        _tasks(s, uuids),
         version_pins(s, uuids),
-        _bookmarks(s, uuids, experiments),
+        _bookmarks(s, sorted(uuids)),
     )
     for source in sources:
         for uuid, pin in source:
@@ -101,28 +98,10 @@ def _trials(
             else:
                 reason = f"trial {number}, which waits at a rung of its search, resumes from it when it is promoted"
                 yield row.uuid, Pin(kind="rung", reason=reason)
-    for trial in s.execute(columns.where(living, TrialRow.parent_checkpoint.is_not(None))):
-        if trial.parent_checkpoint in uuids:
+    for some in chunks(sorted(uuids)):
+        for trial in s.execute(columns.where(living, TrialRow.parent_checkpoint.in_(some))):
             reason = f"trial {trial.id}, which has not ended, starts from it"
             yield trial.parent_checkpoint, Pin(kind="parent", reason=reason)
-
-
-def _configs(s: Session, rows: Sequence[Checkpoint], uuids: Set[str]) -> Iterator[tuple[str, Pin]]:
-    """Yield what experiments that have not ended start from, or name elsewhere in their configs."""
-    by_uuid = {row.uuid: row for row in rows}
-    text = type_coerce(ExperimentRow.config, Text)
-    for number, config in s.execute(select(ExperimentRow.id, text).where(ExperimentRow.state.in_(_NOT_ENDED))):
-        named = uuids & set(_UUID.findall(config))
-        if not named:
-            continue
-        whole = s.get_one(ExperimentRow, number).config
-        for uuid in sorted(named):
-            if is_source(whole, uuid, by_uuid[uuid].trial_id):
-                reason = f"experiment {number}, which has not ended, starts from it"
-                yield uuid, Pin(kind="warm_start", reason=reason)
-            else:
-                reason = f"experiment {number}, which has not ended, names it in its config"
-                yield uuid, Pin(kind="evaluation", reason=reason)
 
 
 def _searches(
@@ -148,19 +127,9 @@ def _searches(
                 yield row.uuid, Pin.model_validate({"kind": kind, "reason": reason})
 
 
-def _tasks(s: Session, uuids: Set[str]) -> Iterator[tuple[str, Pin]]:
-    """Yield what user tasks that have not ended name in their configs: an evaluation that reads it."""
-    text = type_coerce(TaskRow.config, Text)
-    for task, config in s.execute(select(TaskRow.id, text).where(TaskRow.state.in_(_LIVING))):
-        for uuid in sorted(uuids & set(_UUID.findall(config))):
-            yield uuid, Pin(kind="evaluation", reason=f"task {task}, which has not ended, names it in its config")
-
-
-def _bookmarks(s: Session, uuids: Set[str], experiments: Sequence[int]) -> Iterator[tuple[str, Pin]]:
-    for part in chunks(experiments):
-        query = select(BookmarkRow).join(CheckpointRow, CheckpointRow.uuid == BookmarkRow.uuid)
-        query = query.where(CheckpointRow.experiment_id.in_(part)).order_by(BookmarkRow.uuid, BookmarkRow.name)
+def _bookmarks(s: Session, uuids: Sequence[str]) -> Iterator[tuple[str, Pin]]:
+    for part in chunks(uuids):
+        query = select(BookmarkRow).where(BookmarkRow.uuid.in_(part)).order_by(BookmarkRow.uuid, BookmarkRow.name)
         for row in s.scalars(query):
-            if row.uuid in uuids:
-                note = f": {row.note}" if row.note else ""
-                yield row.uuid, Pin(kind="bookmark", reason=f"{row.name} has bookmarked it{note}")
+            note = f": {row.note}" if row.note else ""
+            yield row.uuid, Pin(kind="bookmark", reason=f"{row.name} has bookmarked it{note}")

@@ -9,6 +9,7 @@ removed by a task of the owner (`usertasks.collection_tasks`).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -17,18 +18,19 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, StorageError
+from detlab.errors import Conflict, StorageError, Unavailable
 from detlab.schemas.patterns import compile_pattern
 from detlab.schemas.wire import CheckpointView, EditCheckpoint, ExperimentState
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_metadata
 from detlab_hub.services.checkpoints.pins import Pins, pins_of
-from detlab_hub.services.checkpoints.stores import keeps_own_keys
+from detlab_hub.services.checkpoints.stores import OpenStore, Operation, opened_by_master
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.threads import TooSlow
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.views import experiment_views
@@ -68,7 +70,7 @@ class Removals:
         """
 
         def edit(turn: Turn) -> CheckpointView:
-            row = checkpoint_for(turn.session, caller, uuid, Right.WRITE)
+            row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_EDIT)
             gone = set(wanted.remove_metadata)
             kept = {key: value for key, value in {**row.metadata_, **wanted.metadata}.items() if key not in gone}
             if kept == row.metadata_:
@@ -92,12 +94,11 @@ class Removals:
             Conflict: Something pins it; all that does is listed.
             Forbidden: The experiment is another user's.
             NotFound: There is no such checkpoint for the caller.
-            StorageError: This master does not know its storage.
         """
-        _, storage = await self._shell.read(lambda s: _removable(s, caller, uuid))
-        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage, uuid)
+        _, storage = await self._shell.read(lambda s: _removable(s, caller, uuid, Action.CHECKPOINT_DELETE))
+        seen = await self._is_seen(caller, storage, uuid)
         view = await self._shell.write(lambda turn: _delete(turn, caller, uuid, now=now, by_task=not seen))
-        await self._remove(uuid)
+        await self._remove_all([uuid])
         return view
 
     async def undelete(self, caller: Caller, uuid: str) -> CheckpointView:
@@ -110,10 +111,8 @@ class Removals:
         """
         found, storage = await self._shell.read(lambda s: _restorable(s, caller, uuid))
         sizes = {path: int(entry["size"]) for path, entry in found.items()}
-        run = self._shell.workers.removals.run
-        may_look = keeps_own_keys(storage, self._shell.settings.default_checkpoint_storage)
         # After the restore of a backup, say: what was removed since is in the trash again.
-        if may_look and await run(caller.name, files.are_gone, storage, uuid, sizes):
+        if await self._are_gone(caller, storage, uuid, sizes):
             raise Conflict(f"checkpoint {uuid} cannot be restored: its files are gone from its storage")
         return await self._shell.write(lambda turn: _undelete(turn, caller, uuid))
 
@@ -124,30 +123,70 @@ class Removals:
             Conflict: Something pins it; all that does is listed.
             Forbidden: The experiment is another user's.
             NotFound: There is no such checkpoint for the caller.
-            StorageError: This master does not know its storage.
         """
-        found, storage = await self._shell.read(lambda s: _removable(s, caller, uuid))
-        gone = await self._shell.workers.removals.run(caller.name, matching, found, globs)
-        seen = await self._shell.workers.removals.run(caller.name, files.is_reachable, storage, uuid)
+        found, storage = await self._shell.read(lambda s: _removable(s, caller, uuid, Action.CHECKPOINT_REMOVE_FILES))
+        gone = await self._shell.workers.looks.run(caller.name, matching, found, globs)
+        seen = await self._is_seen(caller, storage, uuid)
         view = await self._shell.write(lambda turn: _remove_some(turn, caller, uuid, gone, by_task=not seen))
-        await self._remove(uuid)
+        await self._remove_all([uuid])
         return view
 
     async def finish(self) -> None:
-        """Carry out the removals that are due and are the master's; one that failed is due again an hour later."""
-        now = self._shell.clock()
-        for uuid in await self._shell.read(lambda s: checkpoints.removals_due(s, now)):
-            await self._remove(uuid)
+        """Carry out the removals that are due and are the master's; one that failed is due again an hour later.
 
-    async def _remove(self, uuid: str) -> None:
+        Users in turn, each one's at a time: one whose file system is slow or away delays nobody else's.
+        """
+        now = self._shell.clock()
+        due = await self._shell.read(lambda s: checkpoints.removals_due(s, now))
+        await asyncio.gather(*(self._remove_all(uuids) for uuids in due.values()))
+
+    async def _remove_all(self, uuids: Sequence[str]) -> None:
+        """Remove checkpoints of one user until their storage does not answer."""
+        for uuid in uuids:
+            try:
+                if not await self._remove(uuid):
+                    return
+            except Unavailable as error:
+                _log.warning("files of checkpoint %s stay for now: %s", uuid, error.message)
+                return
+
+    async def _remove(self, uuid: str) -> bool:
+        """Remove what is due of a checkpoint; return whether its storage has answered in time."""
         found = await self._shell.write(lambda turn: _begin(turn, uuid))
         if found is None:
-            return
-        run = self._shell.workers.removals.run
-        failure = found.failure or await run(
-            found.owner, files.remove, found.storage, uuid, found.names, found.paths, found.uid
-        )
+            return True
+        failure, slow = found.failure, False
+        store = self._store(Operation.DELETE, found.storage)
+        if not failure and store is not None:
+            run = self._shell.workers.removals.run
+            try:
+                failure = await run(found.owner, files.remove, store, uuid, found.names, found.paths, found.uid)
+            except TooSlow as error:
+                failure, slow = error.message, True
+        elif not failure:
+            failure = "the master does not open its storage"
         await self._shell.write(lambda turn: end_removal(turn, uuid, found.paths, failure))
+        return not slow
+
+    def _store(self, operation: Operation, block: Mapping[str, Any]) -> OpenStore | None:
+        return opened_by_master(operation, block, self._shell.settings.cluster_stores)
+
+    async def _is_seen(self, caller: Caller, block: Mapping[str, Any], uuid: str) -> bool:
+        """Whether the master removes a checkpoint itself: it is on a file system that it sees."""
+        store = self._store(Operation.DELETE, block)
+        return store is not None and await self._shell.workers.looks.run(
+            caller.name, files.is_reachable, store.block, uuid
+        )
+
+    async def _are_gone(self, caller: Caller, block: Mapping[str, Any], uuid: str, sizes: Mapping[str, int]) -> bool:
+        """Whether the files of a checkpoint are missing for sure; a store that is not the master's is not judged."""
+        store = self._store(Operation.UNDELETE, block)
+        try:
+            return store is not None and await self._shell.workers.looks.run(
+                caller.name, files.are_gone, store, uuid, sizes
+            )
+        except TooSlow:
+            return False
 
 
 @dataclass(frozen=True)
@@ -214,18 +253,17 @@ def matching(names: Mapping[str, Any], globs: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def _removable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _removable(s: Session, caller: Caller, uuid: str, action: Action) -> tuple[dict[str, Any], dict[str, Any]]:
     """Check that the caller may remove files of a checkpoint; return its files, and its storage block."""
-    row = checkpoint_for(s, caller, uuid, Right.OWN)
+    row = checkpoint_for(s, caller, uuid, action)
     if row.state != DELETED:
         _check_pins(row, pins_of(s, [row], None))
-        files.check_reachable(row.storage)
     return row.files, row.storage
 
 
 def _restorable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the files and the storage block of a checkpoint in the trash; no files if it is in none, or cannot be."""
-    row = checkpoint_for(s, caller, uuid, Right.OWN)
+    row = checkpoint_for(s, caller, uuid, Action.CHECKPOINT_UNDELETE)
     removal = s.get(RemovalRow, uuid)
     waits = row.state == DELETED and removal is not None and removal.begun_at is None
     return (row.files if waits else {}), row.storage
@@ -266,7 +304,7 @@ def _check_pins(row: CheckpointRow, pins: Pins) -> None:
 
 
 def _delete(turn: Turn, caller: Caller, uuid: str, *, now: bool, by_task: bool) -> CheckpointView:
-    row = checkpoint_for(turn.session, caller, uuid, Right.OWN)
+    row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_DELETE)
     if row.state == DELETED:
         removal = turn.session.get(RemovalRow, uuid)
         if removal is not None and now and removal.begun_at is None:
@@ -282,7 +320,7 @@ def _delete(turn: Turn, caller: Caller, uuid: str, *, now: bool, by_task: bool) 
 
 
 def _undelete(turn: Turn, caller: Caller, uuid: str) -> CheckpointView:
-    row = checkpoint_for(turn.session, caller, uuid, Right.OWN)
+    row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_UNDELETE)
     if row.state != DELETED:
         return experiment_views.checkpoint_view(turn.session, row)
     experiment = turn.session.get_one(ExperimentRow, row.experiment_id)
@@ -299,7 +337,7 @@ def _undelete(turn: Turn, caller: Caller, uuid: str) -> CheckpointView:
 
 
 def _remove_some(turn: Turn, caller: Caller, uuid: str, gone: Sequence[str], *, by_task: bool) -> CheckpointView:
-    row = checkpoint_for(turn.session, caller, uuid, Right.OWN)
+    row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_REMOVE_FILES)
     going = [path for path in gone if path in row.files]
     if not going or row.state == DELETED:
         return experiment_views.checkpoint_view(turn.session, row)

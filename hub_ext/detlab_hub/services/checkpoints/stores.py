@@ -1,86 +1,189 @@
-"""Checkpoint storages as the master opens them."""
+"""Which checkpoint storages the master opens, and for what: `ACCESS` is the table, and nothing opens one past it.
+
+A `checkpoint_storage` block is a user's word. The master calls nobody whom a user names: it opens file systems that it
+sees, and the cluster's own object stores, which the operator has named (`Settings.cluster_stores`). Of a block that
+names one of those only the prefix is the user's; everything else that is used is the operator's own block. All other
+stores are opened by tasks, with the rights of their owner, and by people.
+"""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from detlab import storage
 from detlab.errors import StorageError
+from detlab.schemas.expconf.blocks.storage import COMMON
 from detlab.storage import StorageManager
+from detlab.storage.objects.kinds import AzureStorage, GCSStorage, S3Storage
 
-OF_OBJECTS = frozenset({"s3", "gcs", "azure"})
-"""Types of object stores, whose files this master reaches wherever it runs, if it has keys."""
-_OF_TASKS = "fsspec"
-_KEYS = {"s3": ("access_key",), "azure": ("credential", "connection_string", "account_url")}
-"""Per type whose requests carry credentials: what a block has that brings its own."""
-_PLACES = ("type", "endpoint_url", "account_url", "connection_string")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_AZURE = re.compile(
-    r"https://[a-z0-9]+\.(blob|dfs)\.core\.(windows\.net|chinacloudapi\.cn|usgovcloudapi\.net)/?", re.IGNORECASE
-)
-_WITHIN = {
-    "connection_string": re.compile(r"(AccountKey|SharedAccessSignature)\s*=\s*\S", re.IGNORECASE),
-    "account_url": re.compile(r"[?&]sig=\S"),
+_OF_FILES = frozenset({"shared_fs", "directory"})
+_OF_OBJECTS: Mapping[str, type[S3Storage | GCSStorage | AzureStorage]] = {
+    "s3": S3Storage,
+    "gcs": GCSStorage,
+    "azure": AzureStorage,
 }
+_PLACES = {
+    "s3": ("bucket", "endpoint_url"),
+    "gcs": ("bucket", "endpoint_url"),
+    "azure": ("container", "account_url", "connection_string"),
+}
+"""Keys that say where a store is: what is missing in a block is not taken from the operator's."""
+_NOT_OF_THE_STORE = frozenset({"type", "prefix", *COMMON})
 
 
-def keeps_own_keys(block: Mapping[str, Any], operators: Mapping[str, Any]) -> bool:
-    """Whether the master's own credentials go to no server that only a user has named.
+class Store(StrEnum):
+    """Whose store a block names."""
 
-    A block without keys is opened with those of the master's machine, which each request carries: a token, or a
-    signature with a session's token. Sent to the cloud's own servers or to the operator's store they are safe.
+    CLUSTER = "the cluster's object store"
+    FILES = "file system"
+    USERS = "a user's own store"
+    FSSPEC = "fsspec"
+
+
+class Who(StrEnum):
+    """Who opens a store."""
+
+    MASTER = "the master"
+    TASK = "a task of the owner"
+    CLIENT = "the client, with its own keys"
+    NOBODY = "nobody"
+
+
+class Operation(StrEnum):
+    """What is done with the files of checkpoints and experiments."""
+
+    WRITE = "save, restore and check before the first step"
+    COMMIT = "commit: compare the sizes with the manifest"
+    READ = "download and verify through the master"
+    READ_DIRECT = "download and verify with `--mode direct`"
+    UNDELETE = "undelete: look whether the files are there"
+    DELETE = "`det checkpoint delete`, `rm`: remove files"
+    COLLECT = "garbage collection, and what leaves the trash after it"
+    REMOVE_EXPERIMENT = "delete an experiment: remove its checkpoints"
+    EVENT_FILES = "remove event files"
+    TENSORBOARD = "show event files"
+    CHECK = "`det config check --storage`"
+
+
+def _row(cluster: Who, files: Who, users: Who) -> dict[Store, Who]:
+    return {Store.CLUSTER: cluster, Store.FILES: files, Store.USERS: users, Store.FSSPEC: users}
+
+
+ACCESS: Mapping[Operation, Mapping[Store, Who]] = {
+    Operation.WRITE: _row(Who.TASK, Who.TASK, Who.TASK),
+    Operation.COMMIT: _row(Who.MASTER, Who.MASTER, Who.NOBODY),
+    Operation.READ: _row(Who.MASTER, Who.MASTER, Who.NOBODY),
+    Operation.READ_DIRECT: _row(Who.CLIENT, Who.CLIENT, Who.CLIENT),
+    Operation.UNDELETE: _row(Who.MASTER, Who.MASTER, Who.NOBODY),
+    Operation.DELETE: _row(Who.TASK, Who.MASTER, Who.TASK),
+    Operation.COLLECT: _row(Who.TASK, Who.TASK, Who.TASK),
+    Operation.REMOVE_EXPERIMENT: _row(Who.MASTER, Who.MASTER, Who.TASK),
+    Operation.EVENT_FILES: _row(Who.MASTER, Who.MASTER, Who.TASK),
+    Operation.TENSORBOARD: _row(Who.TASK, Who.TASK, Who.TASK),
+    Operation.CHECK: _row(Who.CLIENT, Who.CLIENT, Who.CLIENT),
+}
+"""Operation x store -> who opens the store. docs/reference/storage-access.md shows it."""
+
+
+class NotTheClusters(StorageError):
+    """A store that the master does not open: only its owner's tasks, and people, do."""
+
+    default_code = "storage.not_the_clusters"
+
+
+@dataclass(frozen=True)
+class OpenStore:
+    """A store that the master opens for one operation: made by `opened_by_master` alone.
+
+    Attributes:
+        block: What is opened: a file system's block, or the operator's with a user's prefix.
+    """
+
+    block: Mapping[str, Any]
+
+    @property
+    def of_objects(self) -> bool:
+        """Whether it is an object store."""
+        return self.block.get("type") in _OF_OBJECTS
+
+    def open(self) -> StorageManager:
+        """Return the store.
+
+        Raises:
+            StorageError: The block cannot be used.
+        """
+        kind = _OF_OBJECTS.get(str(self.block.get("type")))
+        return storage.from_config(self.block) if kind is None else kind.for_service(self.block)
+
+
+def kind_of(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> Store:
+    """Return whose store a block names.
 
     Args:
         block: The `checkpoint_storage` block, which is a user's word.
-        operators: That of the operator: `Settings.default_checkpoint_storage`.
+        operators: `Settings.cluster_stores`.
     """
-    kind = str(block.get("type"))
-    if any(_brings_keys(key, block.get(key)) for key in _KEYS.get(kind, ())):
-        return True
-    operators_server = all(block.get(key) == operators.get(key) for key in _PLACES)
-    if kind == "s3":  # the names become part of the host's name where no endpoint is given
-        plain = all(_NAME.fullmatch(str(block[key])) for key in ("bucket", "region") if block.get(key))
-        named = {os.environ.get("AWS_ENDPOINT_URL"), os.environ.get("AWS_ENDPOINT_URL_S3")}  # the operator's word
-        return operators_server or block["endpoint_url"] in named if block.get("endpoint_url") else plain
-    if kind == "azure":
-        return operators_server or _AZURE.fullmatch(str(block.get("account_url"))) is not None
-    return True
+    kind = block.get("type")
+    if kind in _OF_FILES:
+        return Store.FILES
+    if kind == "fsspec":
+        return Store.FSSPEC
+    return Store.USERS if _operators_own(block, operators) is None else Store.CLUSTER
 
 
-def check_own_keys(block: Mapping[str, Any], operators: Mapping[str, Any]) -> None:
-    """Check what `keeps_own_keys` says.
+def opened_by_master(
+    operation: Operation, block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]
+) -> OpenStore | None:
+    """Return the store of a block as the master opens it for an operation; None: it is not the master's to open."""
+    kind = kind_of(block, operators)
+    if ACCESS[operation][kind] is not Who.MASTER:
+        return None
+    return OpenStore(block if kind is Store.FILES else _operators_own(block, operators) or {})
+
+
+def readable(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> OpenStore:
+    """Return the store of a block for a download.
 
     Raises:
-        StorageError: They would go elsewhere.
+        StorageError: It is not the master's to open; says how to read it.
     """
-    if not keeps_own_keys(block, operators):
-        raise StorageError(
-            "the master does not send its own credentials to a server that only this config names",
-            hint="read it from where its files can be read: det checkpoint download UUID --mode direct; or give the"
-            " block keys of its own, or have the operator name that server in c.DetHub.checkpoint_storage",
+    found = opened_by_master(Operation.READ, block, operators)
+    if found is None:
+        raise NotTheClusters(
+            "the master does not open this checkpoint's storage: it is not one of the cluster's own",
+            hint="read it with your own keys, where they are set: det checkpoint download UUID --mode direct (they are"
+            " sent to the address in its checkpoint_storage); an operator adds stores of the cluster's own in"
+            " c.DetHub.checkpoint_stores",
         )
+    return found
 
 
-def _brings_keys(name: str, value: Any) -> bool:
-    if name in _WITHIN:
-        return isinstance(value, str) and _WITHIN[name].search(value) is not None
-    return bool(value)
+def _operators_own(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return an operator's block with this block's prefix; None: the block names another store, keys or place."""
+    for own in operators:
+        kind = str(own.get("type"))
+        if kind not in _OF_OBJECTS or block.get("type") != kind:
+            continue
+        same_place = all((block.get(key) or None) == (own.get(key) or None) for key in _PLACES[kind])
+        rest = [key for key, value in block.items() if value is not None and key not in _NOT_OF_THE_STORE]
+        if same_place and all(block[key] == own.get(key) for key in rest) and _is_below(block, own):
+            return {**own, "prefix": block.get("prefix")}
+    return None
 
 
-def from_config(config: Mapping[str, Any]) -> StorageManager:
-    """Return the store of a block, which is a user's word.
+def _is_below(block: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    """Whether a block's prefix is the operator's, or below it; compared by whole parts."""
+    outer, inner = _parts(own.get("prefix")), _parts(block.get("prefix"))
+    return inner is not None and outer is not None and inner[: len(outer)] == outer
 
-    One of type `fsspec` could name the master's own files, or have it use its own keys: only tasks and users open it.
 
-    Raises:
-        StorageError: The master does not open this type, or the block cannot be used.
-    """
-    if config.get("type") == _OF_TASKS:
-        raise StorageError(
-            "the master does not open checkpoint storages of type 'fsspec': they run with the rights of who opens them",
-            hint="read it from where its files can be read: det checkpoint download UUID --mode direct",
-        )
-    return storage.from_config(config)
+def _parts(prefix: Any) -> list[str] | None:
+    """Return the parts of a prefix; None: it is none."""
+    if prefix is None:
+        return []
+    text = prefix.strip("/") if isinstance(prefix, str) else "."
+    parts = text.split("/") if text else []
+    return None if any(part in {"", ".", ".."} for part in parts) else parts

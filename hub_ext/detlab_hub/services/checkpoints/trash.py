@@ -8,9 +8,9 @@ from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.storage import EmptyTrash, TrashItem, TrashView
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import experiment_for, person
+from detlab_hub.services.kernel.access import check_may_ask, experiment_for, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -29,11 +29,16 @@ class Trash:
         """Return what can still be restored.
 
         Raises:
-            Forbidden: The experiment is another user's, who shares it.
             NotFound: There is no such experiment for the caller.
         """
         now = self._shell.clock()
-        return await self._shell.read(lambda s: _view(s, caller, experiment_id, now, math.inf))
+
+        def look(s: Session) -> TrashView:
+            if experiment_id is not None:
+                experiment_for(s, caller, experiment_id)
+            return _view(s, caller, experiment_id, now, math.inf)
+
+        return await self._shell.read(look)
 
     async def empty(self, caller: Caller, wanted: EmptyTrash) -> TrashView:
         """Have what is in the trash be removed now; the tasks that do so are started with the next tick.
@@ -42,13 +47,16 @@ class Trash:
             What was in it.
 
         Raises:
-            Forbidden: The experiment is another user's, who shares it.
+            Forbidden: The experiment is another user's, who shares it; or a notebook run asks.
             NotFound: There is no such experiment for the caller.
         """
         until = math.inf if wanted.until is None else wanted.until
 
         def empty(turn: Turn) -> TrashView:
             s = turn.session
+            check_may_ask(caller, Action.TRASH_EMPTY)
+            if wanted.experiment_id is not None:
+                experiment_for(s, caller, wanted.experiment_id, Action.TRASH_EMPTY)
             found = _view(s, caller, wanted.experiment_id, turn.now, until)
             changes = update(RemovalRow).where(RemovalRow.uuid.in_(_uuids(caller, wanted.experiment_id, until)))
             changes = changes.values(due_at=turn.now, begun_at=turn.now, by_task=True)
@@ -75,8 +83,6 @@ def _uuids(caller: Caller, experiment_id: int | None, until: float) -> Select[st
 
 
 def _view(s: Session, caller: Caller, experiment_id: int | None, now: float, until: float) -> TrashView:
-    if experiment_id is not None:
-        experiment_for(s, caller, experiment_id, Right.OWN)
     size = func.coalesce(func.sum(RemovalRow.bytes), 0)
     query = (
         select(ExperimentRow.id, ExperimentRow.name, func.count(), size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -14,14 +16,16 @@ from detlab_hub.services.kernel.access import administers
 from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE, Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.queue import queue
-from detlab_hub.services.views import experiment_views, task_views
+from detlab_hub.services.views import experiment_views, pages, task_views
 from detlab_hub.store.queries import events, experiments
-from detlab_hub.store.tables import TaskRow
+from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 EXPERIMENTS = 200
 ENDED_TASKS = 50
 QUEUE = 200
 """Most items of the queue, and of the caller's own in it; GET queue has more."""
+PART_BYTES = pages.PAGE_BYTES // 2
+"""Of the experiments, the tasks and the queue as JSON, each."""
 _OVER = tuple(state.value for state in TrialState if state.terminal)
 
 
@@ -44,18 +48,20 @@ class Overview:
 
         def read(s: Session) -> OverviewView:
             reasons = self._shell.pending_reasons
-            rows = experiments.page(s, EXPERIMENTS, owner=owner, archived="no")
+            ids = experiments.page(s, EXPERIMENTS, owner=owner, archived="no")
+            shown = partial(experiment_views.experiment_views, s, caller=caller, reasons=reasons)
+            tasks = partial(task_views.task_views, s, reasons=reasons)
             return OverviewView(
                 cursor=events.head(s),
                 me=me(caller),
                 cluster=self._cluster.read(s, caller),
-                experiments=experiment_views.experiment_views(s, rows, caller, reasons),
-                tasks=task_views.task_views(s, _tasks(s, owner), reasons),
-                queue=queue.items(s, caller, self._shell, QUEUE),
+                experiments=pages.of_rows(s, ExperimentRow, ids, EXPERIMENTS, shown, PART_BYTES)[0],
+                tasks=pages.of_rows(s, TaskRow, (found := _tasks(s, owner)), len(found), tasks, PART_BYTES)[0],
+                queue=pages.within(map(pages.brief, queue.items(s, caller, self._shell, QUEUE)), PART_BYTES),
                 agents=list(self._agents.views(s, caller)),
             )
 
-        return await self._shell.read(read)
+        return await self._shell.look(caller.name, read)
 
 
 def me(caller: Caller) -> UserView:
@@ -63,10 +69,11 @@ def me(caller: Caller) -> UserView:
     return UserView(name=caller.name, scopes=sorted(caller.scopes & {READ, WRITE, ADMIN}), admin=caller.admin)
 
 
-def _tasks(s: Session, owner: str | None) -> list[TaskRow]:
+def _tasks(s: Session, owner: str | None) -> list[str]:
     """Return all tasks that are not over, and the newest that are; newest first."""
-    query = select(TaskRow) if owner is None else select(TaskRow).where(TaskRow.owner == owner)
+    query = select(TaskRow.id, TaskRow.created_at)
     newest = query.order_by(TaskRow.created_at.desc(), TaskRow.id.desc())
-    living = s.scalars(newest.where(TaskRow.state.not_in(_OVER))).all()
-    ended = s.scalars(newest.where(TaskRow.state.in_(_OVER)).limit(ENDED_TASKS)).all()
-    return sorted([*living, *ended], key=lambda row: (-row.created_at, row.id))
+    newest = newest if owner is None else newest.where(TaskRow.owner == owner)
+    living = s.execute(newest.where(TaskRow.state.not_in(_OVER))).all()
+    ended = s.execute(newest.where(TaskRow.state.in_(_OVER)).limit(ENDED_TASKS)).all()
+    return [row.id for row in sorted([*living, *ended], key=lambda row: (-row.created_at, row.id))]

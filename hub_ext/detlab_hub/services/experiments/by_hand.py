@@ -30,7 +30,7 @@ from detlab.schemas.wire import (
 from detlab_hub.core.lifecycle import trial as lifecycle
 from detlab_hub.core.lifecycle.allocation import EndKind
 from detlab_hub.core.lifecycle.table import is_stopping
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.core.searchers import ConcurrencySet, SearcherInputError, SteeringRefused
 from detlab_hub.services.ingest import records, scoring
 from detlab_hub.services.kernel import audit
@@ -92,8 +92,8 @@ def _answered(asked: Asked) -> bool:
     return asked.trial is not None or asked.over
 
 
-def _unmanaged(turn: Turn, caller: Caller, experiment_id: int) -> ExperimentRow:
-    row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
+def _unmanaged(turn: Turn, caller: Caller, experiment_id: int, action: Action) -> ExperimentRow:
+    row = experiment_for(turn.session, caller, experiment_id, action)
     if not is_unmanaged(row):
         hint = "Only trials of an experiment with `unmanaged: true` are evaluated by hand."
         raise Conflict(
@@ -115,7 +115,7 @@ def _ask(turn: Turn, caller: Caller, experiment_id: int, wanted: AskTrial, *, mo
         wanted: The request.
         more: Whether the search may make another trial if none is waiting.
     """
-    row = _unmanaged(turn, caller, experiment_id)
+    row = _unmanaged(turn, caller, experiment_id, Action.SEARCH_ASK)
     state = ExperimentState(row.state)
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
         return Asked(over=True, why=f"experiment {row.id} is {state}")
@@ -227,7 +227,7 @@ def _none(turn: Turn, row: ExperimentRow, living: Sequence[TrialRow]) -> Asked:
 
 
 def _tell(turn: Turn, caller: Caller, experiment_id: int, told: TellTrial) -> Told:
-    experiment = _unmanaged(turn, caller, experiment_id)
+    experiment = _unmanaged(turn, caller, experiment_id, Action.SEARCH_TELL)
     row = turn.session.get(TrialRow, told.trial_id)
     if row is None or row.experiment_id != experiment.id:
         raise NotFound(f"experiment {experiment.id} has no trial {told.trial_id}")

@@ -6,9 +6,9 @@ The config stays as it was submitted: a name in it is that of the submission.
 from __future__ import annotations
 
 from detlab.errors import Conflict
+from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import EditExperiment, ExperimentState, ExperimentView
-from detlab.schemas.wire.edits import MOST_LABELS
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
@@ -31,12 +31,14 @@ class Edits:
 
         Raises:
             Conflict: It is to be archived and has not ended, or would have too many labels.
-            Forbidden: The caller may read it, not change it.
+            Forbidden: The caller may read it, not change it; or not archive it, which is its owner's.
             NotFound: There is no such experiment for the caller.
         """
 
         def edit(turn: Turn) -> ExperimentView:
-            row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
+            row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_EDIT)
+            if wanted.archived is not None:
+                experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_ARCHIVE)
             changed = [*_write(row, wanted), *_label(row, wanted)]
             if changed:
                 row.edited_at = turn.now

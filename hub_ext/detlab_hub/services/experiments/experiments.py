@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
-from operator import attrgetter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
@@ -26,14 +26,14 @@ from detlab.schemas.wire import (
 )
 from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.lifecycle import experiment as lifecycle
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.core.scheduling import Job, Task
 from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.experiments import removal
-from detlab_hub.services.kernel import audit, offers
+from detlab_hub.services.kernel import audit, offers, references
 from detlab_hub.services.kernel.access import experiment_for, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
@@ -48,17 +48,18 @@ from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_t
 from detlab_hub.services.placement import passes
 from detlab_hub.services.placement.snapshots import is_single_node
 from detlab_hub.services.queue import why_waiting
-from detlab_hub.services.views import budget_views, experiment_views
+from detlab_hub.services.views import budget_views, experiment_views, pages
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
-from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, trials, workspaces
+from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, workspaces
 from detlab_hub.store.queries.metrics import curves as metrics
-from detlab_hub.store.tables import ExperimentRow, TrialRow
+from detlab_hub.store.queries.statements import chunks, first_that_fit
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)
+TRIALS_BYTES = pages.PAGE_BYTES // 2
+"""Of the trials beside curves, and of their attempts, as JSON."""
 NOWHERE = "Uncategorized"
 """Workspace and project of experiments that name none."""
-PER_READ = 20
-"""Experiments that a list reads at a time: a config may be a megabyte, and is needed only while its line is made."""
 
 
 class Experiments:
@@ -162,6 +163,7 @@ class Experiments:
         check_queued(turn.settings.limits, caller.name, caller.groups, jobs)
         config = with_results(turn.session, with_source(turn.session, prepared.config))
         row = _experiment_row(turn, caller, request, config)
+        references.record(turn.session, caller, "experiment", row.id, config)
         note_experiment(turn.session, caller.name, request.idempotency_key, row.id, turn.now)
         turn.changed_experiment(row.id)
         audit.note(turn, caller, "experiment.create", f"experiment {row.id}", row.name)
@@ -192,20 +194,15 @@ class Experiments:
         Callers who are not administrators see their own, and those that others share with them.
         """
 
-        def page(s: Session) -> tuple[list[ExperimentView], int | None]:
-            items: list[ExperimentView] = []
-            cursor = before
-            while len(items) <= limit:
-                count = min(PER_READ, limit + 1 - len(items))
-                rows = experiments.page(s, count, cursor, state, owner, name, person(caller), archived)
-                items += experiment_views.experiment_views(s, rows, caller, self._shell.pending_reasons)
-                s.expunge_all()
-                if len(rows) < count:
-                    return items, None
-                cursor = rows[-1].id
-            return items[:limit], items[limit - 1].id
+        reasons = self._shell.pending_reasons
 
-        return await self._shell.read(page)
+        def page(s: Session) -> tuple[list[ExperimentView], int | None]:
+            ids = experiments.page(s, limit + 1, before, state, owner, name, person(caller), archived)
+            views = partial(experiment_views.experiment_views, s, caller=caller, reasons=reasons)
+            items, last = pages.of_rows(s, ExperimentRow, ids, limit, views)
+            return items, None if last is None else last.id
+
+        return await self._shell.look(caller.name, page)
 
     async def get(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """Return an experiment with its config.
@@ -249,28 +246,49 @@ class Experiments:
 
         def page(s: Session) -> tuple[Sequence[TrialView], int | None]:
             experiment_for(s, caller, experiment_id)
-            rows = trial_order.page(s, experiment_id, limit + 1, order=order, conditions=conditions, after=after)
-            more = len(rows) > limit
-            shown = rows[:limit]
-            items = experiment_views.trial_views(s, shown, self._shell.pending_reasons)
-            return items, shown[-1].id if more else None
+            ids = trial_order.ids(s, experiment_id, limit + 1, order=order, conditions=conditions, after=after)
+            views = partial(experiment_views.trial_views, s, reasons=self._shell.pending_reasons)
+            items, last = pages.of_rows(s, TrialRow, ids, limit, views)
+            return items, None if last is None else last.id
 
-        return await self._shell.read(page)
+        return await self._shell.look(caller.name, page)
 
     async def checkpoints(
-        self, caller: Caller, experiment_id: int, metric: str | None = None
+        self, caller: Caller, experiment_id: int, metric: str | None = None, **page: Any
     ) -> Sequence[CheckpointView]:
-        """Return the newest 1000 checkpoints of an experiment, with this validation metric if one is named.
+        """Return the items of `checkpoint_page`."""
+        return (await self.checkpoint_page(caller, experiment_id, metric, **page))[0]
+
+    async def checkpoint_page(
+        self,
+        caller: Caller,
+        experiment_id: int,
+        metric: str | None = None,
+        *,
+        limit: int = 1000,
+        after: str | None = None,
+    ) -> tuple[Sequence[CheckpointView], str | None]:
+        """Return a page of an experiment's checkpoints, newest first, and the `after` of the next page.
+
+        Args:
+            caller: Who asks.
+            experiment_id: Whose checkpoints.
+            metric: A validation metric, which each has at its step.
+            limit: Most checkpoints of the page.
+            after: Id of the last checkpoint of the previous page.
 
         Raises:
-            NotFound: There is no such experiment for the caller.
+            NotFound: There is no such experiment for the caller, or `after` is no checkpoint of it.
         """
 
-        def get(s: Session) -> Sequence[CheckpointView]:
+        def get(s: Session) -> tuple[Sequence[CheckpointView], str | None]:
             experiment_for(s, caller, experiment_id)
-            return experiment_views.checkpoint_views(s, checkpoints.of_experiment(s, experiment_id), metric)
+            uuids = checkpoints.of_experiment(s, experiment_id, limit + 1, after)
+            views = partial(experiment_views.checkpoint_views, s, metric=metric)
+            items, last = pages.of_rows(s, CheckpointRow, uuids, limit, views)
+            return items, None if last is None else last.uuid
 
-        return await self._shell.read(get)
+        return await self._shell.look(caller.name, get)
 
     async def curves(
         self,
@@ -283,7 +301,7 @@ class Experiments:
         max_trials: int = 100,
         history: bool = False,
     ) -> CurvesView:
-        """Return experiment, trials and curves as of one cursor, from which the stream continues.
+        """Return experiment, trials and all curves as of one cursor, for the master's own use: see `curves_part`.
 
         Raises:
             NotFound: There is no such experiment for the caller.
@@ -291,20 +309,75 @@ class Experiments:
 
         def snapshot(s: Session) -> CurvesView:
             row = experiment_for(s, caller, experiment_id)
-            shown = _trials_to_show(s, row, max_trials)
-            reasons = self._shell.pending_reasons
+            chosen = _trials_to_show(s, row, max_trials)
+            rows = select(TrialRow).order_by(TrialRow.idx)
+            shown = [trial for part in chunks(chosen) for trial in s.scalars(rows.where(TrialRow.id.in_(part)))]
             return CurvesView(
                 attempts=experiment_views.attempt_spans(s, shown) if history else [],
                 parents=experiment_views.parent_views(s, shown) if history else [],
                 cursor=events.head(s),
-                experiment=experiment_views.experiment_view(s, row, caller, reasons, full=False).model_copy(
-                    update={"budgets": budget_views.views(s, row, self._shell.clock())}
-                ),
-                trials=experiment_views.trial_views(s, shown, reasons),
-                curves=metrics.series(s, [trial.id for trial in shown], group, names or None, max_points),
+                experiment=self._shown(s, row, caller),
+                trials=experiment_views.trial_views(s, shown, self._shell.pending_reasons),
+                curves=metrics.series(s, chosen, group, names or None, max_points),
             )
 
         return await self._shell.read(snapshot)
+
+    async def curves_part(
+        self,
+        caller: Caller,
+        experiment_id: int,
+        *,
+        group: str | None = None,
+        names: Sequence[str] | None = None,
+        max_points: int = 500,
+        max_trials: int = 100,
+        history: bool = False,
+        skip: int = 0,
+    ) -> CurvesView:
+        """Return experiment, trials and the first curves as of one cursor, from which the stream continues.
+
+        With `skip` only the curves after so many: the parts that follow, of the same trials.
+
+        Raises:
+            NotFound: There is no such experiment for the caller.
+        """
+
+        def snapshot(s: Session) -> CurvesView:
+            row = experiment_for(s, caller, experiment_id)
+            chosen = _trials_to_show(s, row, max_trials)
+            page = first_that_fit(s, TrialRow, chosen, len(chosen))
+            views = experiment_views.trial_views(s, page.rows, self._shell.pending_reasons)
+            trials = pages.within(views, TRIALS_BYTES)
+            shown = page.rows[: len(trials)]
+            curves, following = metrics.series_part(
+                s,
+                [trial.id for trial in shown],
+                group,
+                names or None,
+                max_points,
+                skip=skip,
+                most_bytes=pages.PAGE_BYTES,
+            )
+            reply = CurvesView(
+                cursor=events.head(s), experiment=self._shown(s, row, caller), curves=curves, next=following
+            )
+            if skip:
+                return reply
+            spans = experiment_views.attempt_spans(s, shown) if history else []
+            return reply.model_copy(
+                update={
+                    "trials": trials,
+                    "attempts": pages.within(spans[::-1], TRIALS_BYTES)[::-1],
+                    "parents": experiment_views.parent_views(s, shown) if history else [],
+                }
+            )
+
+        return await self._shell.look(caller.name, snapshot)
+
+    def _shown(self, s: Session, row: ExperimentRow, caller: Caller) -> ExperimentView:
+        view = experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons, full=False)
+        return view.model_copy(update={"budgets": budget_views.views(s, row, self._shell.clock())})
 
     async def bundle_path(self, caller: Caller, experiment_id: int) -> Path:
         """Return where the experiment's code is stored.
@@ -327,7 +400,7 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, "pause", lifecycle.PauseRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_PAUSE, lifecycle.PauseRequested())
 
     async def activate(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """Resume a paused experiment.
@@ -337,7 +410,7 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, "activate", lifecycle.ActivateRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_ACTIVATE, lifecycle.ActivateRequested())
 
     async def cancel(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """End it; trials may checkpoint first. One that has ended stays as it is.
@@ -346,7 +419,7 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, "cancel", lifecycle.CancelRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_CANCEL, lifecycle.CancelRequested())
 
     async def kill(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """End it now. One that has ended stays as it is.
@@ -355,11 +428,13 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, "kill", lifecycle.KillRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_KILL, lifecycle.KillRequested())
 
-    async def _steer(self, caller: Caller, experiment_id: int, action: str, event: lifecycle.Event) -> ExperimentView:
+    async def _steer(
+        self, caller: Caller, experiment_id: int, action: Action, event: lifecycle.Event
+    ) -> ExperimentView:
         def steer(turn: Turn) -> ExperimentView:
-            row = experiment_for(turn.session, caller, experiment_id, Right.WRITE)
+            row = experiment_for(turn.session, caller, experiment_id, action)
             before = row.state
             if isinstance(event, lifecycle.ActivateRequested):
                 resume_search(turn, row, caller.name)
@@ -368,7 +443,7 @@ class Experiments:
             except lifecycle.RequestRefusedError as error:
                 raise Conflict(f"experiment {experiment_id}: {error}") from error
             if row.state != before:
-                audit.note(turn, caller, f"experiment.{action}", f"experiment {experiment_id}", row.name)
+                audit.note(turn, caller, action.value, f"experiment {experiment_id}", row.name)
             finish_turn(turn)
             return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
 
@@ -438,20 +513,19 @@ def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, confi
     return row
 
 
-def _trials_to_show(s: Session, row: ExperimentRow, limit: int) -> Sequence[TrialRow]:
-    """Return all trials; if they are too many, the best half and the newest half."""
-    total = s.scalar(select(func.count()).select_from(TrialRow).where(TrialRow.experiment_id == row.id)) or 0
-    if total <= limit:
-        return trials.page(s, row.id, limit)
-    of_experiment = select(TrialRow).where(TrialRow.experiment_id == row.id)
+def _trials_to_show(s: Session, row: ExperimentRow, limit: int) -> Sequence[int]:
+    """Return the ids of all trials; if they are too many, of the best half and the newest half."""
+    of_experiment = select(TrialRow.idx, TrialRow.id).where(TrialRow.experiment_id == row.id)
+    newest = s.execute(of_experiment.order_by(TrialRow.idx.desc()).limit(limit + 1)).all()
+    if len(newest) <= limit:
+        return [trial.id for trial in reversed(newest)]
     order = TrialRow.best_validation if row.smaller_is_better else TrialRow.best_validation.desc()
-    best = s.scalars(
+    best = s.execute(
         of_experiment.where(TrialRow.best_validation.is_not(None)).order_by(order, TrialRow.idx).limit((limit + 1) // 2)
     ).all()
-    newest = s.scalars(of_experiment.order_by(TrialRow.idx.desc()).limit(limit)).all()
-    chosen: dict[int, TrialRow] = {trial.id: trial for trial in best}
+    chosen = dict.fromkeys(best)
     for trial in newest:
         if len(chosen) >= limit:
             break
-        chosen.setdefault(trial.id, trial)
-    return sorted(chosen.values(), key=attrgetter("idx"))
+        chosen.setdefault(trial)
+    return [trial.id for trial in sorted(chosen)]

@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, NotFound
 from detlab.schemas.wire import GrantList, GrantRequest, GrantTo, GrantView
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
@@ -48,7 +48,7 @@ class Grants:
         """
 
         def put(turn: Turn) -> GrantList:
-            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_SHARE)
             if len(rights.grants_of(turn.session, row.id)) >= MOST:
                 raise Conflict(f"experiment {row.id} is shared {MOST} times already", hint="Share it with a group.")
             made = GrantRow(
@@ -75,7 +75,7 @@ class Grants:
         """
 
         def remove(turn: Turn) -> GrantList:
-            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_UNSHARE)
             if not rights.remove_grant(turn.session, row.id, to.kind, to.name):
                 raise NotFound(
                     f"experiment {row.id} is not shared with the {to.kind} {to.name!r}",

@@ -27,7 +27,7 @@ from detlab.schemas.wire import (
     TrialState,
 )
 from detlab_hub.core.lifecycle.table import is_stopping
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.core.searchers import (
     ConcurrencySet,
     Extended,
@@ -50,7 +50,7 @@ from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS, is_unmanaged
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
-from detlab_hub.services.views import experiment_views
+from detlab_hub.services.views import experiment_views, pages
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.experiments import journal_page
 from detlab_hub.store.queries.trials import next_index
@@ -76,7 +76,7 @@ class SearchSteering:
 
         def steer(turn: Turn) -> SteeredExperiment:
             # Code runs with the rights of the experiment's owner: nobody else may send it.
-            needed = Right.OWN if wanted.act == "code" else Right.WRITE
+            needed = Action.SEARCH_CODE if wanted.act == "code" else Action.SEARCH_STEER
             row = experiment_for(turn.session, caller, experiment_id, needed)
             key = wanted.idempotency_key and f"search {experiment_id} {wanted.idempotency_key}"  # not that of a submit
             promoted_to = None
@@ -93,7 +93,7 @@ class SearchSteering:
         _need(wanted.hyperparameters is not None, "hyperparameters", "is missing: give the whole block")
 
         def config(s: Session) -> dict[str, Any]:
-            row = experiment_for(s, caller, experiment_id, Right.WRITE)
+            row = experiment_for(s, caller, experiment_id, Action.SEARCH_STEER)
             _refuse_ended(row)
             return dict(row.config)
 
@@ -142,15 +142,20 @@ class SearchSteering:
 
     async def journal(
         self, caller: Caller, experiment_id: int, after: int, limit: int, *, acts: bool = False
-    ) -> list[JournalEntry]:
-        """Return the events after a number, in order, with their decisions; with `acts` only those of users."""
+    ) -> tuple[list[JournalEntry], int | None]:
+        """Return a page of the events after a number, in order, with their decisions, and the `after` of the next page.
 
-        def read(s: Session) -> list[JournalEntry]:
+        With `acts` only events of users.
+        """
+
+        def read(s: Session) -> tuple[list[JournalEntry], int | None]:
             experiment_for(s, caller, experiment_id)
             rows = journal_page(s, experiment_id, after, limit, acts=acts)
-            return [JournalEntry(seq=one.seq, at=one.at, event=one.event, decisions=one.decisions) for one in rows]
+            made = (JournalEntry(seq=one.seq, at=one.at, event=one.event, decisions=one.decisions) for one in rows)
+            items = pages.within(map(pages.brief, made))
+            return items, items[-1].seq if len(items) < len(rows) or len(rows) == limit else None
 
-        return await self._shell.read(read)
+        return await self._shell.look(caller.name, read)
 
     async def replay(self, caller: Caller, experiment_id: int, at: int | None) -> ReplayedSearch:
         """Compute the state of a search at one of its events, by default the newest.

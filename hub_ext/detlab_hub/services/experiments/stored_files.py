@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from detlab.errors import Conflict, StorageError
+from detlab.errors import Conflict, StorageError, Unavailable
 from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import DeletionView
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.checkpoints import event_files, files
 from detlab_hub.services.checkpoints.removals import end_removal
-from detlab_hub.services.checkpoints.stores import OF_OBJECTS, keeps_own_keys
+from detlab_hub.services.checkpoints.stores import OpenStore, Operation, opened_by_master
 from detlab_hub.services.ingest.storage_credentials import with_keys
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
@@ -56,7 +56,7 @@ class EventFiles:
         """
 
         def mark(turn: Turn) -> None:
-            row = experiment_for(turn.session, caller, experiment_id, Right.OWN)
+            row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_DELETE_EVENT_FILES)
             if not ExperimentState(row.state).terminal:
                 raise Conflict(
                     f"experiment {experiment_id} is {row.state}: its trials may still write event files",
@@ -89,13 +89,7 @@ async def remove_files(shell: Shell, owner: str, checkpoints: Sequence[Files]) -
     for part in chunks(list(checkpoints), PER_STEP):
         gone = []
         for one in part:
-            storage = await stores.opened(one)
-            if storage is None:
-                continue
-            run = shell.workers.removals.run
-            if await run(owner, files.remove, storage, one.uuid, one.names, None, uid):
-                stores.give_up(one.storage)
-            else:
+            if await stores.removes(one, uid):
                 gone.append(one.uuid)
         await shell.write(partial(_book, gone=gone))
 
@@ -110,29 +104,39 @@ class _Stores:
 
     def __init__(self, shell: Shell, owner: str) -> None:
         self._shell, self._owner = shell, owner
-        self._known: tuple[float, dict[str, Any], dict[str, Any]] = 0.0, {}, {}
+        self._known: tuple[float, dict[str, Any], OpenStore | None] = 0.0, {}, None
         self._failed: list[dict[str, Any]] = []
 
-    def give_up(self, storage: dict[str, Any]) -> None:
-        """Leave an object store to the task: it is away, or does not let the master."""
-        if storage.get("type") in OF_OBJECTS:
-            self._failed.append(storage)
-
-    async def opened(self, one: Files) -> dict[str, Any] | None:
-        """Return a block with its keys; None: a task must remove the checkpoint."""
-        if one.storage.get("type") not in OF_OBJECTS:
-            run = self._shell.workers.removals.run
-            return one.storage if await run(self._owner, files.is_reachable, one.storage, one.uuid) else None
+    async def removes(self, one: Files, uid: int | None) -> bool:
+        """Remove a checkpoint; False: a task must. A store that is away, or does not let the master, is left to it."""
+        run = self._shell.workers.removals.run
         if one.storage in self._failed:
-            return None
-        until, block, opened = self._known
+            return False
+        try:
+            store = await self._opened(one)
+            if store is None:
+                return False
+            failure = await run(self._owner, files.remove, store, one.uuid, one.names, None, uid)
+        except Unavailable as error:
+            _log.warning("files of checkpoint %s stay for a task: %s", one.uuid, error.message)
+            self._failed.append(one.storage)
+            return False
+        if failure and store.of_objects:
+            self._failed.append(one.storage)
+        return not failure
+
+    async def _opened(self, one: Files) -> OpenStore | None:
+        """Return the store with its keys; None: it is not the master's to open, or not there."""
+        store = opened_by_master(Operation.REMOVE_EXPERIMENT, one.storage, self._shell.settings.cluster_stores)
+        if store is None or not store.of_objects:
+            run = self._shell.workers.removals.run
+            seen = store is not None and await run(self._owner, files.is_reachable, store.block, one.uuid)
+            return store if seen else None
+        until, block, known = self._known
         if one.storage != block or self._shell.clock() > until:
-            opened = await with_keys(self._shell, self._owner, one.storage)
-            self._known = self._shell.clock() + _KEYS_FOR, one.storage, opened
-        if not keeps_own_keys(opened, self._shell.settings.default_checkpoint_storage):
-            self.give_up(one.storage)
-            return None
-        return opened
+            known = OpenStore(await with_keys(self._shell, self._owner, store.block))
+            self._known = self._shell.clock() + _KEYS_FOR, one.storage, known
+        return known
 
 
 async def remove_event_files(shell: Shell, experiment_id: int) -> None:
@@ -154,11 +158,16 @@ async def remove_event_files(shell: Shell, experiment_id: int) -> None:
     if found is None:
         return
     owner, storage, names, uid = found
-    if storage.get("type") in OF_OBJECTS:
-        storage = await with_keys(shell, owner, storage)
-        if len(names) > MOST_FOLDERS or not keeps_own_keys(storage, shell.settings.default_checkpoint_storage):
-            return
-    freed = await shell.workers.removals.run(owner, files.remove_folders, storage, names, uid)
+    store = opened_by_master(Operation.EVENT_FILES, storage, shell.settings.cluster_stores)
+    if store is None or (store.of_objects and len(names) > MOST_FOLDERS):
+        return
+    if store.of_objects:
+        store = OpenStore(await with_keys(shell, owner, store.block))
+    try:
+        freed = await shell.workers.removals.run(owner, files.remove_folders, store, names, uid)
+    except Unavailable as error:
+        _log.warning("event files of experiment %d stay for a task: %s", experiment_id, error.message)
+        return
 
     def book(turn: Turn) -> None:
         row = turn.session.get(ExperimentRow, experiment_id)

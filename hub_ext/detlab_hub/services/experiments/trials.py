@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import CheckpointView, LogLine, SeriesView, TrialView
 from detlab_hub.core.lifecycle import trial as lifecycle
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import trial_for
 from detlab_hub.services.kernel.callers import Caller
@@ -17,10 +18,14 @@ from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import apply_trial, finish_turn
 from detlab_hub.services.logs.log_search import LogSearch
-from detlab_hub.services.views import experiment_views
+from detlab_hub.services.views import experiment_views, pages
 from detlab_hub.store.queries import checkpoints
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.queries.metrics import curves as metrics
+from detlab_hub.store.tables import CheckpointRow
+
+VALUES_AT_ONCE = 20
+"""Structured values that are read at a time: each may have hundreds of kilobytes."""
 
 
 class Trials:
@@ -42,7 +47,7 @@ class Trials:
         """Kill a trial; the search continues without it. One that has ended is left unchanged."""
 
         def kill(turn: Turn) -> TrialView:
-            row = trial_for(turn.session, caller, trial_id, Right.WRITE)
+            row = trial_for(turn.session, caller, trial_id, Action.TRIAL_KILL)
             before = row.state
             apply_trial(turn, row, lifecycle.KillRequested())
             if row.state != before:
@@ -53,7 +58,7 @@ class Trials:
         return await self._shell.write(kill)
 
     async def metrics(self, caller: Caller, trial_id: int, **wanted: Any) -> list[SeriesView]:
-        """Return the trial's curves; see `curves`."""
+        """Return the first part of the trial's curves; see `curves`."""
         return (await self.curves(caller, trial_id, **wanted))[0]
 
     async def curves(
@@ -64,16 +69,24 @@ class Trials:
         group: str | None = None,
         names: Sequence[str] | None = None,
         max_points: int = 1000,
-    ) -> tuple[list[SeriesView], int]:
-        """Return the trial's curves, down-sampled to `max_points` each, and the number left out beyond the limit."""
+        skip: int = 0,
+    ) -> tuple[list[SeriesView], int, int | None]:
+        """Return a part of the trial's curves, down-sampled to `max_points` each.
 
-        def get(s: Session) -> tuple[list[SeriesView], int]:
+        Returns:
+            The curves; how many are in no part, because they are too many; and the `skip` of the next part.
+        """
+
+        def get(s: Session) -> tuple[list[SeriesView], int, int | None]:
             trial_for(s, caller, trial_id)
-            found = metrics.series(s, [trial_id], group, names or None, max_points, limit=experiment_views.NAMES_SHOWN)
-            full = len(found) >= experiment_views.NAMES_SHOWN
-            return found, metrics.count_series(s, trial_id, group, names or None) - len(found) if full else 0
+            found, following = metrics.series_part(
+                s, [trial_id], group, names or None, max_points, skip=skip, most_bytes=pages.PAGE_BYTES
+            )
+            left_out = max(0, metrics.count_series(s, trial_id, group, names or None) - experiment_views.NAMES_SHOWN)
+            end = following is None or following >= experiment_views.NAMES_SHOWN
+            return found[: max(0, experiment_views.NAMES_SHOWN - skip)], left_out, None if end else following
 
-        return await self._shell.read(get)
+        return await self._shell.look(caller.name, get)
 
     async def values(
         self,
@@ -83,14 +96,31 @@ class Trials:
         group: str | None = None,
         name: str | None = None,
         limit: int = 100,
-    ) -> list[dict[str, Any]]:
-        """Return the newest structured values of the trial, in step order."""
+        before: tuple[int, int] | None = None,
+    ) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
+        """Return a page of the newest structured values of the trial, in step order, and the `before` of the next page.
 
-        def get(s: Session) -> list[dict[str, Any]]:
+        A place is (step, id).
+        """
+
+        def get(s: Session) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
             trial_for(s, caller, trial_id)
-            return metrics.values(s, trial_id, group, name, limit)
+            newest: list[dict[str, Any]] = []
+            left, place = pages.PAGE_BYTES, before
+            while len(newest) < limit:
+                count = min(VALUES_AT_ONCE, limit - len(newest))
+                part = metrics.values(s, trial_id, group, name, count, place)[::-1]
+                for one in part:
+                    left -= pages.size_of(one)
+                    if left < 0 and newest:
+                        return newest[::-1], place
+                    newest.append(one)
+                    place = one["steps_completed"], one["id"]
+                if len(part) < count:
+                    return newest[::-1], None
+            return newest[::-1], place
 
-        return await self._shell.read(get)
+        return await self._shell.look(caller.name, get)
 
     async def logs(
         self, caller: Caller, trial_id: int, *, regex: str | None = None, **wanted: Any
@@ -99,11 +129,28 @@ class Trials:
         wanted_lines = lines.Wanted(**wanted)
         return await self._search.page(caller.name, lambda s: trial_for(s, caller, trial_id).id, wanted_lines, regex)
 
-    async def checkpoints(self, caller: Caller, trial_id: int, metric: str | None = None) -> list[CheckpointView]:
-        """Return the trial's checkpoints, most steps first, with this validation metric if one is named."""
+    async def checkpoints(
+        self, caller: Caller, trial_id: int, metric: str | None = None, **page: Any
+    ) -> Sequence[CheckpointView]:
+        """Return the items of `checkpoint_page`."""
+        return (await self.checkpoint_page(caller, trial_id, metric, **page))[0]
 
-        def get(s: Session) -> list[CheckpointView]:
+    async def checkpoint_page(
+        self,
+        caller: Caller,
+        trial_id: int,
+        metric: str | None = None,
+        *,
+        limit: int = 1000,
+        after: str | None = None,
+    ) -> tuple[Sequence[CheckpointView], str | None]:
+        """Return a page of the trial's checkpoints, most steps first, and the `after` of the next page."""
+
+        def get(s: Session) -> tuple[Sequence[CheckpointView], str | None]:
             trial_for(s, caller, trial_id)
-            return experiment_views.checkpoint_views(s, checkpoints.of_trial(s, trial_id), metric)
+            uuids = checkpoints.of_trial(s, trial_id, limit + 1, after)
+            views = partial(experiment_views.checkpoint_views, s, metric=metric)
+            items, last = pages.of_rows(s, CheckpointRow, uuids, limit, views)
+            return items, None if last is None else last.uuid
 
-        return await self._shell.read(get)
+        return await self._shell.look(caller.name, get)

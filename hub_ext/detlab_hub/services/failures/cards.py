@@ -16,6 +16,7 @@ from detlab_hub.services.failures.diagnosis import (
     classify,
     is_denied,
     is_denied_storage,
+    is_refused_job,
     is_refused_storage,
 )
 from detlab_hub.services.failures.rank_faults import Line
@@ -49,6 +50,7 @@ _DEFAULT_HINT = "read the whole output: {logs}"
 _NO_NCCL = re.compile(r"doesn't have NCCL built in|NCCL is only supported with GPUs")
 """Errors of torch for an impossible NCCL process group: its build has no NCCL, or it sees no GPU."""
 
+_REFUSED_JOB = "these are Slurm's own words: correct the slurm block of the config, or ask who runs Slurm"
 _STORAGE = re.compile(r"(?:detlab\.errors\.)?StorageError: cannot ")
 """Errors of a checkpoint storage from the operating system; a full disk is another kind."""
 _STORAGE_HINT = "the checkpoint storage must be there, and writable for the task's user, on its agent"
@@ -150,7 +152,7 @@ def _card(
             kind="config",
             message=f"the task could not be set up: {message}",
             exit_code=row.exit_code,
-            hint=f"det agent list; {_hint('', _logs(holder))}",
+            hint=_REFUSED_JOB if is_refused_job(f": {message}") else f"det agent list; {_hint('', _logs(holder))}",
             command="det agent list",
         )
     if reason == TIME_LIMIT:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from detlab.schemas.runtimes import SLURM_REFUSES
 from detlab_hub.services.failures.rank_faults import TRACEBACK, Hang, Line, failing_rank, hang_of, root_of
 
 TAIL = 20
@@ -204,6 +205,11 @@ def _after_metric(told: str, evidence: Evidence) -> tuple[str, str]:
 def is_lasting(message: str) -> bool:
     """Whether a failure's message is that of code or a storage that fails however often the trial starts."""
     return message.partition(":")[0].rpartition(".")[2] in _LASTING
+
+
+def is_refused_job(message: str) -> bool:
+    """Whether a failure's message is that of a job that its batch system does not take as it was asked for."""
+    return f": {SLURM_REFUSES}: " in message[:100]
 
 
 def is_denied(message: str) -> bool:

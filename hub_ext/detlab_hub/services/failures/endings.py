@@ -15,6 +15,8 @@ from detlab_hub.core.lifecycle.allocation import EndKind, PreemptReason
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow, AuditRow, ExperimentRow, TrialRow
 
+_WORDS = 300
+"""Characters of an agent's words on a card."""
 _STOPS = {"experiment.kill": "killed", "experiment.cancel": "canceled", "trial.kill": "killed"}
 _EVICTIONS = {
     PreemptReason.PREEMPT.value: "its slots were given to work that goes before it",
@@ -146,7 +148,7 @@ def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> Fa
     if over.exit_reason == EndKind.LOST:
         return FailureView(
             kind="lost",
-            message=f"attempt {over.run} was lost with agent {_lost_agent(s, over)}",
+            message=f"attempt {over.run} was lost with agent {_lost_agent(s, over)}{_told_of(s, over)}",
             trial_id=row.id,
             hint=f"{told}; the agents: det agent list",
             command="det agent list",
@@ -171,6 +173,13 @@ def _interrupted(s: Session, row: TrialRow, current: AllocationRow | None) -> Fa
         hint=f"{told}; its position: det queue",
         command="det queue",
     )
+
+
+def _told_of(s: Session, over: AllocationRow) -> str:
+    """Return what the agent has said of an attempt that it lost, such as on which node and why; "" if nothing."""
+    told = [part.heard for part in parts.of_allocation(s, over) if part.end == EndKind.LOST and part.heard]
+    words = str(told[0].get("message") or "") if told else ""
+    return f": {words[:_WORDS]}" if words else ""
 
 
 def _lost_agent(s: Session, over: AllocationRow) -> str | None:

@@ -28,20 +28,20 @@ from detlab.schemas.wire import (
     TokenReply,
 )
 from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
-from detlab_hub.core.rights import Kind, Right, Thing, right_of
+from detlab_hub.core.rights import Action, Kind, Right, Thing, may, right_of
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.admission.storage_quotas import StorageWarnings
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.checkpoints.removals import DELETED, announce, begin_removal, check_unneeded
-from detlab_hub.services.checkpoints.stores import keeps_own_keys
+from detlab_hub.services.checkpoints.stores import Operation, opened_by_master
 from detlab_hub.services.ingest import records, rendezvous, storage_credentials
 from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.kernel.access import no_such, who_is
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_attempt, current_holder
 from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.threads import user_of
+from detlab_hub.services.kernel.threads import TooSlow, user_of
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.kernel.warm_start import is_source
@@ -179,16 +179,35 @@ class Tasks:
             StaleAttempt: The attempt is over.
         """
         size = check_commit(commit, self._shell.settings.checkpoint_file_limit)
-        storage = await self._shell.read(lambda s: _storage_of(s, task))
-        sizes = {path: entry.size for path, entry in commit.files.items()}
-        if keeps_own_keys(storage, self._shell.settings.default_checkpoint_storage):  # else not judged from here
-            await self._shell.workers.uploads.run(user_of(task), files.check_sizes, storage, commit.uuid, sizes)
+        await self._check_sizes(task, commit)
         view = await self._shell.write(lambda turn: _commit(turn, task, commit, size))
         try:
             await self._storage_warnings.after_commit(task)
         except DetlabError as error:  # it is committed: a warning that fails must not have it sent again
             _log.warning("trial %s: its quotas of storage were not looked at: %s", task.trial_id, error.message)
         return view
+
+    async def _check_sizes(self, task: TaskCaller, commit: CommitCheckpoint) -> None:
+        """Compare the manifest with the files, where the master opens their store and it answers in time.
+
+        Elsewhere the manifest counts, which the trial has made of what it has read back.
+        """
+        storage = await self._shell.read(lambda s: _storage_of(s, task))
+        store = opened_by_master(Operation.COMMIT, storage, self._shell.settings.cluster_stores)
+        if store is None or not made_for(commit.uuid, task.trial_id or 0):  # the latter is refused, without its sizes
+            return
+        sizes = {path: entry.size for path, entry in commit.files.items()}
+        try:
+            await self._shell.workers.looks.run(
+                user_of(task),
+                files.check_sizes,
+                store,
+                commit.uuid,
+                sizes,
+                wanted=lambda: self._shell.read(lambda s: current_attempt(s, task)),
+            )
+        except TooSlow as error:
+            _log.warning("checkpoint %s: its files were not looked at: %s", commit.uuid, error.message)
 
     async def get_checkpoint(self, task: TaskCaller, uuid: str) -> CheckpointView:
         """Return a checkpoint of the task's experiment, or of its warm-start source.
@@ -199,7 +218,7 @@ class Tasks:
 
         def get(s: Session) -> CheckpointView:
             row = s.get(CheckpointRow, uuid)
-            if row is None or row.state != "COMPLETED" or _right(s, task, row) < Right.READ:
+            if row is None or row.state != "COMPLETED" or right_of(who_is(task), _as_seen(s, task, row)) < Right.READ:
                 raise no_such(f"there is no checkpoint {uuid[:80]} for this trial", exists=row is not None)
             return experiment_views.checkpoint_view(s, row)
 
@@ -219,7 +238,9 @@ class Tasks:
         def delete(turn: Turn) -> None:
             _, trial = current_attempt(turn.session, task)
             row = turn.session.get(CheckpointRow, uuid)
-            if row is None or _right(turn.session, task, row) < Right.OWN:
+            if row is None or not may(
+                who_is(task), Action.ATTEMPT_DELETE_CHECKPOINT, _as_seen(turn.session, task, row)
+            ):
                 raise no_such(f"this trial has no checkpoint {uuid[:80]}", exists=row is not None)
             if row.state == DELETED:
                 begin_removal(turn, row)
@@ -304,8 +325,8 @@ def _preempt_state(s: Session, task: TaskCaller) -> PreemptReply:
     return PreemptReply.model_validate({"preempt": True, "reason": reason})
 
 
-def _right(s: Session, task: TaskCaller, row: CheckpointRow) -> Right:
-    """Return the right of a task to a checkpoint."""
+def _as_seen(s: Session, task: TaskCaller, row: CheckpointRow) -> Thing:
+    """Return a checkpoint as the table of rights knows it, to a task."""
     thing = Thing(Kind.CHECKPOINT, experiment_id=row.experiment_id, trial_id=row.trial_id)
     if row.experiment_id != task.experiment_id:
         mine = s.get(ExperimentRow, task.experiment_id)
@@ -316,7 +337,7 @@ def _right(s: Session, task: TaskCaller, row: CheckpointRow) -> Right:
             and s.get(ExperimentRow, row.experiment_id) is not None
         ):
             thing = replace(thing, source_of=(mine.id,))
-    return right_of(who_is(task), thing)
+    return thing
 
 
 def _storage_of(s: Session, task: TaskCaller) -> dict[str, Any]:

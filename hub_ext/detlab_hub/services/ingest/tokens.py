@@ -65,6 +65,7 @@ _CURRENT = Prepared(
         AllocationRow.experiment_id,
         AllocationRow.run,
         AllocationRow.task_id,
+        AllocationRow.owner,
         TokenRow.expires_at,
     )
     .join(TokenRow, TokenRow.subject == AllocationRow.id)

@@ -12,9 +12,22 @@ from functools import lru_cache
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.errors import Forbidden, NotFound
 from detlab.schemas.wire import ExperimentState
-from detlab_hub.core.rights import Agent, Attempt, Kind, Person, Right, Thing, Who, right_of
+from detlab_hub.core.rights import (
+    ACTIONS,
+    Action,
+    Agent,
+    Attempt,
+    Kind,
+    Person,
+    Right,
+    Thing,
+    Who,
+    may,
+    may_ask,
+    right_of,
+)
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
 from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.registry import models
@@ -85,6 +98,16 @@ def check_administers(caller: Caller, kind: Kind, what: str) -> None:
         raise Forbidden(f"only administrators may {what}")
 
 
+def check_may_ask(caller: object, action: Action) -> None:
+    """Check that the caller's token may ask for an action at all; the right to the object is looked at later.
+
+    Raises:
+        Forbidden: It is the token of a notebook run, and the action is its owner's alone.
+    """
+    if isinstance(caller, Caller) and not may_ask(person(caller), action):
+        raise Forbidden(f"a notebook run may not {ACTIONS[action].does}", hint="Do it where you are logged in")
+
+
 # --- facts
 
 
@@ -133,56 +156,59 @@ def is_deleting(s: Session, experiment_id: int) -> bool:
 # --- objects
 
 
-def experiment_for(s: Session, caller: Caller, experiment_id: int, right: Right = Right.READ) -> ExperimentRow:
-    """Load an experiment with which the caller may do what `right` says.
+def experiment_for(s: Session, caller: Caller, experiment_id: int, action: Action | None = None) -> ExperimentRow:
+    """Load an experiment that the caller may read, and with which they may do what `action` says.
 
     Raises:
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
-        Forbidden: They may read it, and no more.
+        Forbidden: They may read it, and not do that.
     """
     row = s.get(ExperimentRow, experiment_id)
-    held = Right.NONE if row is None else right_to(s, caller, row)
-    if row is None or held is Right.NONE:
+    thing = None if row is None else things(s, caller, [row])[row.id]
+    if row is None or thing is None or not _reads(caller, thing):
         raise no_such(f"there is no experiment {experiment_id}", exists=row is not None, hint="det experiment list")
-    _check(caller, row, held, right)
+    _check(caller, row, thing, action)
     return row
 
 
-def trial_for(s: Session, caller: Caller, trial_id: int, right: Right = Right.READ) -> TrialRow:
-    """Load a trial with whose experiment the caller may do what `right` says.
+def trial_for(s: Session, caller: Caller, trial_id: int, action: Action | None = None) -> TrialRow:
+    """Load a trial with whose experiment the caller may do what `action` says.
 
     Raises:
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
-        Forbidden: They may read it, and no more.
+        Forbidden: They may read it, and not do that.
     """
     row = s.get(TrialRow, trial_id)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
-    held = Right.NONE if experiment is None else right_to(s, caller, experiment)
-    if row is None or experiment is None or held is Right.NONE:
+    thing = None if experiment is None else things(s, caller, [experiment])[experiment.id]
+    if row is None or experiment is None or thing is None or not _reads(caller, thing):
         exists = experiment is not None
         raise no_such(f"there is no trial {trial_id}", exists=exists, hint="det trial list EXPERIMENT")
-    _check(caller, experiment, held, right)
+    _check(caller, experiment, thing, action)
     return row
 
 
-def checkpoint_for(s: Session, caller: Caller, uuid: str, right: Right = Right.READ) -> CheckpointRow:
-    """Load a checkpoint with whose experiment the caller may do what `right` says.
+def checkpoint_for(s: Session, caller: Caller, uuid: str, action: Action | None = None) -> CheckpointRow:
+    """Load a checkpoint that the caller may read, and with which they may do what `action` says.
 
-    Those who may read a model may also read the checkpoints of its versions.
+    Those who may read a model may also read the checkpoints of its versions that their owner has put there: see
+    `models_using`.
 
     Raises:
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
-        Forbidden: They may read it, and no more.
+        Forbidden: They may read it, and not do that.
     """
     row = s.get(CheckpointRow, uuid)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
-    held = Right.NONE if experiment is None else right_to(s, caller, experiment)
-    if row is not None and held is Right.NONE:
-        held = right_of(person(caller), Thing(Kind.CHECKPOINT, used_by=models_using(s, caller, uuid)))
-    if row is None or experiment is None or held is Right.NONE:
+    thing = None
+    if row is not None and experiment is not None:
+        thing = replace(things(s, caller, [experiment])[experiment.id], kind=Kind.CHECKPOINT)
+        if not _reads(caller, thing):
+            thing = replace(thing, used_by=models_using(s, caller, uuid))
+    if row is None or experiment is None or thing is None or not _reads(caller, thing):
         hint = "det checkpoint list EXPERIMENT"
         raise no_such(f"there is no checkpoint {uuid[:80]}", exists=experiment is not None, hint=hint)
-    _check(caller, experiment, held, right)
+    _check(caller, experiment, thing, action)
     return row
 
 
@@ -202,56 +228,83 @@ def model_rights(s: Session, caller: Caller, rows: Sequence[ModelRow]) -> dict[i
 
 
 def models_using(s: Session, caller: Caller, uuid: str) -> list[Thing]:
-    """Return the models that have a version of a checkpoint."""
-    return list(model_things(s, caller, models.using(s, uuid)).values())
+    """Return the models through which a checkpoint is shared: those in which its owner has put it.
+
+    That is a model of its owner, or one in which they have registered it themselves. A version that somebody else has
+    made in a model of theirs shares nothing: only the grants of the experiment count, at each read.
+    """
+    return list(model_things(s, caller, models.sharing(s, uuid)).values())
 
 
-def model_for(s: Session, caller: Caller, name: str, right: Right = Right.READ) -> ModelRow:
-    """Load a model with which the caller may do what `right` says.
+def model_for(s: Session, caller: Caller, name: str, action: Action | None = None) -> ModelRow:
+    """Load a model that the caller may read, and with which they may do what `action` says.
 
     Args:
         s: A session.
         caller: Who asks.
-        name: Its name, `OWNER/NAME` or its id. Of several models with a name the caller's own is meant.
-        right: What they want to do.
+        name: The name of a model of the caller's own, anybody's `OWNER/NAME`, or an id. A name alone never means a
+            model of somebody else: whose it is could change under whoever wrote it.
+        action: What they want to do.
 
     Raises:
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
-        Forbidden: They may read it, and no more.
-        Conflict: Several people share one of this name with the caller.
+        Forbidden: They may read it, and not do that.
     """
-    rows = models.named(s, name)
-    held = model_rights(s, caller, rows)
-    seen = [row for row in rows if held[row.id] is not Right.NONE]
-    row = next((row for row in seen if owns(caller, row.owner)), seen[0] if len(seen) == 1 else None)
-    if row is None and seen:
-        owners = ", ".join(f"{row.owner}/{row.name} (id {row.id})" for row in seen[:5])
-        raise Conflict(f"there are {len(seen)} models of this name: {owners}", hint="Name one by its owner or id.")
-    if row is None:
-        raise no_such(f"there is no model {name[:300]!r}", exists=bool(rows), hint="det model list")
-    if held[row.id] < right:
-        may = "share or delete it" if right is Right.OWN else "change it"
+    row = models.named(s, name, person(caller).name)
+    thing = None if row is None else model_things(s, caller, [row])[row.id]
+    if row is None or thing is None or not _reads(caller, thing):
+        others = [] if row is not None else shared_of_name(s, caller, name)
+        what = f"you have no model {name[:300]!r}" if others else f"there is no model {name[:300]!r}"
+        hint = f"Others' are named with their owner: {', '.join(others)}" if others else "det model list"
+        raise no_such(what, exists=row is not None, hint=hint)
+    if action is not None and not may(person(caller), action, thing):
+        if caller.run is not None:
+            check_may_ask(caller, action)
+        may_not = "share or delete it" if ACTIONS[action].least is Right.OWN else "change it"
+        if action in {Action.VERSION_DELETE, Action.MODEL_ARCHIVE, Action.MODEL_RENAME}:
+            may_not = ACTIONS[action].does
         raise Forbidden(
-            f"model {row.name!r} is {row.owner}'s, and you may not {may}",
+            f"model {row.name!r} is {row.owner}'s, and you may not {may_not}",
             hint=f"They may allow changes: det model share {row.id} --user … --write",
         )
     return row
 
 
-def may_open_task(caller: Caller, row: TaskRow, right: Right = Right.READ) -> bool:
-    """Whether the caller may do with a user task what `right` says."""
-    return right_of(person(caller), thing_of(row)) >= right
+def reference_to(caller: Caller, model: ModelRow) -> str:
+    """Return what the caller names a model by: its name, or `OWNER/NAME` where it is somebody else's."""
+    return model.name if owns(caller, model.owner) else f"{model.owner}/{model.name}"
 
 
-def _check(caller: Caller, row: ExperimentRow, held: Right, right: Right) -> None:
-    if held >= right:
+_MOST_NAMED = 5
+"""Models of others that a hint names."""
+
+
+def shared_of_name(s: Session, caller: Caller, name: str) -> list[str]:
+    """Return the others' models of a name that the caller may read, as `OWNER/NAME`: a hint, and nothing else."""
+    condition = rights.visible(Kind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
+    return [f"{row.owner}/{row.name}" for row in models.of_name(s, name, condition, _MOST_NAMED)]
+
+
+def may_open_task(caller: Caller, row: TaskRow, action: Action | None = None) -> bool:
+    """Whether the caller may read a user task, and do with it what `action` says."""
+    thing = thing_of(row)
+    return _reads(caller, thing) and (action is None or may(person(caller), action, thing))
+
+
+def _reads(caller: Caller, thing: Thing) -> bool:
+    return right_of(person(caller), thing) >= Right.READ
+
+
+def _check(caller: Caller, row: ExperimentRow, thing: Thing, action: Action | None) -> None:
+    if action is None or may(person(caller), action, thing):
         return
-    if right is Right.OWN and caller.run is not None and owns(caller, row.owner):
+    rule = ACTIONS[action]
+    if caller.run is not None and owns(caller, row.owner):
         raise Forbidden(
-            f"experiment {row.id} is yours, but a notebook run may neither share nor delete it",
+            f"experiment {row.id} is yours, but a notebook run may not {rule.does}",
             hint="Do it where you are logged in",
         )
-    if right is Right.OWN:
+    if rule.least is Right.OWN:
         raise Forbidden(f"experiment {row.id} is {row.owner}'s: only they and administrators may do that")
     raise Forbidden(
         f"experiment {row.id} is {row.owner}'s, who lets you read it, not change it",

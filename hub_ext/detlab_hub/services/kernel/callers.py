@@ -32,6 +32,8 @@ class TaskCaller:
     experiment_id: int | None
     run: int
     task_id: str | None = None
+    owner: str = field(default="", compare=False)
+    """The user whose task it is, in whose turn its work runs."""
 
 
 @dataclass(frozen=True)

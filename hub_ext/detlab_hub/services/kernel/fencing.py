@@ -49,4 +49,4 @@ def current_holder(s: Session, task: TaskCaller) -> tuple[AllocationRow, TrialRo
 
 def caller_of(row: AllocationRow) -> TaskCaller:
     """Return the current attempt of an allocation as a caller."""
-    return TaskCaller(row.id, row.trial_id, row.experiment_id, row.run, row.task_id)
+    return TaskCaller(row.id, row.trial_id, row.experiment_id, row.run, row.task_id, row.owner)

@@ -74,6 +74,10 @@ class Settings:
     bundles_dir: Path
     default_checkpoint_storage: dict[str, Any] = field(default_factory=dict)
     """The `checkpoint_storage` block of experiments that name none."""
+    checkpoint_stores: tuple[Mapping[str, Any], ...] = ()
+    """Blocks of further object stores of the cluster's own."""
+    outgoing_allowed: tuple[str, ...] = ()
+    """Networks, addresses and hosts that are not public and may be called nevertheless."""
     storage_credentials: Callable[[str, Mapping[str, Any]], Mapping[str, Any] | None] | None = None
     """Gives the owner of a task short-lived credentials for a `checkpoint_storage` block, or None."""
     service_url: str = "http://127.0.0.1:8642/services/detlab/"
@@ -155,6 +159,11 @@ class Settings:
     """Who is told what happens."""
     limits: Limits = field(default_factory=Limits)
     """The limits of one user."""
+
+    @property
+    def cluster_stores(self) -> tuple[Mapping[str, Any], ...]:
+        """The blocks whose stores are the cluster's own: the default one first."""
+        return (self.default_checkpoint_storage, *self.checkpoint_stores)
 
     @property
     def outputs_dir(self) -> Path:

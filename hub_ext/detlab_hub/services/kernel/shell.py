@@ -42,6 +42,8 @@ CHARS_PER_BATCH = 100_000
 """Text of the lines that a stream of output reads at a time."""
 CATCHING_UP = 2
 """Streams that read what they have missed at a time, fewer than the database has readers."""
+LISTING = 2
+"""Lists that are made at a time, by users in turn, fewer than the database has readers."""
 SEARCHES = 2
 """Concurrent searches of output, fewer than the database has readers: further searches wait, other reads do not."""
 
@@ -81,6 +83,8 @@ class Shell:
     """How often grants were changed since the start: what a stream knows of rights is of one such number."""
     searching: FairPlaces = field(default_factory=lambda: FairPlaces(SEARCHES))
     """Places of filters of output."""
+    listing: FairPlaces = field(default_factory=lambda: FairPlaces(LISTING))
+    """Places of lists, each of which may read megabytes."""
     catching_up: FairPlaces = field(default_factory=lambda: FairPlaces(CATCHING_UP))
     """Places of streams that read what they have missed, slice by slice."""
     workers: Workers = field(default_factory=Workers)
@@ -143,6 +147,11 @@ class Shell:
     async def read(self, fn: Callable[[Session], T]) -> T:
         """Run `fn` on one snapshot of the database."""
         return await self.store.read(fn)
+
+    async def look(self, user: str, fn: Callable[[Session], T]) -> T:
+        """Make a list for a user: `read`, when it is the user's turn. Others wait for one of their lists, not all."""
+        async with self.listing.of(user):
+            return await self.read(fn)
 
     def dispatch(self, outbox: Outbox) -> None:
         """Carry out what a committed turn asked for."""

@@ -2,13 +2,15 @@
 
 Nothing here is used by the writer, the lease or the database's readers, which have threads of their own. Long work is
 done in steps of a fraction of a second; between two steps other work runs, and work whose client has disconnected ends.
+Users are the owners of tasks, too: many trials are one user. A call that takes longer than its kind allows gives its
+place back and goes on beside the others; until it ends, its user has no other one of that kind.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +21,8 @@ from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller,
 from detlab_hub.services.kernel.fair_semaphore import FairPlaces
 
 T = TypeVar("T")
+SPARE = 16
+"""Threads of a kind for calls that take too long, so that they hold up nobody."""
 SHARE = 4
 """The part of the waiting places that one user may take."""
 DOWNLOADS_PER_USER, DOWNLOADS = 16, 128
@@ -31,13 +35,19 @@ def user_of(caller: Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller 
         case Caller():
             return caller.name
         case TaskCaller():
-            return f"allocation {caller.allocation_id}"
+            return caller.owner or f"allocation {caller.allocation_id}"
         case AgentCaller():
             return f"agent {caller.agent_id}"
         case EnrolCaller():
             return "enrolment"
         case _:
             return ""
+
+
+class TooSlow(Unavailable):
+    """A call has taken longer than its kind of work may; it goes on, and nobody waits for it."""
+
+    default_code = "unavailable.slow"
 
 
 class Threads:
@@ -47,38 +57,76 @@ class Threads:
         what: The work, in words for error messages.
         size: Number of threads.
         waiting: Calls that may run or wait; more are refused. One user may have a quarter of them.
+        each: Threads that one user may hold at a time; None: all.
+        seconds: For which a call may hold a thread; None: it is bounded by what it does.
     """
 
-    def __init__(self, what: str, size: int, waiting: int) -> None:
-        self._what = what
-        self._most = waiting
-        self._places = FairPlaces(size)
-        self._executor = ThreadPoolExecutor(size, thread_name_prefix=f"detlab-{what.replace(' ', '-')}")
+    def __init__(
+        self, what: str, size: int, waiting: int, *, each: int | None = None, seconds: float | None = None
+    ) -> None:
+        self.what, self.size, self.waiting = what, size, waiting
+        self.each, self.seconds = each or size, seconds
+        self._places = FairPlaces(size, each)
+        spare = SPARE if seconds else 0
+        self._executor = ThreadPoolExecutor(size + spare, thread_name_prefix=f"detlab-{what.replace(' ', '-')}")
         self._calls: Counter[str] = Counter()
+        self._slow: Counter[str] = Counter()
 
-    async def run(self, user: str, fn: Callable[..., T], *args: Any) -> T:
+    async def run(
+        self, user: str, fn: Callable[..., T], *args: Any, wanted: Callable[[], Awaitable[Any]] | None = None
+    ) -> T:
         """Run a call in one of the threads, when it is the user's turn.
 
-        A caller that is cancelled waits until a call that has begun is over: nothing runs on behind it.
+        A caller that is cancelled waits until a call that has begun is over, or too slow.
+
+        Args:
+            user: In whose turn it runs.
+            fn: The call.
+            args: Its arguments.
+            wanted: Asked when its turn has come, and raises if nobody needs it any more.
 
         Raises:
+            TooSlow: It took longer than `seconds`, or an earlier one of this user still does.
             Unavailable: Too much waits already.
         """
-        if self._calls[user] >= max(1, self._most // SHARE) or self._calls.total() >= self._most:
-            raise _full(f"{self._calls.total()} calls wait for the threads of {self._what}")
+        if self._calls[user] >= max(1, self.waiting // SHARE) or self._calls.total() >= self.waiting:
+            raise _full(f"{self._calls.total()} calls wait for the threads of {self.what}")
         self._calls[user] += 1
         try:
             async with self._places.of(user):
-                work = asyncio.get_running_loop().run_in_executor(self._executor, fn, *args)
-                try:
-                    return await asyncio.shield(work)
-                except asyncio.CancelledError:
-                    await asyncio.wait({work})
-                    raise
+                if self._slow[user]:
+                    raise self._too_slow("an earlier call of this user has not ended yet")
+                if wanted is not None:
+                    await wanted()
+                return await self._run(user, fn, *args)
         finally:
-            self._calls[user] -= 1
-            if self._calls[user] <= 0:
-                del self._calls[user]
+            _less(self._calls, user)
+
+    async def _run(self, user: str, fn: Callable[..., T], *args: Any) -> T:
+        work = asyncio.get_running_loop().run_in_executor(self._executor, fn, *args)
+        # Without a spare thread it keeps its place, or the others would have one less and not know it.
+        limit = self.seconds if self._slow.total() < SPARE else None
+        waiting = asyncio.ensure_future(asyncio.wait({work}, timeout=limit))
+        try:
+            await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            await waiting
+            raise
+        finally:
+            if waiting.done() and not work.done():
+                self._slow[user] += 1
+                work.add_done_callback(lambda ended: self._ended(user, ended))
+        if not work.done():
+            raise self._too_slow(f"a call took longer than {self.seconds:g} s")
+        return work.result()
+
+    def _ended(self, user: str, work: asyncio.Future[Any]) -> None:
+        _less(self._slow, user)
+        if not work.cancelled():
+            work.exception()  # nobody asks for it any more
+
+    def _too_slow(self, why: str) -> TooSlow:
+        return TooSlow(f"{self.what}: {why}", hint="Is the storage, or a disk, away? Try again when it answers.")
 
     def close(self) -> None:
         """Accept no more work."""
@@ -130,6 +178,12 @@ class Tickets:
             self.release(user)
 
 
+def _less(counts: Counter[str], user: str) -> None:
+    counts[user] -= 1
+    if counts[user] <= 0:
+        del counts[user]
+
+
 def _full(why: str) -> Unavailable:
     return Unavailable(f"the master is busy: {why}", hint="Try again in a few seconds.", code="unavailable.busy")
 
@@ -138,14 +192,16 @@ def _full(why: str) -> Unavailable:
 class Workers:
     """The threads of one master that work for users, and what may be under way."""
 
-    submissions: Threads = field(default_factory=lambda: Threads("submissions", 2, 64))
+    submissions: Threads = field(default_factory=lambda: Threads("submissions", 2, 64, each=1))
     code: Threads = field(default_factory=lambda: Threads("reading code", 1, 64))
-    downloads: Threads = field(default_factory=lambda: Threads("downloads", 4, 256))
-    uploads: Threads = field(default_factory=lambda: Threads("uploads", 2, 256))
-    credentials: Threads = field(default_factory=lambda: Threads("storage credentials", 2, 256))
-    searches: Threads = field(default_factory=lambda: Threads("searching output", 2, 64))
+    downloads: Threads = field(default_factory=lambda: Threads("downloads", 4, 256, each=2, seconds=60.0))
+    uploads: Threads = field(default_factory=lambda: Threads("uploads", 2, 256, each=1))
+    looks: Threads = field(default_factory=lambda: Threads("looks at checkpoints", 4, 1024, each=1, seconds=20.0))
+    credentials: Threads = field(default_factory=lambda: Threads("storage credentials", 2, 256, each=1, seconds=30.0))
+    searches: Threads = field(default_factory=lambda: Threads("searching output", 2, 64, each=1))
     policies: Threads = field(default_factory=lambda: Threads("log policies", 1, 256))
-    removals: Threads = field(default_factory=lambda: Threads("removals", 1, 1_000_000))
+    sweeps: Threads = field(default_factory=lambda: Threads("sweeps of the master's own files", 1, 1_000_000))
+    removals: Threads = field(default_factory=lambda: Threads("removals", 4, 1_000_000, each=1, seconds=60.0))
     open_downloads: Tickets = field(default_factory=lambda: Tickets("downloads", DOWNLOADS_PER_USER, DOWNLOADS))
     open_uploads: Tickets = field(default_factory=lambda: Tickets("uploads", UPLOADS_PER_USER, UPLOADS))
 

@@ -10,6 +10,7 @@ from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.services.failures import cards
 from detlab_hub.services.kernel.turn import LaunchSeat, Turn
+from detlab_hub.services.lifecycle import no_progress
 from detlab_hub.services.lifecycle.launching import launch_of_task, note_certificate
 from detlab_hub.services.lifecycle.task_transitions import apply_task, say
 from detlab_hub.store.tables import AgentRow, AllocationRow, TaskRow
@@ -54,6 +55,8 @@ class TaskHolder:
                 message="" if exit_report is None else exit_report.message,
             )
             task.failure = card.model_dump()
+        elif (given_up := no_progress.task_given_up(turn, task, row, kind)) is not None:
+            kind, task.failure = allocations.EndKind.FAILED, given_up.model_dump()
         turn.outbox.wake_logs.add(task.id)
         apply_task(turn, task, usertask.AttemptEnded(kind, ran=row.started_at is not None))
 

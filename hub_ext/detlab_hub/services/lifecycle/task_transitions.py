@@ -12,6 +12,7 @@ from detlab.schemas.taskwire import TaskEnd
 from detlab.schemas.wire import AllocationState, LogRecord, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import usertask
+from detlab_hub.services.kernel import references
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.queue_fields import request_fields
@@ -41,6 +42,7 @@ def apply_task(turn: Turn, row: TaskRow, event: usertask.Event) -> None:
                 _kill_current(turn, row)
             case usertask.CloseTask():
                 row.ended_at, row.cull_at = turn.now, None
+                references.drop(turn.session, "task", row.id)
                 turn.outbox.wake_logs.add(row.id)
             case _:
                 assert_never(action)

@@ -53,6 +53,7 @@ from detlab_hub.core.searchers import (
     Event as SearchEvent,
 )
 from detlab_hub.services.failures import cards
+from detlab_hub.services.kernel import references
 from detlab_hub.services.kernel.searches import SearchFailed, SearchLostError, SearchMismatch
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
@@ -560,6 +561,7 @@ def _order_trials(turn: Turn, row: ExperimentRow, event: trials.Event) -> None:
 
 def _finish(turn: Turn, row: ExperimentRow) -> None:
     row.ended_at = turn.now
+    references.drop(turn.session, "experiment", row.id)
     row.gc_at = turn.now + turn.settings.gc_delay
     if row.state == ExperimentState.COMPLETED:
         row.progress = 1.0

@@ -12,7 +12,7 @@ from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.services.failures import cards
-from detlab_hub.services.failures.diagnosis import is_denied, is_denied_storage, is_lasting
+from detlab_hub.services.failures.diagnosis import is_denied, is_denied_storage, is_lasting, is_refused_job
 from detlab_hub.services.kernel.turn import LaunchSeat, Turn
 from detlab_hub.services.lifecycle import accounting, log_policies, missing_checkpoints, no_progress
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
@@ -162,6 +162,8 @@ def _after_attempt(
     """Return the effect of a failure on the next attempt, and its card with a note of it."""
     # A trial that has reported could import its code before: then a restart may help.
     if trial.steps_completed == 0 and trial.latest_validation is None and is_lasting(card.message):
+        return trials.Retry.NEVER, cards.without_restart(card)
+    if is_refused_job(card.message):
         return trials.Retry.NEVER, cards.without_restart(card)
     denied = is_denied_storage(card.message) or (is_denied(card.message) and not trial.steps_completed)
     if denied and trial.latest_checkpoint is None and not _could_run_elsewhere(turn, experiment, row):

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from detlab.schemas.logwire import KeepLogs, KeepLogsReply
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import experiment_for
+from detlab_hub.services.kernel.access import check_may_ask, experiment_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
@@ -45,13 +45,14 @@ class LogRetention:
         """Set for how long output is kept; it takes effect at the next cleaning, also for old lines.
 
         Raises:
-            Forbidden: One of the experiments is another user's, and the caller may only read it.
+            Forbidden: One of the experiments is another user's, who shares it; or a notebook run asks.
             NotFound: There is no such experiment for the caller.
         """
 
         def change(turn: Turn) -> KeepLogsReply:
+            check_may_ask(caller, Action.EXPERIMENT_KEEP_LOGS)
             for experiment_id in wanted.experiments:
-                experiment_for(turn.session, caller, experiment_id, Right.WRITE)
+                experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_KEEP_LOGS)
             chosen = None if wanted.all else wanted.experiments
             ids = cuts.keep(turn.session, wanted.days, chosen, caller.name)
             if ids:

@@ -18,6 +18,7 @@ from detlab.schemas.patterns import BadPattern, check_pattern
 from detlab.schemas.wire import LogLine
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.logs.matching import search_lines
+from detlab_hub.services.views.pages import PAGE_BYTES, within
 from detlab_hub.store.queries.logs import cuts
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.logs.lines import Edges, Holder, Wanted
@@ -61,12 +62,12 @@ class LogSearch:
             Unavailable: Too many searches wait.
         """
         if not regex:
-            return await self._read(user, whose, wanted)
+            return _fitting(*await self._read(user, whose, replace(wanted, chars=PAGE_BYTES)), wanted)
         _check(regex)
         if not wanted.search and (text := required_text(regex)):
             # Of lines without it nothing need come here; the case is the expression's matter.
             wanted = replace(wanted, search=text)
-        return await self._matching(user, whose, wanted, regex)
+        return _fitting(*await self._matching(user, whose, wanted, regex), wanted)
 
     async def _matching(
         self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str
@@ -90,7 +91,7 @@ class LogSearch:
             if tried < len(way):
                 edge = way[tried - 1].id
             cut = edges if edges.removed else cut
-            if len(found) >= count:
+            if len(found) >= count or sum(len(line.text) for line in found) >= PAGE_BYTES:
                 found = found[-count:] if backwards else found[:count]
                 edge = found[0].id if backwards else found[-1].id
                 break
@@ -106,6 +107,16 @@ class LogSearch:
             return await self._shell.read(partial(_pick, whose=whose, wanted=wanted))
         async with self._shell.searching.of(user):
             return await self._shell.read(partial(_pick, whose=whose, wanted=wanted))
+
+
+def _fitting(lines: list[LogLine], edges: Edges, wanted: Wanted) -> tuple[list[LogLine], Edges]:
+    """Return those lines that fit into a page, and where to continue."""
+    way = lines[::-1] if wanted.backwards else lines
+    shown = within(way)
+    if len(shown) == len(lines):
+        return lines, edges
+    last = shown[-1].id
+    return (shown[::-1], replace(edges, older=last)) if wanted.backwards else (shown, replace(edges, next=last))
 
 
 def _pick(s: Session, whose: Callable[[Session], Holder], wanted: Wanted) -> tuple[list[LogLine], Edges]:

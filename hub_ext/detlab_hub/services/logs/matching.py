@@ -61,7 +61,8 @@ class PolicyMatcher:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self._known: dict[str, tuple[int, tuple[Policy, ...]]] = {}
+        self._known: dict[str, tuple[int, str, tuple[Policy, ...]]] = {}
+        """Experiment, owner and policies, by attempt."""
         self._given_up: dict[tuple[int, str], str] = {}
         """Why, by experiment and pattern: it is not tried again."""
         self._told: set[tuple[str, str]] = set()
@@ -80,7 +81,7 @@ class PolicyMatcher:
         """
         if batch.stream != "logs":
             return []
-        experiment_id, policies = await self._policies(allocation_id)
+        experiment_id, owner, policies = await self._policies(allocation_id)
         lines = [record for record in batch.records if isinstance(record, LogRecord)] if policies else []
         if not lines:
             return []
@@ -88,7 +89,7 @@ class PolicyMatcher:
         if tried:
             await self._shell.read(check)
         found = [_literal(policy, lines) for policy in policies if policy.literal is not None]
-        found += await self._tried(f"allocation {allocation_id}", tried, lines)
+        found += await self._tried(owner, tried, lines)
         for policy in policies:
             why = self._given_up.get((experiment_id, policy.pattern))
             if why is not None and (allocation_id, policy.pattern) not in self._told:
@@ -97,7 +98,7 @@ class PolicyMatcher:
 
     def written(self, allocation_id: str, findings: Sequence[Finding]) -> None:
         """Note that the matches are written: an abandoned policy is not tried again, nor its trial warned again."""
-        experiment_id, _ = self._known.get(allocation_id, (0, ()))
+        experiment_id, *_ = self._known.get(allocation_id, (0, "", ()))
         for finding in findings if experiment_id else ():
             if not finding.given_up:
                 continue
@@ -129,20 +130,21 @@ class PolicyMatcher:
                     found.append(Finding(policy, "", 0.0, given_up=_slow(seconds, len(texts))))
         return found
 
-    async def _policies(self, allocation_id: str) -> tuple[int, tuple[Policy, ...]]:
+    async def _policies(self, allocation_id: str) -> tuple[int, str, tuple[Policy, ...]]:
         known = self._known.get(allocation_id)
         if known is None:
 
-            def read(s: Session) -> tuple[int, tuple[Policy, ...]] | None:
+            def read(s: Session) -> tuple[int, str, tuple[Policy, ...]] | None:
                 row = s.get(AllocationRow, allocation_id)
                 if row is None:
                     return None
                 experiment = None if row.experiment_id is None else s.get(ExperimentRow, row.experiment_id)
-                return row.experiment_id or 0, () if experiment is None else log_policies.policies_of(experiment.config)
+                found = () if experiment is None else log_policies.policies_of(experiment.config)
+                return row.experiment_id or 0, row.owner, found
 
             known = await self._shell.read(read)
             if known is None:
-                return 0, ()
+                return 0, "", ()
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
             self._known[allocation_id] = known

@@ -17,17 +17,18 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
+from detlab_hub.services.kernel.outgoing import Allowed, Outgoing, OutgoingError
+from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.store.tables import WebhookRow
 
-TIMEOUT = 10.0
-"""Seconds that a receiver may take."""
+TIMEOUT = 20.0
+"""Seconds that a receiver may take, with its name and the connection."""
 FIRST_RETRY, LAST_RETRY = 5.0, 3600.0
 """Seconds until a call that failed is tried again: doubled from the first to the last."""
 GIVEN_UP_AFTER = 3 * 86400.0
@@ -64,6 +65,11 @@ def message(row: WebhookRow) -> bytes:
     return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def allowed_of(settings: Settings) -> Allowed:
+    """Return what webhooks may call: an address that the operator has configured is the operator's word."""
+    return Allowed(settings.outgoing_allowed, [urlsplit(hook.url).hostname or "" for hook in settings.webhooks])
+
+
 @dataclass(frozen=True)
 class _Sent:
     """How a call went."""
@@ -77,12 +83,12 @@ class Webhooks:
 
     Args:
         shell: Reads and writes.
-        transport: Replaces httpx's (for a test).
+        outgoing: Replaces the client (for a test).
     """
 
-    def __init__(self, shell: Shell, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, shell: Shell, outgoing: Outgoing | None = None) -> None:
         self._shell = shell
-        self._transport = transport
+        self._outgoing = outgoing or Outgoing(allowed_of(shell.settings), seconds=TIMEOUT)
         self._hooks = {hook.url: hook for hook in shell.settings.webhooks}
 
     async def run(self) -> None:
@@ -112,22 +118,18 @@ class Webhooks:
         by_url: dict[str, list[WebhookRow]] = {}
         for row in rows:
             by_url.setdefault(row.url, []).append(row)
-        # To no proxy of the environment's, and never to where a redirect points: the address is the operator's word.
-        async with httpx.AsyncClient(
-            timeout=TIMEOUT, follow_redirects=False, trust_env=False, transport=self._transport
-        ) as client:
-            await asyncio.gather(*(self._send_all(client, some) for some in by_url.values()))
+        await asyncio.gather(*(self._send_all(some) for some in by_url.values()))
         return len(rows)
 
-    async def _send_all(self, client: httpx.AsyncClient, rows: list[WebhookRow]) -> None:
+    async def _send_all(self, rows: list[WebhookRow]) -> None:
         """Send the calls of one receiver in their order, up to the first that fails: the others would, too."""
         for row in rows:
-            sent = await self._send(client, row)
+            sent = await self._send(row)
             await self._shell.write(partial(_note, sent=sent))
             if sent.error:
                 break
 
-    async def _send(self, client: httpx.AsyncClient, row: WebhookRow) -> _Sent:
+    async def _send(self, row: WebhookRow) -> _Sent:
         hook = self._hooks.get(row.url)
         if hook is None:
             return _Sent(row)  # no longer in the settings
@@ -136,14 +138,10 @@ class Webhooks:
         if hook.secret:
             headers["X-Detlab-Signature"] = signature(hook.secret, body)
         try:
-            async with (
-                asyncio.timeout(2 * TIMEOUT),  # httpx limits each read alone, so that one may drip for ever
-                client.stream("POST", row.url, content=body, headers=headers) as reply,
-            ):
-                fine = reply.is_success
-                return _Sent(row, "" if fine else f"the receiver answered {reply.status_code}")
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-            return _Sent(row, f"{type(error).__name__}: {error}"[:ERROR_CHARS])
+            answer = await self._outgoing.call("POST", row.url, body=body, headers=headers)
+        except OutgoingError as error:
+            return _Sent(row, error.message[:ERROR_CHARS])
+        return _Sent(row, "" if answer.fine else f"the receiver answered {answer.status}")
 
 
 def _note(turn: Turn, sent: _Sent) -> None:

@@ -31,7 +31,7 @@ from detlab_hub.services.placement.after_checkpoint import DelayedPreemption
 from detlab_hub.services.placement.remembered import KnownTasks
 from detlab_hub.services.placement.snapshots import ClusterSnapshot, Refusals, read_cluster, snapshots
 from detlab_hub.store.session import insert_row
-from detlab_hub.store.tables import AllocationRow, PartRow
+from detlab_hub.store.tables import AgentRow, AllocationRow, PartRow
 
 __all__ = ["PLACED", "Verdict", "forecast", "place"]
 Seat = tuple[str, list[str]]
@@ -80,7 +80,7 @@ def forecast(
         pool: The name of an existing pool.
         queues: The pools that a backend places, see `Backend.queues`.
     """
-    snapshot = snapshots(s, [*nodes, *_stand_ins(queues)], refusals, now, settings)[pool]
+    snapshot = snapshots(s, [*nodes, *_stand_ins(s, queues)], refusals, now, settings)[pool]
     jobs = {**snapshot.jobs, job.id: job}
     decision = _decide(replace(snapshot, jobs=jobs, tasks=(*snapshot.tasks, task)), queues.get(pool))
     if task.id in decision.allocate:
@@ -89,9 +89,16 @@ def forecast(
     return ForecastView(pool=pool, reason=reason.code.value, detail=reason.detail)
 
 
-def _stand_ins(queues: Queues) -> list[Node]:
-    """Return a node without slots for each queue: what was handed over to it counts as held in its pool."""
-    return [Node(id=to, slots=(), pool=pool) for pool, to in queues.items()]
+def _stand_ins(s: Session, queues: Queues) -> list[Node]:
+    """Return a node without slots for each queue: what was handed over to it counts as held in its pool.
+
+    Whom it serves is as it has said last, also while it is away.
+    """
+    known = {to: s.get(AgentRow, to) for to in queues.values()}
+    return [
+        Node(id=to, slots=(), pool=pool, serves_user=None if (row := known[to]) is None else row.serves_user)
+        for pool, to in queues.items()
+    ]
 
 
 def _decide(snapshot: Snapshot, queue: str | None) -> Decision:
@@ -121,7 +128,9 @@ def place(
         queues: The pools that a backend places, see `Backend.queues`.
         draining: Whether nothing starts any more.
     """
-    cluster = read_cluster(turn.session, [*nodes, *_stand_ins(queues)], refusals, turn.now, turn.settings, known)
+    cluster = read_cluster(
+        turn.session, [*nodes, *_stand_ins(turn.session, queues)], refusals, turn.now, turn.settings, known
+    )
     if cluster is None:
         return Verdict(Pending(), {})
     texts: dict[str, str] = {}

@@ -17,7 +17,7 @@ from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, Problem
 from detlab.schemas.jobwire import TRIAL_PREFIX, JobList, JobUpdate, JobView, JobWhy
 from detlab.schemas.wire import AllocationState, ExperimentState
 from detlab_hub.backends.base import Node
-from detlab_hub.core.rights import Kind, Right
+from detlab_hub.core.rights import Action, Kind
 from detlab_hub.core.scheduling import Snapshot
 from detlab_hub.core.scheduling.reordering import Overtaking, move
 from detlab_hub.services.admission import feasibility
@@ -262,13 +262,13 @@ def _owned(s: Session, caller: Caller, job_id: str) -> ExperimentRow | TaskRow:
         Forbidden: They may read it, and no more.
     """
     if _is_number(job_id):
-        return experiment_for(s, caller, int(job_id), Right.OWN)
-    return _task(s, caller, job_id)
+        return experiment_for(s, caller, int(job_id), Action.JOB_UPDATE)
+    return _task(s, caller, job_id, Action.JOB_UPDATE)
 
 
-def _task(s: Session, caller: Caller, job_id: str) -> TaskRow:
+def _task(s: Session, caller: Caller, job_id: str, action: Action | None = None) -> TaskRow:
     try:
-        return owned_task(s, caller, job_id)
+        return owned_task(s, caller, job_id, action)
     except NotFound as error:
         raise type(error)(f"there is no job {job_id[:80]!r}", hint="det job list") from None
 

@@ -61,7 +61,7 @@ class Comparisons:
         def look(s: Session) -> tuple[list[VersionView], list[int | None]]:
             row = model_for(s, caller, model)
             found = [version_of(s, row, name) for name in versions] or models.versions(s, row.id, limit=2)[::-1]
-            views = version_views(s, found, caller)
+            views = version_views(s, found, caller, full=True)
             ids = [view.lineage.experiment_id for view in views]
             return views, [one if one is not None and may_read(s, caller, one) else None for one in ids]
 

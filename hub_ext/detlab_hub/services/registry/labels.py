@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.wire.registry import VERSION_LABEL, LabelMove, LabelMoves, MoveLabel, RemoveLabel
 from detlab_hub.core.registry.semver import is_semver
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import model_for
 from detlab_hub.services.kernel.callers import Caller
@@ -62,7 +62,7 @@ class Labels:
         """
 
         def move(turn: Turn) -> LabelMove:
-            row = model_for(turn.session, caller, model, Right.WRITE)
+            row = model_for(turn.session, caller, model, Action.LABEL_MOVE)
             check_open(row)
             request = f"label {row.id} {label} {wanted.idempotency_key}" if wanted.idempotency_key else None
             if known_experiment(turn.session, caller.name, request) is not None:
@@ -88,7 +88,7 @@ class Labels:
         """
 
         def remove(turn: Turn) -> LabelMove:
-            row = model_for(turn.session, caller, model, Right.WRITE)
+            row = model_for(turn.session, caller, model, Action.LABEL_REMOVE)
             _check_expected(turn.session, row, label, wanted.expected)
             held = models.with_label(turn.session, row.id, label)
             if held is None:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.registry import Lineage, LineageEdge, LineageGraph, LineageNode
 from detlab_hub.services.checkpoints.manifests import is_uuid
-from detlab_hub.services.kernel.access import may_read
+from detlab_hub.services.kernel.access import may_read, reference_to
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_lineage
 from detlab_hub.services.views import experiment_views
@@ -129,7 +129,7 @@ def graph_of(s: Session, caller: Caller, model: ModelRow, version: VersionRow) -
     """
     lineage = Lineage.model_validate(version.lineage)
     drawn = _Drawing()
-    head = drawn.node("version", f"{model.name}@{version.version}", version.semver or "")
+    head = drawn.node("version", f"{reference_to(caller, model)}@{version.version}", version.semver or "")
     saved = drawn.node("checkpoint", version.checkpoint_uuid, f"step {lineage.steps_completed}")
     drawn.edge(head, saved, "is")
     trial = drawn.node("trial", str(lineage.trial_id), f"run {lineage.run}")

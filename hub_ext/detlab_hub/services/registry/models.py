@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantTo, GrantView
-from detlab.schemas.wire.edits import MOST_LABELS
 from detlab.schemas.wire.registry import CreateModel, EditModel, ModelList, ModelView
-from detlab_hub.core.rights import Kind, Right
+from detlab_hub.core.rights import Action, Kind
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import model_for, person
 from detlab_hub.services.kernel.callers import Caller
@@ -21,6 +21,7 @@ from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import facts_of
 from detlab_hub.services.registry.views import model_view, model_views
+from detlab_hub.services.views import pages
 from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.tables import ModelGrantRow, ModelRow, clean_text
@@ -60,7 +61,7 @@ class Models:
         """
 
         def look(s: Session) -> ModelList:
-            page = models.page(
+            ids = models.page(
                 s,
                 visible(caller),
                 limit=limit,
@@ -70,11 +71,10 @@ class Models:
                 labels=labels,
                 archived=_ARCHIVED[archived],
             )
-            return ModelList(
-                items=model_views(s, page.rows, caller), after=page.rows[-1].id if page.more and page.rows else None
-            )
+            items, last = pages.of_rows(s, ModelRow, ids, limit, lambda rows: model_views(s, rows, caller))
+            return ModelList(items=items, after=None if last is None else last.id)
 
-        return await self._shell.read(look)
+        return await self._shell.look(caller.name, look)
 
     async def get(self, caller: Caller, model: str) -> ModelView:
         """Return one model, by its name or id."""
@@ -121,13 +121,17 @@ class Models:
         Raises:
             ConfigError: The name or the metadata cannot be used.
             Conflict: Its owner has another one of this name, or it would have too many labels.
-            Forbidden: The caller may read it, not change it.
+            Forbidden: The caller may read it, not change it; or neither rename nor archive it, which is its owner's.
         """
         if wanted.name is not None:
             check_name(wanted.name)
 
         def edit(turn: Turn) -> ModelView:
-            row = model_for(turn.session, caller, model, Right.WRITE)
+            row = model_for(turn.session, caller, model, Action.MODEL_EDIT)
+            if wanted.name is not None and wanted.name != row.name:
+                model_for(turn.session, caller, model, Action.MODEL_RENAME)
+            if wanted.archived is not None:
+                model_for(turn.session, caller, model, Action.MODEL_ARCHIVE)
             changed = [*_rename(turn.session, row, wanted), *_write(row, wanted), *_label(row, wanted)]
             if {"labels", "metadata"} & set(changed):
                 models.replace_facts(turn.session, row.id, None, facts_of(row.labels, row.metadata_))
@@ -156,7 +160,7 @@ class Models:
         """
 
         def delete(turn: Turn) -> ModelView:
-            row = model_for(turn.session, caller, model, Right.OWN)
+            row = model_for(turn.session, caller, model, Action.MODEL_DELETE)
             held = models.labels_of(turn.session, [row.id]).get(row.id, [])
             if held and not force:
                 told = ", ".join(f"{one.label} (version {one.version})" for one in held[:10])
@@ -181,7 +185,8 @@ class Models:
     async def share(self, caller: Caller, model: str, request: GrantRequest) -> GrantList:
         """Share a model; what was granted to the same user or group before is replaced.
 
-        They may also read and download the checkpoints of its versions, whosever experiments have saved them.
+        They may also read and download the checkpoints of its versions, if these are the owner's, or were registered
+        by theirs: see `access.models_using`.
 
         Raises:
             Conflict: It has too many grants already.
@@ -189,7 +194,7 @@ class Models:
         """
 
         def put(turn: Turn) -> GrantList:
-            row = model_for(turn.session, caller, model, Right.OWN)
+            row = model_for(turn.session, caller, model, Action.MODEL_SHARE)
             if len(_grants(turn.session, row).items) >= MOST_GRANTS:
                 raise Conflict(
                     f"model {row.name!r} is shared {MOST_GRANTS} times already", hint="Share it with a group."
@@ -219,7 +224,7 @@ class Models:
         """
 
         def remove(turn: Turn) -> GrantList:
-            row = model_for(turn.session, caller, model, Right.OWN)
+            row = model_for(turn.session, caller, model, Action.MODEL_UNSHARE)
             if not rights.remove_model_grant(turn.session, row.id, to.kind, to.name):
                 raise NotFound(
                     f"model {row.name!r} is not shared with the {to.kind} {to.name!r}",

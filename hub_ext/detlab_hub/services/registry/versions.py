@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import ConfigError, Conflict, Problem
+from detlab.errors import ConfigError, Conflict, Forbidden, Problem
 from detlab.schemas.wire.registry import (
     CreateVersion,
     EditVersion,
@@ -15,7 +15,7 @@ from detlab.schemas.wire.registry import (
 from detlab_hub.core.registry.formats import format_of
 from detlab_hub.core.registry.semver import SemanticVersion
 from detlab_hub.core.registry.where import QueryError, parse
-from detlab_hub.core.rights import Right
+from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting, model_for
 from detlab_hub.services.kernel.callers import Caller
@@ -27,10 +27,10 @@ from detlab_hub.services.registry.labels import check_label, check_open, put_lab
 from detlab_hub.services.registry.lineage import capture, finite, graph_of
 from detlab_hub.services.registry.models import check_metadata, edited_metadata, visible
 from detlab_hub.services.registry.views import version_view, version_views
-from detlab_hub.services.views import experiment_views
+from detlab_hub.services.views import experiment_views, pages
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.registry import models, search
-from detlab_hub.store.tables import CheckpointRow, ModelRow, VersionMetric, VersionRow, clean_text
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, VersionMetric, VersionRow, clean_text
 
 _COMPLETED = "COMPLETED"
 _REFUSED = {
@@ -50,11 +50,11 @@ class Versions:
 
         def look(s: Session) -> VersionList:
             row = model_for(s, caller, model)
-            page = models.page_of_versions(s, row.id, limit=limit, after=after)
-            following = page.rows[-1].version if page.more and page.rows else None
-            return VersionList(items=version_views(s, page.rows), after=following)
+            ids = models.page_of_versions(s, row.id, limit=limit, after=after)
+            items, last = pages.of_rows(s, VersionRow, ids, limit, lambda rows: version_views(s, rows, caller))
+            return VersionList(items=items, after=None if last is None else last.version)
 
-        return await self._shell.read(look)
+        return await self._shell.look(caller.name, look)
 
     async def get(self, caller: Caller, model: str, version: str) -> VersionView:
         """Return a version by its number, semantic version, label or `latest`."""
@@ -72,19 +72,19 @@ class Versions:
                 version is none, or not above those before it.
             Conflict: The checkpoint is not whole, the experiment has none, the version has another semantic version, or
                 the model is archived.
-            Forbidden: The caller may read the model, not change it; or read the checkpoint's experiment, not change it:
-                a version pins the checkpoint, and those who may read the model may read it, too.
+            Forbidden: The caller may read the model, not change it; or not register this checkpoint there: see
+                `_check_may_register`.
             NotFound: There is no such model, checkpoint or experiment for the caller.
         """
         _check(wanted)
 
         def register(turn: Turn) -> VersionView:
-            row = model_for(turn.session, caller, model, Right.WRITE)
+            row = model_for(turn.session, caller, model, Action.VERSION_REGISTER)
             check_open(row)
             checkpoint = _checkpoint(turn.session, caller, wanted)
             version = models.of_checkpoint(turn.session, row.id, checkpoint.uuid)
             if version is None:
-                checkpoint_for(turn.session, caller, checkpoint.uuid, Right.WRITE)
+                _check_may_register(turn.session, caller, row, checkpoint)
                 version = _register(turn, caller, row, checkpoint, wanted)
             elif wanted.semver is not None and wanted.semver != version.semver:
                 raise Conflict(
@@ -112,7 +112,7 @@ class Versions:
             parse_semver(wanted.semver)
 
         def edit(turn: Turn) -> VersionView:
-            parent = model_for(turn.session, caller, model, Right.WRITE)
+            parent = model_for(turn.session, caller, model, Action.VERSION_EDIT)
             row = version_of(turn.session, parent, version)
             changed = _write(row, wanted)
             if wanted.semver is not None and wanted.semver != row.semver:
@@ -141,11 +141,11 @@ class Versions:
 
         Raises:
             Conflict: Labels point at it.
-            Forbidden: The caller may read the model, not change it.
+            Forbidden: The model is another user's.
         """
 
         def delete(turn: Turn) -> VersionView:
-            parent = model_for(turn.session, caller, model, Right.WRITE)
+            parent = model_for(turn.session, caller, model, Action.VERSION_DELETE)
             row = version_of(turn.session, parent, version)
             view = version_view(turn.session, row, caller)
             if view.labels and not force:
@@ -201,7 +201,7 @@ class Versions:
             raise _unreadable(where, error) from error
 
         def look(s: Session) -> VersionList:
-            page = search.best(
+            ids = search.best(
                 s,
                 visible(caller),
                 condition,
@@ -210,12 +210,13 @@ class Versions:
                 limit=limit,
                 after=after,
             )
+            items, last = pages.of_rows(s, VersionRow, ids, limit, lambda rows: version_views(s, rows, caller))
             following = None
-            if page.more and page.rows:
-                following = page.rows[-1].id if best is None else (after or 0) + len(page.rows)
-            return VersionList(items=version_views(s, page.rows), after=following)
+            if last is not None:
+                following = last.id if best is None else (after or 0) + len(items)
+            return VersionList(items=items, after=following)
 
-        return await self._shell.read(look)
+        return await self._shell.look(caller.name, look)
 
 
 def parse_semver(text: str) -> SemanticVersion:
@@ -288,6 +289,29 @@ def _checkpoint(s: Session, caller: Caller, wanted: CreateVersion) -> Checkpoint
             f"checkpoint {row.uuid} cannot be registered: {why}", hint=f"det checkpoint list {row.experiment_id}"
         )
     return row
+
+
+def _check_may_register(s: Session, caller: Caller, model: ModelRow, checkpoint: CheckpointRow) -> None:
+    """Check that the caller may make a checkpoint a version of a model.
+
+    A version pins the checkpoint, and shares it with those who may read the model. In a model of its owner that is for
+    those who may change both; in one of somebody else it is sharing, and for its owner alone.
+
+    Raises:
+        Forbidden: They may not.
+    """
+    owner = s.get_one(ExperimentRow, checkpoint.experiment_id).owner
+    if owner == model.owner:
+        checkpoint_for(s, caller, checkpoint.uuid, Action.CHECKPOINT_REGISTER)
+        return
+    try:
+        checkpoint_for(s, caller, checkpoint.uuid, Action.CHECKPOINT_REGISTER_ELSEWHERE)
+    except Forbidden as error:
+        raise Forbidden(
+            f"checkpoint {checkpoint.uuid} is {owner}'s and model {model.name!r} is {model.owner}'s:"
+            f" that would share it, which only {owner} may",
+            hint=f"{owner} may register it, or register it in a model that is {owner}'s",
+        ) from error
 
 
 def _register(

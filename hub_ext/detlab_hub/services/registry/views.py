@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.registry import LabelMove, Lineage, ModelView, VersionView
-from detlab_hub.services.kernel.access import may_read, model_rights
+from detlab_hub.services.kernel.access import may_read, model_rights, reference_to
 from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.views.pages import brief
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import CheckpointRow, LabelMoveRow, ModelRow, VersionLabelRow, VersionRow
+
+_Saved: TypeAlias = Row[str, str, int, str]
+_SAVED = select(CheckpointRow.uuid, CheckpointRow.state, CheckpointRow.size, CheckpointRow.manifest_digest)
+"""Its lists of files are of no use here, and may be large."""
 
 
 def model_views(s: Session, rows: Sequence[ModelRow], caller: Caller, *, full: bool = False) -> list[ModelView]:
@@ -20,7 +26,7 @@ def model_views(s: Session, rows: Sequence[ModelRow], caller: Caller, *, full: b
     s.flush()
     ids = [row.id for row in rows]
     counts, labels, rights = models.counts(s, ids), models.labels_of(s, ids), model_rights(s, caller, rows)
-    return [
+    views = [
         ModelView(
             id=row.id,
             name=row.name,
@@ -36,9 +42,11 @@ def model_views(s: Session, rows: Sequence[ModelRow], caller: Caller, *, full: b
             latest=counts[row.id][1] if row.id in counts else None,
             moving={one.label: one.version for one in labels.get(row.id, [])},
             right=rights[row.id].wire,
+            reference=reference_to(caller, row),
         )
         for row in rows
     ]
+    return views if full else list(map(brief, views))
 
 
 def model_view(s: Session, row: ModelRow, caller: Caller) -> ModelView:
@@ -46,61 +54,59 @@ def model_view(s: Session, row: ModelRow, caller: Caller) -> ModelView:
     return model_views(s, [row], caller, full=True)[0]
 
 
-def version_views(s: Session, rows: Sequence[VersionRow], reader: Caller | None = None) -> list[VersionView]:
+def version_views(s: Session, rows: Sequence[VersionRow], reader: Caller, *, full: bool = False) -> list[VersionView]:
     """Make the views of versions.
 
     Args:
         s: A session.
         rows: The versions.
-        reader: Who gets the full views; they hold the config of an experiment only if the reader may read that. None:
-            views for lists, which have no notes, and a lineage without config and environment.
+        reader: Who gets the views.
+        full: Not for lists, whose views have no notes, and a lineage without config and environment. A full one has the
+            config of the experiment only if the reader may read that.
     """
     s.flush()
-    names = _names(s, rows)
-    saved: dict[str, CheckpointRow] = {}
+    of_models = _models(s, rows)
+    saved: dict[str, _Saved] = {}
     labels: dict[int, list[str]] = {}
     for part in chunks([row.checkpoint_uuid for row in rows]):
-        found = s.scalars(select(CheckpointRow).where(CheckpointRow.uuid.in_(part)))
-        saved.update((row.uuid, row) for row in found)
+        saved.update((row.uuid, row) for row in s.execute(_SAVED.where(CheckpointRow.uuid.in_(part))))
     for some in chunks([row.id for row in rows]):
         held = s.scalars(select(VersionLabelRow).where(VersionLabelRow.version_id.in_(some)))
         for one in held:
             labels.setdefault(one.version_id, []).append(one.label)
     views: list[VersionView] = []
     for row in rows:
-        full = reader is not None
-        made = _view(
-            row, names[row.model_id], saved.get(row.checkpoint_uuid), sorted(labels.get(row.id, [])), full=full
-        )
+        model, checkpoint = of_models[row.model_id], saved.get(row.checkpoint_uuid)
+        made = _view(row, model, reference_to(reader, model), checkpoint, sorted(labels.get(row.id, [])), full=full)
         of = made.lineage.experiment_id
-        if reader is not None and (of is None or not may_read(s, reader, of)):
+        if full and (of is None or not may_read(s, reader, of)):
             made = made.model_copy(update={"lineage": made.lineage.model_copy(update={"config": {}})})
-        views.append(made)
+        views.append(made if full else brief(made))
     return views
 
 
 def version_view(s: Session, row: VersionRow, reader: Caller) -> VersionView:
     """Make the full view of one version."""
-    return version_views(s, [row], reader)[0]
+    return version_views(s, [row], reader, full=True)[0]
 
 
-def _names(s: Session, rows: Sequence[VersionRow]) -> dict[int, str]:
-    found: dict[int, str] = {}
+def _models(s: Session, rows: Sequence[VersionRow]) -> dict[int, ModelRow]:
+    found: dict[int, ModelRow] = {}
     for part in chunks(sorted({row.model_id for row in rows})):
-        named = s.execute(select(ModelRow.id, ModelRow.name).where(ModelRow.id.in_(part)))
-        found.update((key, name) for key, name in named)
+        found.update((row.id, row) for row in s.scalars(select(ModelRow).where(ModelRow.id.in_(part))))
     return found
 
 
 def _view(
-    row: VersionRow, model: str, checkpoint: CheckpointRow | None, labels: list[str], *, full: bool
+    row: VersionRow, model: ModelRow, reference: str, checkpoint: _Saved | None, labels: list[str], *, full: bool
 ) -> VersionView:
     lineage = Lineage.model_validate(row.lineage)
     if not full:
         lineage = lineage.model_copy(update={"config": {}, "environment": {}})
     return VersionView(
         model_id=row.model_id,
-        model=model,
+        model=model.name,
+        model_reference=reference,
         version=row.version,
         semver=row.semver,
         labels=labels,

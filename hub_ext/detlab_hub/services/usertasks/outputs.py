@@ -142,7 +142,7 @@ class Outputs:
                 named = await self._shell.read(partial(_named, digests=part))
                 for digest in sorted(set(part) - named):
                     file = output_file(self._shell.settings, digest)
-                    removed += await self._shell.workers.removals.run("", _remove, file)
+                    removed += await self._shell.workers.sweeps.run("", _remove, file)
         return removed
 
 

@@ -13,10 +13,12 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.errors import ConfigError, DetlabError, Forbidden, Unavailable
+from detlab.errors import ConfigError, DetlabError, Unavailable
 from detlab.schemas import expconf
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskView
 from detlab.schemas.wire import TrialState
+from detlab_hub.core.rights import Action
+from detlab_hub.services.kernel.access import check_may_ask
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_config
 from detlab_hub.services.kernel.shell import Shell
@@ -58,11 +60,7 @@ class Servers:
             ResourcesError: No agent could ever run it.
             Unavailable: The Hub cannot be asked.
         """
-        if caller.run is not None:
-            raise Forbidden(
-                f"a notebook run cannot start a {request.kind}: it would live on with the rights of its owner",
-                hint="Start it where you are logged in",
-            )
+        check_may_ask(caller, Action.TASK_START_SERVER)
         config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._shell)
         asker = replace(caller, admin=False)  # a server reads with its own Hub token, which is no administrator's
         problems = await self._shell.read(lambda s: unknown(s, asker, request))
@@ -115,7 +113,7 @@ class Servers:
 
     async def end(self, caller: Caller, task_id: str) -> TaskView:
         """End a server: its task now, its route at the Hub with it."""
-        claimed = await self._shell.read(lambda s: owned_task(s, caller, task_id).claimed)
+        claimed = await self._shell.read(lambda s: owned_task(s, caller, task_id, Action.TASK_KILL).claimed)
         view = await self._usertasks.end(caller, task_id)
         if claimed and view.server_name is not None:
             self._stop_at_hub(view.owner, view.server_name)

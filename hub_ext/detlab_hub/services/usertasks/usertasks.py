@@ -5,24 +5,25 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, Problem
+from detlab.errors import Conflict, Forbidden, Problem
 from detlab.schemas import expconf, taskconf
 from detlab.schemas.runtimes import DOCKER
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
-from detlab_hub.core.rights import Kind, Right
+from detlab_hub.core.rights import Action, Kind
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.admission.preparing import named_images
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import may_open_task, may_read, no_such, person
+from detlab_hub.services.kernel import audit, references
+from detlab_hub.services.kernel.access import check_may_ask, may_open_task, may_read, no_such, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
@@ -32,7 +33,7 @@ from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.logs.log_search import LogSearch
-from detlab_hub.services.views import task_views
+from detlab_hub.services.views import pages, task_views
 from detlab_hub.store.idempotency import key_problems, known_task
 from detlab_hub.store.queries import limits
 from detlab_hub.store.queries.logs import lines as logs
@@ -106,7 +107,7 @@ class UserTasks:
         """
 
         def page(s: Session) -> TaskPage:
-            query = select(TaskRow).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
+            query = select(TaskRow.id).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
             query = query.where(visible(Kind.TASK, person(caller), owner=TaskRow.owner))
             if owner is not None:
                 query = query.where(TaskRow.owner == owner)
@@ -115,14 +116,14 @@ class UserTasks:
             if states:
                 query = query.where(TaskRow.state.in_(list(states)))
             if before:
-                last = _last_shown(s, caller, before)
-                earlier = (TaskRow.created_at == last.created_at) & (TaskRow.id < last.id)
-                query = query.where((TaskRow.created_at < last.created_at) | earlier)
-            rows = list(s.scalars(query))
-            views = task_views.task_views(s, rows[:limit], self._shell.pending_reasons)
-            return TaskPage(items=views, next=rows[limit - 1].id if len(rows) > limit else None)
+                shown = _last_shown(s, caller, before)
+                earlier = (TaskRow.created_at == shown.created_at) & (TaskRow.id < shown.id)
+                query = query.where((TaskRow.created_at < shown.created_at) | earlier)
+            views = partial(task_views.task_views, s, reasons=self._shell.pending_reasons)
+            items, last = pages.of_rows(s, TaskRow, list(s.scalars(query)), limit, views)
+            return TaskPage(items=items, next=None if last is None else last.id)
 
-        return await self._shell.read(page)
+        return await self._shell.look(caller.name, page)
 
     async def get(self, caller: Caller, task_id: str) -> TaskView:
         """Return one task with its config, secrets masked."""
@@ -135,7 +136,7 @@ class UserTasks:
         """End a task now; one that has ended is left unchanged."""
 
         def end(turn: Turn) -> TaskView:
-            row = owned_task(turn.session, caller, task_id)
+            row = owned_task(turn.session, caller, task_id, Action.TASK_KILL)
             before = row.state
             apply_task(turn, row, usertask.EndRequested(reason))
             if row.state != before and reason is TaskEnd.KILLED:
@@ -222,6 +223,7 @@ def create_row(
     )
     turn.session.add(row)
     turn.session.flush()
+    references.record(turn.session, caller, "task", row.id, config)
     apply_task(turn, row, usertask.Created())
     audit.note(turn, caller, "task.create", f"task {row.id}", row.name)
     turn.changed_task(row)
@@ -264,36 +266,34 @@ def _draw_id(s: Session, kind: TaskKind, server_name: str) -> str:
     return f"{kind.value}-{secrets.token_hex(6)}"  # a server that was started thousands of times
 
 
-def owned_task(s: Session, caller: Caller, task_id: str) -> TaskRow:
-    """Load a task that the caller may see and change (I9), by its id or by the name of its server at the Hub.
+def owned_task(s: Session, caller: Caller, task_id: str, action: Action | None = None) -> TaskRow:
+    """Load a task that the caller may see (I9), and with which they may do what `action` says.
 
-    A server's name means the task that it runs now, or ran last; the caller's own server goes before others'.
+    It is named by its id, or by the name of its server at the Hub.
+
+    A server's name means the task that it runs now, or ran last; it is always the caller's own server.
 
     Raises:
         NotFound: It does not exist, or is another user's: the caller cannot tell.
-        Conflict: The caller is an administrator without such a server, and several users have one of this name.
+        Forbidden: They may see it, and not do that.
     """
     row = s.get(TaskRow, task_id) if TASK_ID.fullmatch(task_id) else None
     if row is None:
         row = _of_server(s, caller, task_id)
-    if row is None or not may_open_task(caller, row, Right.OWN):
+    if row is None or not may_open_task(caller, row):
         raise no_such(f"there is no task {task_id[:80]}", exists=row is not None, hint="det task list")
+    if action is not None and not may_open_task(caller, row, action):
+        check_may_ask(caller, action)
+        raise Forbidden(f"task {row.id} is {row.owner}'s, who lets you read it, not change it")
     return row
 
 
 def _of_server(s: Session, caller: Caller, name: str) -> TaskRow | None:
+    """Return the newest task of the caller's own server of a name; others' go by their ids, for administrators, too."""
     if not 0 < len(name) <= SERVER_NAME_CHARS:
         return None
-    query = select(TaskRow).where(TaskRow.server_name == clean_text(name))
-    newest = query.order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(1)
-    own = s.scalar(newest.where(TaskRow.owner == person(caller).name))
-    if own is not None:
-        return own
-    newest = newest.where(visible(Kind.TASK, person(caller), owner=TaskRow.owner))
-    found = s.scalar(newest)
-    if found is not None and s.scalar(newest.where(TaskRow.owner != found.owner)) is not None:
-        raise Conflict(f"several users have a server {name[:80]!r}", hint="name the task: det task list")
-    return found
+    query = select(TaskRow).where(TaskRow.server_name == clean_text(name), TaskRow.owner == person(caller).name)
+    return s.scalar(query.order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(1))
 
 
 def checked_config(
@@ -313,6 +313,9 @@ def checked_config(
         raise taskconf.refused(problems)
     config = taskconf.parse(value, kind)
     made = config.model_dump(mode="json")
+    problems += references.too_many(made)
+    if expconf.errors_of(problems):
+        raise taskconf.refused(problems)
     made["runtime"] = config.runtime or shell.settings.default_runtime
     problems += taskconf.unsupported(config, made["runtime"], kind)
     given = (value or {}).get("environment") or {}

@@ -37,6 +37,7 @@ from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_config, masked_storage
 from detlab_hub.services.kernel.pending import Pending
 from detlab_hub.services.views.deletions import deletion_views
+from detlab_hub.services.views.pages import brief
 from detlab_hub.store.queries import checkpoints, experiments, trials, workspaces
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.queries.storage import collection
@@ -67,7 +68,7 @@ def experiment_views(
         rows: The experiments.
         caller: Who gets the views: each says what they may do.
         reasons: Why pending allocations wait, by allocation id.
-        full: Whether the (masked) config goes with each.
+        full: Whether the (masked) config goes with each, and no text is shortened.
     """
     counts = _trial_counts(s, rows)
     bests = _bests(s, rows)
@@ -82,7 +83,8 @@ def experiment_views(
     ]
     asked = [row.id for row in rows if full or row.state == ExperimentState.DELETING]
     left = deletion_views(s, asked) if asked else {}
-    return [_with_left(view, left[view.id]) if view.id in left else view for view in views]
+    views = [_with_left(view, left[view.id]) if view.id in left else view for view in views]
+    return views if full else list(map(brief, views))
 
 
 def _with_left(view: ExperimentView, left: DeletionView) -> ExperimentView:
@@ -255,12 +257,14 @@ def trial_views(s: Session, rows: Sequence[TrialRow], reasons: Reasons, *, summa
         s: A session.
         rows: The trials.
         reasons: Why pending allocations wait, by allocation id.
-        summary: Whether the summaries of all metrics and the card go with each (queries per trial).
+        summary: Whether the summaries of all metrics and the card go with each (queries per trial), and no text is
+            shortened.
     """
     current = trials.latest_allocations(s, [row.id for row in rows])
     views = [_trial_view(s, row, current.get(row.id), reasons, summary=summary) for row in rows]
     parents = {one.trial_id: one for one in parent_views(s, rows)}
-    return [view.model_copy(update={"parent": parents[view.id]}) if view.id in parents else view for view in views]
+    views = [view.model_copy(update={"parent": parents[view.id]}) if view.id in parents else view for view in views]
+    return views if summary else list(map(brief, views))
 
 
 def trial_view(s: Session, row: TrialRow, reasons: Reasons, *, summary: bool = True) -> TrialView:
@@ -380,13 +384,16 @@ def waiting_for(current: AllocationRow | None, reasons: Mapping[str, str]) -> st
 # --- checkpoints
 
 
-def checkpoint_views(s: Session, rows: Sequence[CheckpointRow], metric: str | None = None) -> list[CheckpointView]:
+def checkpoint_views(
+    s: Session, rows: Sequence[CheckpointRow], metric: str | None = None, *, full: bool = False
+) -> list[CheckpointView]:
     """Make the views of many checkpoints, each with the searcher metric reported at its step.
 
     Args:
         s: A session.
         rows: The checkpoints.
         metric: Another validation metric, whose value each view has in `metrics`.
+        full: Whether the files and the metadata are there however many they are.
     """
     others = {} if metric is None else _validations_at(s, metric, rows)
     validations: dict[str, float] = {}
@@ -398,7 +405,7 @@ def checkpoint_views(s: Session, rows: Sequence[CheckpointRow], metric: str | No
         if experiment is not None and experiment.metric:
             validations.update(_validations_at(s, experiment.metric, group))
     trash = collection.trash_of(s, [row.uuid for row in rows if row.state == collection.DELETED])
-    return [
+    views = [
         _checkpoint_view(
             row,
             validations.get(row.uuid),
@@ -407,11 +414,12 @@ def checkpoint_views(s: Session, rows: Sequence[CheckpointRow], metric: str | No
         )
         for row in rows
     ]
+    return views if full else list(map(brief, views))
 
 
 def checkpoint_view(s: Session, row: CheckpointRow) -> CheckpointView:
     """Make the view of one checkpoint."""
-    return checkpoint_views(s, [row])[0]
+    return checkpoint_views(s, [row], full=True)[0]
 
 
 def _validations_at(s: Session, metric: str, rows: Sequence[CheckpointRow]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from detlab.schemas.taskwire import TaskEnd, TaskKind, TaskView
 from detlab.schemas.wire import AllocationState, FailureView, TrialState
 from detlab_hub.services.kernel.masking import masked_config
 from detlab_hub.services.views.experiment_views import CHUNK, Reasons, display_state, waiting_for, waits_elsewhere
+from detlab_hub.services.views.pages import brief
 from detlab_hub.store.tables import AllocationRow, TaskNote, TaskRow
 
 _PAGES = {TaskKind.NOTEBOOK: "lab", TaskKind.SHELL: "terminals/1", TaskKind.TENSORBOARD: ""}
@@ -30,7 +31,7 @@ def task_views(s: Session, rows: Sequence[TaskRow], reasons: Reasons, *, full: b
         s: A session.
         rows: The tasks.
         reasons: Why pending allocations wait, and their places.
-        full: Whether the (masked) config goes with each.
+        full: Whether the (masked) config goes with each, and no text is shortened.
     """
     s.flush()
     current: dict[tuple[str | None, int], AllocationRow] = {}
@@ -38,7 +39,8 @@ def task_views(s: Session, rows: Sequence[TaskRow], reasons: Reasons, *, full: b
     for start in range(0, len(ids), CHUNK):
         found = s.scalars(select(AllocationRow).where(AllocationRow.task_id.in_(ids[start : start + CHUNK])))
         current.update(((allocation.task_id, allocation.run), allocation) for allocation in found)
-    return [_view(row, current.get((row.id, row.run)), reasons, full=full) for row in rows]
+    views = [_view(row, current.get((row.id, row.run)), reasons, full=full) for row in rows]
+    return views if full else list(map(brief, views))
 
 
 def _view(row: TaskRow, current: AllocationRow | None, reasons: Reasons, *, full: bool) -> TaskView:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, select, tuple_
+from sqlalchemy import ColumnElement, Row, bindparam, select, tuple_
 from sqlalchemy.orm import Session
 
+from detlab.errors import NotFound
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import CheckpointRow, RemovalRow, TrialRow
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
 
 _SINCE_ANEW = CheckpointRow.run >= (
     select(TrialRow.first_run).where(TrialRow.id == CheckpointRow.trial_id).correlate(CheckpointRow).scalar_subquery()
@@ -23,22 +24,46 @@ _LATEST = Prepared(
 )
 
 
-def of_trial(s: Session, trial_id: int, limit: int = 1000) -> list[CheckpointRow]:
-    """Return the newest checkpoints of a trial, by steps, newest first."""
-    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id)
+def of_trial(s: Session, trial_id: int, limit: int = 1000, after: str | None = None) -> list[str]:
+    """Return the newest checkpoints of a trial, by steps, newest first; `after` is the last one seen.
+
+    Raises:
+        NotFound: `after` is no checkpoint of this trial.
+    """
+    query = select(CheckpointRow.uuid).where(CheckpointRow.trial_id == trial_id)
+    if after is not None:
+        last = _seen(s, CheckpointRow.trial_id == trial_id, after)
+        place = tuple_(CheckpointRow.steps_completed, CheckpointRow.created_at)
+        same = place == tuple_(last.steps_completed, last.created_at)
+        query = query.where((place < (last.steps_completed, last.created_at)) | (same & (CheckpointRow.uuid > after)))
     order = (CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid)
     return list(s.scalars(query.order_by(*order).limit(limit)))
 
 
-def of_experiment(
-    s: Session, experiment_id: int, limit: int = 1000, before: tuple[float, str] | None = None
-) -> list[CheckpointRow]:
-    """Return checkpoints of an experiment, newest first; `before` is (created_at, uuid) of the last one seen."""
-    query = select(CheckpointRow).where(CheckpointRow.experiment_id == experiment_id)
-    if before is not None:
-        query = query.where(tuple_(CheckpointRow.created_at, CheckpointRow.uuid) < before)
+def of_experiment(s: Session, experiment_id: int, limit: int = 1000, after: str | None = None) -> list[str]:
+    """Return the checkpoints of an experiment, newest first; `after` is the last one seen.
+
+    Raises:
+        NotFound: `after` is no checkpoint of this experiment.
+    """
+    query = select(CheckpointRow.uuid).where(CheckpointRow.experiment_id == experiment_id)
+    if after is not None:
+        last = _seen(s, CheckpointRow.experiment_id == experiment_id, after)
+        query = query.where(tuple_(CheckpointRow.created_at, CheckpointRow.uuid) < (last.created_at, after))
     order = (CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())
     return list(s.scalars(query.order_by(*order).limit(limit)))
+
+
+def _seen(s: Session, here: ColumnElement[bool], uuid: str) -> Row[int, float]:
+    """Return the steps and the time of the checkpoint before which a page begins."""
+    query = select(CheckpointRow.steps_completed, CheckpointRow.created_at)
+    found = s.execute(query.where(here, CheckpointRow.uuid == uuid)).first()
+    if found is None:
+        raise NotFound(
+            f"there is no checkpoint {uuid[:80]} after which a page could begin",
+            hint="`after` is the id of the last one of the page before (its `next`); leave it out for the first page",
+        )
+    return found
 
 
 def owners(s: Session, uuids: Sequence[str]) -> dict[str, tuple[int, int]]:
@@ -76,7 +101,12 @@ def removals(s: Session) -> list[tuple[RemovalRow, CheckpointRow]]:
     return [(removal, row) for removal, row in s.execute(query.order_by(RemovalRow.requested_at, RemovalRow.uuid))]
 
 
-def removals_due(s: Session, now: float) -> list[str]:
-    """Return the checkpoints whose removal is due and the master's own to do, oldest first."""
-    query = select(RemovalRow.uuid).where(RemovalRow.due_at <= now, RemovalRow.by_task.is_(False))
-    return list(s.scalars(query.order_by(RemovalRow.due_at, RemovalRow.uuid)))
+def removals_due(s: Session, now: float) -> dict[str, list[str]]:
+    """Return the checkpoints whose removal is due and the master's own to do, oldest first, by their owner."""
+    query = select(ExperimentRow.owner, RemovalRow.uuid).where(RemovalRow.due_at <= now, RemovalRow.by_task.is_(False))
+    query = query.join(CheckpointRow, CheckpointRow.uuid == RemovalRow.uuid)
+    query = query.join(ExperimentRow, ExperimentRow.id == CheckpointRow.experiment_id)
+    found: dict[str, list[str]] = {}
+    for owner, uuid in s.execute(query.order_by(RemovalRow.due_at, RemovalRow.uuid)):
+        found.setdefault(owner, []).append(uuid)
+    return found

@@ -28,6 +28,7 @@ from detlab_hub.store.tables import (
     Idempotency,
     PartRow,
     Point,
+    ReferenceRow,
     RemovalRow,
     Rollup,
     SearcherJournal,
@@ -54,12 +55,12 @@ def page(
     name: str | None = None,
     viewer: Person | None = None,
     archived: str = "any",
-) -> list[ExperimentRow]:
-    """Return experiments, newest first.
+) -> list[int]:
+    """Return the ids of experiments, newest first.
 
     Args:
         s: A session.
-        limit: Most rows; a full page's last id is the next page's `before`.
+        limit: Most of them; a full page's last id is the next page's `before`.
         before: Only ids smaller than this.
         state: Only this state.
         owner: Only this owner's.
@@ -67,7 +68,7 @@ def page(
         viewer: Only what this user may read.
         archived: `no`: leave archived ones out; `only`: nothing else; `any`: both.
     """
-    query = select(ExperimentRow).order_by(ExperimentRow.id.desc()).limit(limit)
+    query = select(ExperimentRow.id).order_by(ExperimentRow.id.desc()).limit(limit)
     if before is not None:
         query = query.where(ExperimentRow.id < before)
     if state is not None:
@@ -184,6 +185,7 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     saved = select(CheckpointRow.uuid).where(CheckpointRow.experiment_id == experiment_id)
     s.execute(delete(RemovalRow).where(RemovalRow.uuid.in_(saved)))
     s.execute(delete(BookmarkRow).where(BookmarkRow.uuid.in_(saved)))
+    s.execute(delete(ReferenceRow).where(ReferenceRow.uuid.in_(saved)))
     for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency, GrantRow):
         s.execute(delete(table).where(table.experiment_id == experiment_id))
     for part in chunks(trial_ids):

@@ -1,18 +1,27 @@
-"""Parts of statements that differ between the two databases, and splitting lists to a statement's size."""
+"""Parts of statements that differ between the databases, lists split to a statement's size, rows that fit a page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Insert, Table
+from sqlalchemy import ColumnElement, Insert, Table, Text, cast, func, literal, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
+from detlab_hub.store.tables.base import Base, CleanText, Json
+
 CHUNK = 500
+READ_BYTES = 16 * 1024 * 1024
+"""Of texts in the rows that are read for one page."""
+MEASURED = 50
+"""Rows that are measured at a time: the first that do not fit end it."""
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Base)
 
 
 def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
@@ -38,3 +47,49 @@ def insert_or_ignore(s: Session, table: Table) -> Insert:
     """Return an INSERT that leaves an existing row unchanged."""
     result: Insert = _dialect_insert(s, table).on_conflict_do_nothing()
     return result
+
+
+# --- rows of a page
+
+
+@dataclass(frozen=True)
+class Page(Generic[R]):
+    """Rows of a list, and whether there are more."""
+
+    rows: list[R]
+    more: bool
+
+
+def first_that_fit(s: Session, table: type[R], keys: Sequence[Any], most: int) -> Page[R]:
+    """Load rows by their primary keys, in that order, up to `most` and as many as `READ_BYTES` hold, one at least.
+
+    Each may hold a megabyte, and a page a thousand of them. They are measured in the database before they are read.
+    """
+    key, size = _measure(table)
+    chosen: list[Any] = []
+    total = 0
+    for part in chunks(list(keys[:most]), MEASURED):
+        sizes: dict[Any, int] = {}
+        sizes.update((row[0], row[1]) for row in s.execute(select(key, size).where(key.in_(part))))
+        for one in part:
+            total += sizes.get(one, 0)
+            if total > READ_BYTES and chosen:
+                break
+            chosen.append(one)
+        if total > READ_BYTES:
+            break
+    rows: dict[Any, R] = {}
+    for some in chunks(chosen):
+        rows.update((getattr(row, key.key), row) for row in s.scalars(select(table).where(key.in_(some))))
+    return Page([rows[one] for one in chosen if one in rows], len(keys) > len(chosen))
+
+
+@cache
+def _measure(table: type[Base]) -> tuple[Any, ColumnElement[int]]:
+    """Return the key of a table, and the length of all texts of a row."""
+    (key,) = table.__table__.primary_key.columns
+    texts = [column for column in table.__table__.columns if isinstance(column.type, CleanText | Json)]
+    size: ColumnElement[int] = literal(0)
+    for column in texts:
+        size = size + func.coalesce(func.length(cast(column, Text)), 0)
+    return getattr(table, key.key), size

@@ -69,7 +69,7 @@ class Condition:
         return cls(tuple(name.strip().split(".")), operator, value.strip())
 
 
-def page(
+def ids(
     s: Session,
     experiment_id: int,
     limit: int,
@@ -77,8 +77,8 @@ def page(
     order: Order | None = None,
     conditions: Sequence[Condition] = (),
     after: int | None = None,
-) -> list[TrialRow]:
-    """Return trials of an experiment.
+) -> list[int]:
+    """Return the ids of trials of an experiment.
 
     Args:
         s: A session.
@@ -94,7 +94,7 @@ def page(
     """
     place = None if after is None else _index(s, experiment_id, after)
     if order is None:
-        plain = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
+        plain = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id)
         plain = plain.where(*(_holds(s, TrialRow.hparams, one) for one in conditions)).order_by(TrialRow.idx)
         plain = plain.limit(limit)
         return list(s.scalars(plain if place is None else plain.where(TrialRow.idx > place)))
@@ -126,8 +126,8 @@ def values(s: Session, experiment_id: int, order: Order, limit: int) -> list[tup
 
 def _whole(
     s: Session, first: Select[*tuple[Any, ...]], limit: int, order: Order, conditions: Sequence[Condition] = ()
-) -> list[TrialRow]:
-    """Return the whole rows of those trials in the order that meet the conditions.
+) -> list[int]:
+    """Return those trials in the order that meet the conditions.
 
     Only keys are sorted before: sorting thousands of whole rows for a hundred takes longer than everything else.
     """
@@ -135,10 +135,10 @@ def _whole(
     if s.get_bind().dialect.name == "postgresql":
         # One by one: as a plain join it would read the hyperparameters of all trials. OFFSET keeps it from that.
         trial = aliased(TrialRow, select(TrialRow).where(TrialRow.id == keys.c.id).offset(0).lateral())
-        query = select(trial).select_from(keys).join(trial, true())
+        query = select(trial.id).select_from(keys).join(trial, true())
     else:
         trial = aliased(TrialRow)
-        query = select(trial).select_from(keys).join(trial, trial.id == keys.c.id)
+        query = select(trial.id).select_from(keys).join(trial, trial.id == keys.c.id)
     query = query.where(*(_holds(s, trial.hparams, one) for one in conditions))
     query = query.order_by(keys.c.place.desc() if order.descending else keys.c.place, keys.c.id)
     return list(s.scalars(query.limit(limit)))

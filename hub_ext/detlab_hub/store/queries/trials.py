@@ -30,12 +30,6 @@ _LATEST = select(AllocationRow).join(
 """The statement is made once: streams run it at every read."""
 
 
-def page(s: Session, experiment_id: int, limit: int = 100, after: int | None = None) -> list[TrialRow]:
-    """Return trials in creation order; `after` is the `idx` of the last trial of the page before."""
-    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.idx).limit(limit)
-    return list(s.scalars(query if after is None else query.where(TrialRow.idx > after)))
-
-
 def by_request(s: Session, experiment_id: int, request_id: str) -> TrialRow | None:
     """Return the trial that the searcher knows by this request id."""
     return s.scalar(select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.request_id == request_id))

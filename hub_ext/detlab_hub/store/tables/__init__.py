@@ -16,7 +16,7 @@ from detlab_hub.store.tables.cluster import (
     UidRow,
     UsageRow,
 )
-from detlab_hub.store.tables.collection import BookmarkRow, FreedRow
+from detlab_hub.store.tables.collection import BookmarkRow, FreedRow, ReferenceRow
 from detlab_hub.store.tables.experiments import (
     AllocationRow,
     BundleRow,
@@ -84,6 +84,7 @@ __all__ = [
     "Point",
     "ProjectRow",
     "QuotaRow",
+    "ReferenceRow",
     "RemovalRow",
     "Rollup",
     "SearcherJournal",

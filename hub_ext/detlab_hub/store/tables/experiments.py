@@ -168,6 +168,7 @@ class TrialRow(Base):
         UniqueConstraint("experiment_id", "idx"),
         Index(None, "experiment_id", "state"),
         Index(None, "state", "id"),
+        Index(None, "parent_checkpoint"),
         {"sqlite_autoincrement": True},
     )
 

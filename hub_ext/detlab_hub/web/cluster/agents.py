@@ -24,6 +24,7 @@ from detlab.schemas.wire import (
     Refused,
     Wire,
 )
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
@@ -79,7 +80,7 @@ class Agents(Guarded):
 class Enrolments(Guarded):
     """Enrolment tokens."""
 
-    @needs("admin", cross_site="xsrf")
+    @needs("admin", cross_site="xsrf", action=Action.ENROLMENT_CREATE)
     async def post(self, body: EnrolmentRequest) -> EnrolmentToken:
         """Make an enrolment token for a new agent."""
         made = await self.services.agents.create_enrolment(self.person, body.ttl)
@@ -89,7 +90,7 @@ class Enrolments(Guarded):
 class Enrol(Guarded):
     """Enrolling."""
 
-    @needs("enrol", cross_site="token")
+    @needs("enrol", cross_site="token", action=Action.AGENT_ENROL)
     async def post(self, body: EnrolRequest) -> EnrolReply:
         """Exchange an enrolment token for the agent's own key."""
         return await self.services.agents.enrol(self.enrolment, body)
@@ -98,7 +99,7 @@ class Enrol(Guarded):
 class AgentRecords(Guarded):
     """Records that an agent delivers for a launcher that died."""
 
-    @needs("agent", cross_site="token")
+    @needs("agent", cross_site="token", action=Action.AGENT_RECORDS)
     async def post(self, query: RecordsQuery, body: RecordBatch) -> RecordAck:
         """Take what a dead launcher left in its spool."""
         return await self.services.agents.records(self.agent, query.allocation_id, body, query.node)

@@ -9,6 +9,7 @@ from pydantic import Field, RootModel
 
 from detlab.errors import Unavailable
 from detlab.schemas.wire import ClusterView, PersonRequest, UserView, Wire
+from detlab_hub.core.rights import Action
 from detlab_hub.services.cluster.overview import me
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
@@ -63,7 +64,7 @@ class Cluster(Guarded):
 class Drain(Guarded):
     """Draining."""
 
-    @needs("admin", cross_site="xsrf")
+    @needs("admin", cross_site="xsrf", action=Action.CLUSTER_DRAIN)
     async def post(self, body: DrainRequest) -> ClusterView:
         """Preempt all tasks (uncounted) and start nothing new until the master is restarted."""
         return await self.services.cluster.drain(self.person, body.timeout)

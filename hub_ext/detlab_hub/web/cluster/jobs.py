@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from detlab.schemas.jobwire import JobList, JobUpdate, JobView, JobWhy
-from detlab.schemas.wire import Wire
-from detlab_hub.web.base import Guarded
+from detlab_hub.core.rights import Action
+from detlab_hub.services.views.pages import in_part
+from detlab_hub.web.base import Guarded, PartQuery
 from detlab_hub.web.scopes import needs
 
 
-class JobsQuery(Wire):
+class JobsQuery(PartQuery):
     """Which jobs."""
 
     pool: str | None = None
@@ -23,13 +24,14 @@ class Jobs(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, query: JobsQuery) -> JobList:
         """List jobs by pool, in the order of each pool's queue; other users' jobs have no name."""
-        return await self.services.jobs.list(self.person, pool=query.pool, mine=query.mine)
+        found = await self.services.jobs.list(self.person, pool=query.pool, mine=query.mine)
+        return in_part(found, query.skip)
 
 
 class Job(Guarded):
     """One job: an experiment's number, or a user task's id."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.JOB_UPDATE)
     async def post(self, job_id: str, body: JobUpdate) -> JobView:
         """Change a job's priority, weight, pool or place; the same change again changes nothing."""
         return await self.services.jobs.update(self.person, job_id, body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from detlab.schemas.wire import AgentView, PersonRequest
+from detlab_hub.core.rights import Action
 from detlab_hub.services.agents.drains import Drain
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
@@ -13,7 +14,7 @@ from detlab_hub.web.scopes import needs
 class Enable(Guarded):
     """New work on an agent, again."""
 
-    @needs("admin", cross_site="xsrf")
+    @needs("admin", cross_site="xsrf", action=Action.NODE_ENABLE)
     async def post(self, agent_id: str) -> AgentView:
         """Let new work start on the agent again."""
         return await self.services.nodes.enable(self.person, agent_id)
@@ -22,7 +23,7 @@ class Enable(Guarded):
 class Disable(Guarded):
     """No new work on an agent."""
 
-    @needs("admin", cross_site="xsrf")
+    @needs("admin", cross_site="xsrf", action=Action.NODE_DISABLE)
     async def post(self, agent_id: str) -> AgentView:
         """Let nothing new start on the agent; running tasks continue."""
         return await self.services.nodes.disable(self.person, agent_id)
@@ -40,7 +41,7 @@ class DrainRequest(PersonRequest):
 class DrainNode(Guarded):
     """An agent that is being drained."""
 
-    @needs("admin", cross_site="xsrf")
+    @needs("admin", cross_site="xsrf", action=Action.NODE_DRAIN)
     async def post(self, agent_id: str, body: DrainRequest) -> AgentView:
         """Let nothing new start on the agent, and let what runs there go."""
         return await self.services.nodes.drain(self.person, agent_id, body.trials, body.deadline)
@@ -49,7 +50,7 @@ class DrainNode(Guarded):
 class EnableSlot(Guarded):
     """New work on a single slot, again."""
 
-    @needs("admin", cross_site="xsrf")
+    @needs("admin", cross_site="xsrf", action=Action.NODE_ENABLE)
     async def post(self, agent_id: str, slot_id: str) -> AgentView:
         """Let new work have the slot again."""
         return await self.services.nodes.set_slot(self.person, agent_id, slot_id, enabled=True)
@@ -58,7 +59,7 @@ class EnableSlot(Guarded):
 class DisableSlot(Guarded):
     """No new work on a single slot."""
 
-    @needs("admin", cross_site="xsrf")
+    @needs("admin", cross_site="xsrf", action=Action.NODE_DISABLE)
     async def post(self, agent_id: str, slot_id: str) -> AgentView:
         """Let nothing new have the slot; what has it keeps it."""
         return await self.services.nodes.set_slot(self.person, agent_id, slot_id, enabled=False)
@@ -67,7 +68,7 @@ class DisableSlot(Guarded):
 class Node(Guarded):
     """One agent."""
 
-    @needs("admin", cross_site="xsrf")
+    @needs("admin", cross_site="xsrf", action=Action.NODE_FORGET)
     async def delete(self, agent_id: str) -> AgentView:
         """Send the agent away: its key is void, what it runs is lost."""
         return await self.services.nodes.remove(self.person, agent_id)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from detlab.schemas.taskwire import OverviewView, QueueView, TimelineView
 from detlab.schemas.wire import Wire
-from detlab_hub.web.base import Guarded
+from detlab_hub.services.views.pages import in_part
+from detlab_hub.web.base import Guarded, PartQuery
 from detlab_hub.web.scopes import needs
 
 
@@ -28,9 +29,9 @@ class Queue(Guarded):
     """The pending tasks."""
 
     @needs("read", cross_site="xsrf")
-    async def get(self) -> QueueView:
+    async def get(self, query: PartQuery) -> QueueView:
         """List pending tasks, in the scheduler's order; other users' tasks have no name."""
-        return await self.services.queue.view(self.person)
+        return in_part(await self.services.queue.view(self.person), query.skip)
 
 
 class Timeline(Guarded):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from detlab.schemas.jobwire import QuotaList, QuotaRemoval, QuotaRequest
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
@@ -15,12 +16,12 @@ class Quotas(Guarded):
         """List quotas and what is used of them: all to administrators, else one's own and those of one's groups."""
         return await self.services.quotas.list(self.person)
 
-    @needs("admin", cross_site="xsrf")
+    @needs("admin", cross_site="xsrf", action=Action.QUOTA_SET)
     async def put(self, body: QuotaRequest) -> QuotaList:
         """Set the quota of a user or a group of the Hub; one that stands is replaced, and nothing is ended."""
         return await self.services.quotas.put(self.person, body)
 
-    @needs("admin", cross_site="xsrf")
+    @needs("admin", cross_site="xsrf", action=Action.QUOTA_REMOVE)
     async def delete(self, query: QuotaRemoval) -> QuotaList:
         """Lift a quota of slots, of bytes, or both."""
         return await self.services.quotas.remove(self.person, query, query.what)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from jupyterhub.httpclient import JupyterHubHTTPClient
 
 from detlab.schemas.taskwire import HealthView, TokenList, TokenView
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
@@ -26,7 +27,7 @@ class Tokens(Guarded):
 class Token(Guarded):
     """One token."""
 
-    @needs("admin", cross_site="xsrf")
+    @needs("admin", cross_site="xsrf", action=Action.TOKEN_REVOKE)
     async def delete(self, token_id: str) -> TokenView:
         """Make a token void."""
         return await self.services.credentials.revoke(self.person, token_id)

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from detlab.schemas.wire import Wire
 from detlab.schemas.wire.storage import EmptyTrash, StorageBy, StorageUsage, TrashView
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.scopes import needs
 
@@ -43,7 +44,7 @@ class Trash(Guarded):
         """Return what is in the trash; nothing is changed."""
         return await self.services.trash.look(self.person, query.experiment_id)
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.TRASH_EMPTY)
     async def post(self, body: EmptyTrash) -> TrashView:
         """Remove what is in the trash now, for good."""
         return await self.services.trash.empty(self.person, body)

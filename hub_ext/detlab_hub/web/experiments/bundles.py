@@ -6,6 +6,7 @@ from pathlib import Path
 
 from detlab.errors import BundleTooLarge, DetlabError
 from detlab.schemas.wire import Wire
+from detlab_hub.core.rights import Action
 from detlab_hub.services import AgentCaller
 from detlab_hub.web.files import Download
 from detlab_hub.web.scopes import needs
@@ -40,7 +41,7 @@ class Bundle(Upload, Download):
             hint="List data and outputs in .detignore, or read them from shared storage.",
         )
 
-    @needs("write", cross_site="xsrf", accepts="application/gzip")
+    @needs("write", cross_site="xsrf", action=Action.BUNDLE_UPLOAD, accepts="application/gzip")
     async def put(self, digest: str) -> BundleStored:
         """Upload the code of an experiment, a tar.gz; the digest is `tree:` of its files, or `sha256:` of its bytes."""
         created = await self.services.bundles.put(self.person, digest, await self.uploaded())

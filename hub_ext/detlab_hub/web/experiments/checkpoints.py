@@ -6,7 +6,9 @@ from pydantic import Field
 
 from detlab.schemas.wire import CheckpointView, EditCheckpoint, RemoveFiles, SeriesView, Wire
 from detlab.schemas.wire.storage import Bookmark, PinList
-from detlab_hub.web.base import Guarded
+from detlab_hub.core.rights import Action
+from detlab_hub.services.views.pages import in_part
+from detlab_hub.web.base import Guarded, PartQuery
 from detlab_hub.web.files import Download
 from detlab_hub.web.scopes import needs
 
@@ -39,7 +41,7 @@ class Checkpoint(Guarded):
         """Return a committed checkpoint with its manifest."""
         return await self.services.checkpoints.get(self.person, uuid)
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.CHECKPOINT_DELETE)
     async def delete(self, uuid: str, query: DeleteQuery) -> CheckpointView:
         """Put a checkpoint that nothing pins into the trash; its record stays, as DELETED."""
         return await self.services.removals.delete(self.person, uuid, now=query.now)
@@ -48,7 +50,7 @@ class Checkpoint(Guarded):
 class Undelete(Guarded):
     """A checkpoint in the trash."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.CHECKPOINT_UNDELETE)
     async def post(self, uuid: str) -> CheckpointView:
         """Take a checkpoint out of the trash."""
         return await self.services.removals.undelete(self.person, uuid)
@@ -58,20 +60,20 @@ class Pins(Guarded):
     """What keeps a checkpoint."""
 
     @needs("read", cross_site="xsrf")
-    async def get(self, uuid: str) -> PinList:
+    async def get(self, uuid: str, query: PartQuery) -> PinList:
         """List what keeps a checkpoint from being deleted or collected, with the reasons."""
-        return await self.services.collecting.pins(self.person, uuid)
+        return in_part(await self.services.collecting.pins(self.person, uuid), query.skip)
 
 
 class BookmarkOf(Guarded):
     """The caller's bookmark of a checkpoint."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.CHECKPOINT_BOOKMARK)
     async def put(self, uuid: str, body: Bookmark) -> PinList:
         """Bookmark a checkpoint: it is neither deleted nor collected until the bookmark is removed."""
         return await self.services.collecting.bookmark(self.person, uuid, body)
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.CHECKPOINT_UNBOOKMARK)
     async def delete(self, uuid: str) -> PinList:
         """Remove the caller's bookmark, or, for those who may delete the checkpoint, the others' ones."""
         return await self.services.collecting.unbookmark(self.person, uuid)
@@ -80,7 +82,7 @@ class BookmarkOf(Guarded):
 class Edit(Guarded):
     """The metadata of a checkpoint."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.CHECKPOINT_EDIT)
     async def post(self, uuid: str, body: EditCheckpoint) -> CheckpointView:
         """Set keys of a checkpoint's metadata, and remove keys."""
         return await self.services.removals.edit(self.person, uuid, body)
@@ -89,7 +91,7 @@ class Edit(Guarded):
 class RemoveSome(Guarded):
     """Some files of a checkpoint."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.CHECKPOINT_REMOVE_FILES)
     async def post(self, uuid: str, body: RemoveFiles) -> CheckpointView:
         """Delete the files that match a pattern; no trial can start from the checkpoint then."""
         return await self.services.removals.remove_files(self.person, uuid, body.globs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from detlab.schemas.taskwire import CodeList
-from detlab_hub.web.base import Guarded
+from detlab_hub.services.views.pages import in_part
+from detlab_hub.web.base import Guarded, PartQuery
 from detlab_hub.web.scopes import needs
 
 
@@ -11,9 +12,9 @@ class CodeFiles(Guarded):
     """The files of an experiment's code."""
 
     @needs("read", cross_site="xsrf")
-    async def get(self, experiment_id: int) -> CodeList:
+    async def get(self, experiment_id: int, query: PartQuery) -> CodeList:
         """List the files of the experiment's code with their digests."""
-        return await self.services.code.list(self.person, experiment_id)
+        return in_part(await self.services.code.list(self.person, experiment_id), query.skip)
 
 
 class CodeText(Guarded):

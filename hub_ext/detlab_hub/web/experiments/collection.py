@@ -6,6 +6,7 @@ from pydantic import Field
 
 from detlab.schemas.wire import Wire
 from detlab.schemas.wire.storage import DeletionReply, GcPolicy, GcPreview, GcRequest
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
@@ -26,7 +27,7 @@ class PolicyQuery(Wire):
 class EventFiles(Guarded):
     """The TensorBoard event files of an experiment."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_DELETE_EVENT_FILES)
     async def delete(self, experiment_id: int) -> DeletionReply:
         """Remove the event files of an experiment that has ended; all else of it stays."""
         left = await self.services.event_files.delete(self.person, experiment_id)
@@ -41,7 +42,7 @@ class Gc(Guarded):
         """Preview which checkpoints a policy would remove and keep, and why; nothing is changed."""
         return await self.services.collecting.preview(self.person, experiment_id, query.policy())
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_GC)
     async def post(self, experiment_id: int, body: GcRequest) -> GcPreview:
         """Change the policy, if one is given, and put what it does not keep into the trash."""
         return await self.services.collecting.apply(self.person, experiment_id, body)

@@ -20,6 +20,7 @@ from detlab.schemas.wire import (
     Wire,
 )
 from detlab.schemas.wire.storage import DeletionReply
+from detlab_hub.core.rights import Action
 from detlab_hub.store.queries.trial_order import CONDITION, ORDER
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.files import Download
@@ -43,9 +44,11 @@ class TrialPage(Wire):
 
 
 class CheckpointList(Wire):
-    """The committed checkpoints."""
+    """One page of committed checkpoints."""
 
     items: list[CheckpointView]
+    next: str | None = None
+    """`after` of the next page, or null on the last one."""
 
 
 class DeleteQuery(Wire):
@@ -91,12 +94,18 @@ class CurvesQuery(Wire):
     max_points: int = Field(500, ge=2, le=10_000)
     """Points a curve is down-sampled to; extremes and the last point stay exact."""
     max_trials: int = Field(100, ge=1, le=10_000)
+    skip: int = Field(0, ge=0, lt=2**31)
+    """Curves of the parts before: the `next` of the part before, asked for with the same values."""
     history: bool = False
     """Whether the attempts of the trials, with their slots, and their parents come with it."""
 
 
 class CheckpointsQuery(Wire):
-    """What the checkpoints are to be compared by."""
+    """Which checkpoints, and what they are to be compared by."""
+
+    limit: int = Field(1000, ge=1, le=1000)
+    after: str | None = Field(None, max_length=200)
+    """Only what comes after the checkpoint of this id."""
 
     metric: str | None = Field(None, max_length=1000)
     """A validation metric, whose value at its step each checkpoint then has in `metrics`."""
@@ -105,7 +114,7 @@ class CheckpointsQuery(Wire):
 class Experiments(Guarded):
     """All experiments."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_CREATE)
     async def post(self, body: CreateExperiment) -> CreateExperimentReply:
         """Submit an experiment; the same idempotency key gives the same experiment."""
         return await self.services.experiments.create(self.person, body)
@@ -126,7 +135,7 @@ class Experiment(Guarded):
         """Return an experiment with its resolved config."""
         return await self.services.experiments.get(self.person, experiment_id)
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_DELETE)
     async def delete(self, experiment_id: int, query: DeleteQuery) -> DeletionReply:
         """Delete an experiment that has ended, with its trials, metrics, logs, checkpoints and event files."""
         if query.forget_files:
@@ -139,7 +148,7 @@ class Experiment(Guarded):
 class Edit(Guarded):
     """What people wrote about it."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_EDIT)
     async def post(self, experiment_id: int, body: EditExperiment) -> ExperimentView:
         """Change name, description, notes or labels, archive it or undo that; null leaves a field as it is."""
         return await self.services.edits.edit(self.person, experiment_id, body)
@@ -148,7 +157,7 @@ class Edit(Guarded):
 class Pause(Guarded):
     """Pausing."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_PAUSE)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Pause: trials checkpoint and give their slots back."""
         return await self.services.experiments.pause(self.person, experiment_id)
@@ -157,7 +166,7 @@ class Pause(Guarded):
 class Activate(Guarded):
     """Activating."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_ACTIVATE)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Go on with a paused experiment."""
         return await self.services.experiments.activate(self.person, experiment_id)
@@ -166,7 +175,7 @@ class Activate(Guarded):
 class Cancel(Guarded):
     """Cancelling."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_CANCEL)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Cancel: trials may checkpoint before they end."""
         return await self.services.experiments.cancel(self.person, experiment_id)
@@ -175,7 +184,7 @@ class Cancel(Guarded):
 class Kill(Guarded):
     """Killing."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_KILL)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Kill all trials now."""
         return await self.services.experiments.kill(self.person, experiment_id)
@@ -184,7 +193,7 @@ class Kill(Guarded):
 class LogRetention(Guarded):
     """For how long output is kept."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_KEEP_LOGS)
     async def post(self, body: KeepLogs) -> KeepLogsReply:
         """Say for how long the output of experiments is kept; the same again changes nothing."""
         return await self.services.log_retention.keep(self.person, body)
@@ -216,8 +225,10 @@ class Checkpoints(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: CheckpointsQuery) -> CheckpointList:
         """List the committed checkpoints."""
-        found = await self.services.experiments.checkpoints(self.person, experiment_id, query.metric)
-        return CheckpointList(items=found)
+        items, following = await self.services.experiments.checkpoint_page(
+            self.person, experiment_id, **query.model_dump()
+        )
+        return CheckpointList(items=items, next=following)
 
 
 class Curves(Guarded):
@@ -226,7 +237,7 @@ class Curves(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: CurvesQuery) -> CurvesView:
         """Return experiment, trials and down-sampled curves as of a cursor of the event stream."""
-        return await self.services.experiments.curves(
+        return await self.services.experiments.curves_part(
             self.person,
             experiment_id,
             group=query.group,
@@ -234,4 +245,5 @@ class Curves(Guarded):
             max_points=query.max_points,
             max_trials=query.max_trials,
             history=query.history,
+            skip=query.skip,
         )

@@ -17,6 +17,7 @@ from detlab.schemas.wire import (
     Told,
     Wire,
 )
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.scopes import needs
 
@@ -51,7 +52,7 @@ class ReplayQuery(Wire):
 class Steer(Guarded):
     """What users do to a search."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.SEARCH_STEER)
     async def post(self, experiment_id: int, body: SteerSearch) -> SteeredExperiment:
         """Extend the search, add points, retry failed trials, edit bounds or concurrency, stop or promote a trial."""
         return await self.services.steering.steer(self.person, experiment_id, body)
@@ -60,7 +61,7 @@ class Steer(Guarded):
 class Ask(Guarded):
     """Trials that users evaluate themselves."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.SEARCH_ASK)
     async def post(self, experiment_id: int, body: AskTrial) -> Asked:
         """Get the next trial of an unmanaged experiment, or why there is none; the caller evaluates it."""
         return await self.services.by_hand.ask(self.person, experiment_id, body)
@@ -69,7 +70,7 @@ class Ask(Guarded):
 class Tell(Guarded):
     """Values of such trials."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.SEARCH_TELL)
     async def post(self, experiment_id: int, body: TellTrial) -> Told:
         """Tell the value of a trial of an unmanaged experiment, or how its evaluation ended."""
         return await self.services.by_hand.tell(self.person, experiment_id, body)
@@ -81,10 +82,10 @@ class Journal(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: JournalQuery) -> JournalPage:
         """List the events of a search and the decisions each of them caused."""
-        items = await self.services.steering.journal(
+        items, following = await self.services.steering.journal(
             self.person, experiment_id, query.after, query.limit, acts=query.only == "acts"
         )
-        return JournalPage(items=items, next=items[-1].seq if len(items) == query.limit else None)
+        return JournalPage(items=items, next=following)
 
 
 class Replay(Guarded):

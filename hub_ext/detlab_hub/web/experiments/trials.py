@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from detlab.schemas.wire import LogLine, SeriesView, TrialView, Wire
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.experiments import CheckpointList, CheckpointsQuery
 from detlab_hub.web.scopes import needs
@@ -18,7 +19,9 @@ class SeriesList(Wire):
 
     items: list[SeriesView]
     left_out: int = 0
-    """So many are not here, because they are too many: name those that are wanted."""
+    """So many are in no part, because they are too many: name those that are wanted."""
+    next: int | None = None
+    """`skip` of the next part, or null on the last one."""
 
 
 class ValueView(Wire):
@@ -35,6 +38,8 @@ class ValueList(Wire):
     """Structured values, newest last."""
 
     items: list[ValueView]
+    next: str | None = None
+    """`before` of the page with older ones, or null if there may be none."""
 
 
 class LogPage(Wire):
@@ -62,6 +67,9 @@ class MetricsQuery(Wire):
     name: list[str] = Field(default_factory=list)
     """Metric names; repeat it or separate by commas; none means all."""
     max_points: int = Field(1000, ge=2, le=100_000)
+    """Points a curve is down-sampled to; a part holds some 16,000 points in all, and one curve no more."""
+    skip: int = Field(0, ge=0, lt=2**31)
+    """Curves of the parts before: the `next` of the part before."""
 
 
 class ValuesQuery(Wire):
@@ -70,6 +78,8 @@ class ValuesQuery(Wire):
     group: str | None = None
     name: str | None = None
     limit: int = Field(100, ge=1, le=1000)
+    before: str | None = Field(None, pattern=r"^[0-9]{1,18}\.[0-9]{1,18}$")
+    """Only values that are older than those of the page before: its `next`."""
 
 
 class LogsQuery(Wire):
@@ -111,7 +121,7 @@ class Trial(Guarded):
 class Kill(Guarded):
     """Killing one trial."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.TRIAL_KILL)
     async def post(self, trial_id: int) -> TrialView:
         """Kill the trial; its experiment continues."""
         return await self.services.trials.kill(self.person, trial_id)
@@ -123,10 +133,15 @@ class Metrics(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: MetricsQuery) -> SeriesList:
         """Return curves, down-sampled so that extremes and the last point stay exact."""
-        items, left_out = await self.services.trials.curves(
-            self.person, trial_id, group=query.group, names=query.name or None, max_points=query.max_points
+        items, left_out, following = await self.services.trials.curves(
+            self.person,
+            trial_id,
+            group=query.group,
+            names=query.name or None,
+            max_points=query.max_points,
+            skip=query.skip,
         )
-        return SeriesList(items=items, left_out=left_out)
+        return SeriesList(items=items, left_out=left_out, next=following)
 
 
 class Values(Guarded):
@@ -135,8 +150,10 @@ class Values(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: ValuesQuery) -> ValueList:
         """Return structured values."""
-        items = await self.services.trials.values(self.person, trial_id, **query.model_dump())
-        return ValueList.model_validate({"items": items})
+        place = None if query.before is None else query.before.split(".")
+        wanted = query.model_dump() | {"before": place and (int(place[0]), int(place[1]))}
+        items, older = await self.services.trials.values(self.person, trial_id, **wanted)
+        return ValueList.model_validate({"items": items, "next": older and f"{older[0]}.{older[1]}"})
 
 
 class Logs(Guarded):
@@ -155,4 +172,5 @@ class Checkpoints(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: CheckpointsQuery) -> CheckpointList:
         """List the committed checkpoints."""
-        return CheckpointList(items=await self.services.trials.checkpoints(self.person, trial_id, query.metric))
+        items, following = await self.services.trials.checkpoint_page(self.person, trial_id, **query.model_dump())
+        return CheckpointList(items=items, next=following)

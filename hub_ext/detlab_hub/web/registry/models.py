@@ -19,6 +19,7 @@ from detlab.schemas.wire.registry import (
     MoveLabel,
     RemoveLabel,
 )
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.scopes import needs
 
@@ -81,7 +82,7 @@ class Models(Guarded):
             archived=query.archived,
         )
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.MODEL_CREATE)
     async def post(self, body: CreateModel) -> ModelView:
         """Make a model, which has no version yet."""
         return await self.services.models.create(self.person, body)
@@ -104,7 +105,7 @@ class Model(Guarded):
         """Return a model, without its versions."""
         return await self.services.models.get(self.person, model)
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.MODEL_DELETE)
     async def delete(self, model: str, query: Forced) -> ModelView:
         """Delete a model with its versions; the checkpoints stay, and may be deleted then."""
         return await self.services.models.delete(self.person, model, force=query.force)
@@ -113,7 +114,7 @@ class Model(Guarded):
 class EditOne(Guarded):
     """What people write about a model."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.MODEL_EDIT)
     async def post(self, model: str, body: EditModel) -> ModelView:
         """Change a model's name, texts, metadata and labels; archive it or restore it."""
         return await self.services.models.edit(self.person, model, body)
@@ -141,7 +142,7 @@ class History(Guarded):
 class Move(Guarded):
     """One label of a model's versions."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.LABEL_MOVE)
     async def post(self, model: str, label: str, body: MoveLabel) -> LabelMove:
         """Give a label to a version, and take it from the one that had it."""
         return await self.services.version_labels.move(self.person, model, label, body)
@@ -150,7 +151,7 @@ class Move(Guarded):
 class Remove(Guarded):
     """The removal of a label."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.LABEL_REMOVE)
     async def post(self, model: str, label: str, body: RemoveLabel) -> LabelMove:
         """Take a label away: no version has it then."""
         return await self.services.version_labels.remove(self.person, model, label, body)
@@ -164,12 +165,12 @@ class Grants(Guarded):
         """List with whom the model is shared."""
         return await self.services.models.grants(self.person, model)
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.MODEL_SHARE)
     async def put(self, model: str, body: GrantRequest) -> GrantList:
         """Share the model, with the checkpoints of its versions; a grant to the same one is replaced."""
         return await self.services.models.share(self.person, model, body)
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.MODEL_UNSHARE)
     async def delete(self, model: str, query: GrantTo) -> GrantList:
         """Take a grant back."""
         return await self.services.models.unshare(self.person, model, query)

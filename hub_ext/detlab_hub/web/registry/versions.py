@@ -6,6 +6,7 @@ from pydantic import Field
 
 from detlab.schemas.wire import Wire
 from detlab.schemas.wire.registry import CreateVersion, EditVersion, LineageGraph, VersionList, VersionView
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.registry.models import Forced
 from detlab_hub.web.scopes import needs
@@ -37,7 +38,7 @@ class Versions(Guarded):
         """List a model's versions, newest first, without notes, config and environment."""
         return await self.services.versions.list(self.person, model, query.limit, query.after)
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.VERSION_REGISTER)
     async def post(self, model: str, body: CreateVersion) -> VersionView:
         """Register a checkpoint, or the best one of an experiment; the same one again gives the same version."""
         return await self.services.versions.register(self.person, model, body)
@@ -51,7 +52,7 @@ class Version(Guarded):
         """Return a version with its lineage."""
         return await self.services.versions.get(self.person, model, version)
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.VERSION_DELETE)
     async def delete(self, model: str, version: str, query: Forced) -> VersionView:
         """Delete a version; its number is not given again, and its checkpoint may be deleted then."""
         return await self.services.versions.delete(self.person, model, version, force=query.force)
@@ -60,7 +61,7 @@ class Version(Guarded):
 class EditOne(Guarded):
     """What people write about a version."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.VERSION_EDIT)
     async def post(self, model: str, version: str, body: EditVersion) -> VersionView:
         """Change a version's texts and metadata, and give it a semantic version."""
         return await self.services.versions.edit(self.person, model, version, body)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from detlab.errors import DetlabError
 from detlab.schemas.taskwire import OutputList, OutputView
+from detlab_hub.core.rights import Action
 from detlab_hub.services.usertasks.outputs import OutputsTooLarge
-from detlab_hub.web.base import Guarded
+from detlab_hub.services.views.pages import in_part
+from detlab_hub.web.base import Guarded, PartQuery
 from detlab_hub.web.files import Download
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.uploads import Upload
@@ -33,7 +35,7 @@ class TaskOutput(Upload):
             hint="write large results to storage that your notebook reads, too",
         )
 
-    @needs("task", cross_site="token", accepts="application/octet-stream")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_REPORT, accepts="application/octet-stream")
     async def put(self, name: str) -> OutputView:
         """Hand over a file; one of the same name is replaced."""
         return await self.services.outputs.put(self.task, name, await self.uploaded())
@@ -43,9 +45,9 @@ class Outputs(Guarded):
     """All files of a task."""
 
     @needs("read", cross_site="xsrf")
-    async def get(self, task_id: str) -> OutputList:
+    async def get(self, task_id: str, query: PartQuery) -> OutputList:
         """Return the output files that a task has uploaded so far."""
-        return await self.services.outputs.list(self.person, task_id)
+        return in_part(await self.services.outputs.list(self.person, task_id), query.skip)
 
 
 class OutputBytes(Download):

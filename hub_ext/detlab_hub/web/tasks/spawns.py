@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from detlab.schemas.taskwire import ActivityReply, ActivityReport, SpawnOffers, SpawnRequest, SpawnView
 from detlab.schemas.wire import Wire
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.streaming import StreamHandler
@@ -13,7 +14,7 @@ from detlab_hub.web.tasks.tasks import TaskRoute
 class Spawns(Guarded):
     """All of them."""
 
-    @needs("hub", cross_site="token", status=201)
+    @needs("hub", cross_site="token", action=Action.SPAWN_START, status=201)
     async def post(self, body: SpawnRequest) -> SpawnView:
         """Ask for a server of the Hub; the same key returns the task that was made first."""
         return await self.services.spawns.post(self.hub, body)
@@ -42,7 +43,7 @@ class Spawn(Guarded):
         """Return how a spawn stands."""
         return await self.services.spawns.get(self.hub, task_id)
 
-    @needs("hub", cross_site="token")
+    @needs("hub", cross_site="token", action=Action.SPAWN_END)
     async def delete(self, task_id: str) -> SpawnView:
         """End a server, or withdraw one that waits."""
         return await self.services.spawns.delete(self.hub, task_id)
@@ -51,7 +52,7 @@ class Spawn(Guarded):
 class Claim(Guarded):
     """Taking one over."""
 
-    @needs("hub", cross_site="token")
+    @needs("hub", cross_site="token", action=Action.SPAWN_CLAIM)
     async def post(self, task_id: str) -> SpawnView:
         """Say that the Hub has the server's address: the stream is no lease any more."""
         return await self.services.spawns.claim(self.hub, task_id)
@@ -69,7 +70,7 @@ class SpawnStream(StreamHandler):
 class Activity(TaskRoute):
     """When a task was last used."""
 
-    @needs("task", cross_site="token")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_REPORT)
     async def post(self, body: ActivityReport) -> ActivityReply:
         """Say when the task was last used; the answer says when it is ended for idleness."""
         return await self.services.servers.idle.report(self.task, body)

@@ -27,6 +27,7 @@ from detlab.schemas.wire import (
     Wire,
 )
 from detlab.schemas.wire.storage import CollectList, CollectReport
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.scopes import needs
 
@@ -70,7 +71,7 @@ class TaskRoute(Guarded):
 class Records(TaskRoute):
     """Metrics, progress, status and log lines."""
 
-    @needs("task", cross_site="token")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_REPORT)
     async def post(self, body: RecordBatch, query: RecordsQuery) -> RecordAck:
         """Take records in order; those seen before are skipped. Each node of an attempt counts its own."""
         return await self.services.tasks.records(self.task, body, query.node)
@@ -84,7 +85,7 @@ class Preempt(TaskRoute):
         """Wait for the preemption signal (long poll); reply immediately when it is set."""
         return await self.services.tasks.preempt(self.task, query.timeout_seconds)
 
-    @needs("task", cross_site="token", status=204)
+    @needs("task", cross_site="token", action=Action.ATTEMPT_REPORT, status=204)
     async def post(self) -> None:
         """Have the signal set for this trial, because the batch system that runs it will end it soon."""
         await self.services.tasks.leave_soon(self.task)
@@ -93,7 +94,7 @@ class Preempt(TaskRoute):
 class PreemptAck(TaskRoute):
     """Its acknowledgement."""
 
-    @needs("task", cross_site="token", status=204)
+    @needs("task", cross_site="token", action=Action.ATTEMPT_REPORT, status=204)
     async def post(self) -> None:
         """Say that the task has seen the signal and is saving."""
         await self.services.tasks.ack_preempt(self.task)
@@ -107,7 +108,7 @@ class CustomSearch(TaskRoute):
         """List the events after a number (long poll); reply immediately when there are some, or the search is over."""
         return await self.services.search_tasks.feed(self.task, query.after, query.timeout_seconds)
 
-    @needs("task", cross_site="token")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_REPORT)
     async def post(self, body: SearchAnswer) -> SearchAnswerReply:
         """Answer the next event with operations, or say why there is no answer; the same answer twice counts once."""
         return await self.services.search_tasks.answer(self.task, body)
@@ -121,7 +122,7 @@ class Collection(TaskRoute):
         """List checkpoints that this task is to remove now; from then on they cannot be restored."""
         return await self.services.collection_tasks.list(self.task)
 
-    @needs("task", cross_site="token")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_COLLECT)
     async def post(self, body: CollectReport) -> CollectList:
         """Report checkpoints whose files are gone, or why not, and list what is left; the same twice counts once."""
         return await self.services.collection_tasks.report(self.task, body)
@@ -130,7 +131,7 @@ class Collection(TaskRoute):
 class Meeting(TaskRoute):
     """The rendezvous of an attempt's nodes."""
 
-    @needs("task", cross_site="token")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_MEET)
     async def post(self, body: Arrival, query: RendezvousQuery) -> Rendezvous:
         """Report that a node has arrived, and wait for the others (long poll); reply immediately when all have."""
         return await self.services.tasks.rendezvous(self.task, body, query.timeout_seconds)
@@ -139,7 +140,7 @@ class Meeting(TaskRoute):
 class Certificate(TaskRoute):
     """The certificate of a server whose address was not known when it was launched."""
 
-    @needs("task", cross_site="token")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_MEET)
     async def post(self, body: CertificateRequest) -> CertificateReply:
         """Return a certificate for the address at which the task's agent has said that it is reached."""
         self.set_header("Cache-Control", "no-store")
@@ -149,7 +150,7 @@ class Certificate(TaskRoute):
 class Ranks(TaskRoute):
     """The states of ranks."""
 
-    @needs("task", cross_site="token")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_MEET)
     async def post(self, body: RankSigns) -> OtherRanks:
         """Report the states of one node's ranks, and return those of the other nodes' ranks."""
         return await self.services.tasks.ranks(self.task, body)
@@ -158,7 +159,7 @@ class Ranks(TaskRoute):
 class Checkpoints(TaskRoute):
     """Committing."""
 
-    @needs("task", cross_site="token")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_COMMIT)
     async def post(self, body: CommitCheckpoint) -> CheckpointView:
         """Commit an uploaded checkpoint by its manifest."""
         return await self.services.tasks.commit_checkpoint(self.task, body)
@@ -172,7 +173,7 @@ class Checkpoint(TaskRoute):
         """Return a checkpoint of the own experiment, or the warm start's source."""
         return await self.services.tasks.get_checkpoint(self.task, uuid)
 
-    @needs("task", cross_site="token", status=204)
+    @needs("task", cross_site="token", action=Action.ATTEMPT_DELETE_CHECKPOINT, status=204)
     async def delete(self, uuid: str) -> None:
         """Delete a checkpoint of the own trial."""
         await self.services.tasks.delete_checkpoint(self.task, uuid)
@@ -186,7 +187,7 @@ class TrialMetadata(TaskRoute):
         """Return the trial's notes."""
         return Metadata(await self.services.tasks.get_metadata(self.task))
 
-    @needs("task", cross_site="token")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_REPORT)
     async def put(self, body: Metadata) -> Metadata:
         """Replace the trial's notes."""
         await self.services.tasks.put_metadata(self.task, body.root)
@@ -215,7 +216,7 @@ class Credentials(TaskRoute):
 class Token(TaskRoute):
     """Renewal."""
 
-    @needs("task", cross_site="token")
+    @needs("task", cross_site="token", action=Action.ATTEMPT_RENEW)
     async def post(self) -> TokenReply:
         """Return a fresh task token; the old one works until it expires."""
         return await self.services.tasks.renew_token(self.task)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, Wire
+from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.trials import LogPage, LogsQuery
 from detlab_hub.web.scopes import needs
@@ -47,7 +48,7 @@ class UserTasks(Guarded):
             owner=query.owner,
         )
 
-    @needs("write", cross_site="xsrf", status=201)
+    @needs("write", cross_site="xsrf", action=Action.TASK_CREATE, status=201)
     async def post(self, body: CreateTask) -> CreateTaskReply:
         """Start a task: it waits in the queue, runs, and ends by itself or is killed."""
         return await self.services.start_task(self.person, body)
@@ -65,7 +66,7 @@ class UserTask(Guarded):
 class Kill(Guarded):
     """Killing one task."""
 
-    @needs("write", cross_site="xsrf")
+    @needs("write", cross_site="xsrf", action=Action.TASK_KILL)
     async def post(self, task_id: str) -> TaskView:
         """End the task now."""
         return await self.services.end_task(self.person, task_id)

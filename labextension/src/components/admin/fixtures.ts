@@ -20,6 +20,7 @@ export function holding(id: string, held: Record<string, string>): AgentView {
 
 export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
   return {
+    shortened: [],
     id: 12, name: 'digits', description: null, labels: [], notes: null, paused_at: null, paused_seconds: 0, edited_at: null, archived_at: null, owner: 'ada', may: 'own', workspace: 'default', project: 'default',
     state: 'ACTIVE', searcher: 'single', metric: 'loss', smaller_is_better: true, time_metric: null, max_time: null, log_retention_days: null,
     progress: 0.5, trials_total: 4, trials: { RUNNING: 2, COMPLETED: 1 }, best: null, created_at: 1e9, started_at: 1e9,
@@ -29,6 +30,7 @@ export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
 
 export function task(over: Partial<TaskView> = {}): TaskView {
   return {
+    shortened: [],
     id: 'notebook-1a2b', kind: 'notebook', name: 'notes', owner: 'ben', state: 'ACTIVE', allocation_state: 'RUNNING',
     display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default',
     runtime: 'process', image: null, priority: 42, server_name: 'nb-1a2b', url: null, server_host: '', created_at: 1e9, started_at: 1e9,
@@ -39,6 +41,7 @@ export function task(over: Partial<TaskView> = {}): TaskView {
 
 export function waiting(over: Partial<QueueItem> = {}): QueueItem {
   return {
+    shortened: [],
     allocation_id: '12.x.1', place: 1, kind: 'trial', owner: 'ada', mine: false, name: 'digits', experiment_id: 12,
     trial_id: 40, task_id: null, slots: 4, pool: 'default', priority: 42, weight: 1, requested_at: 1e9, reason: 'needs 4 slots, 2 are free', ...over
   };

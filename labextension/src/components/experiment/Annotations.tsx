@@ -8,7 +8,7 @@ import { isOver } from '../../state/states';
 import type { ExperimentView, UserView } from '../../state/wire';
 import { ActionButton, useLoaded } from '../common';
 import { nameText } from '../common/text';
-import { closed } from '../view/actions';
+import { closed, ownersAlone } from '../view/actions';
 
 /** Characters of the texts that are shown. */
 const DESCRIPTION = 2000;
@@ -48,7 +48,7 @@ export function Annotations({ experiment: e, me, onSaved }: {
         <ActionButton label="Edit" why={why ?? (full.data ? null : 'It is being loaded.')} onRun={() => setEditing(true)} />
         {isOver(e.state) && (
           <ActionButton
-            label={archived ? 'Unarchive' : 'Archive'} why={why}
+            label={archived ? 'Unarchive' : 'Archive'} why={ownersAlone(me, e)}
             onRun={async () => void (await save({ archived: !archived }, archived ? 'Unarchive' : 'Archive'))}
           />
         )}

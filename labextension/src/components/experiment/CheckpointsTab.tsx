@@ -2,6 +2,7 @@
 
 import type { ReactElement } from 'react';
 
+import { everyItem } from '../../state/api';
 import { useApp } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { CheckpointView, ExperimentView } from '../../state/wire';
@@ -15,11 +16,11 @@ export function CheckpointsTab({ experiment: e, version }: { experiment: Experim
   const { api } = useApp();
   const round = useThrottled(version, EVERY_MS);
   const { data, error, reload } = useLoaded(
-    `${e.id} ${round}`, signal => api.get<{ items: CheckpointView[] }>(`experiments/${e.id}/checkpoints`, signal)
+    `${e.id} ${round}`, signal => everyItem<CheckpointView>(api, `experiments/${e.id}/checkpoints`, 'after', signal)
   );
   if (error && !data) return <ErrorBanner error={error} what="Checkpoints" onRetry={reload} />;
   if (!data) return <Loading what="Loading the checkpoints" />;
   return (
-    <Checkpoints items={data.items} over={isOver(e.state)} experiment={e} reload={reload} ofTrials />
+    <Checkpoints items={data} over={isOver(e.state)} experiment={e} reload={reload} ofTrials />
   );
 }

@@ -2,8 +2,9 @@
 
 import { ReactElement, useMemo, useState } from 'react';
 
+import { everyItem } from '../../state/api';
 import { useApp } from '../../state/context';
-import type { CodeFile, CodeList } from '../../state/wire';
+import type { CodeFile } from '../../state/wire';
 import { EmptyState, ErrorBanner, formatBytes, Loading, useLoaded } from '../common';
 import { nameText, visible } from '../common/text';
 import { CopyButton } from '../common/CopyButton';
@@ -13,7 +14,7 @@ const MOST_BYTES = 1_000_000;
 
 export function CodeTab({ id }: { id: number }): ReactElement {
   const { api } = useApp();
-  const { data, error, reload } = useLoaded(`${id}`, signal => api.get<CodeList>(`experiments/${id}/code`, signal));
+  const { data, error, reload } = useLoaded(`${id}`, signal => everyItem<CodeFile>(api, `experiments/${id}/code`, 'skip', signal));
   const [path, setPath] = useState<string | null>(null);
   if (error) {
     return error.status === 404
@@ -21,8 +22,8 @@ export function CodeTab({ id }: { id: number }): ReactElement {
       : <ErrorBanner error={error} what="Code" onRetry={reload} />;
   }
   if (!data) return <Loading what="Loading the list of files" />;
-  if (!data.items.length) return <EmptyState title="This experiment was submitted without code." />;
-  const files = [...data.items].sort((a, b) => (a.path < b.path ? -1 : 1));
+  if (!data.length) return <EmptyState title="This experiment was submitted without code." />;
+  const files = [...data].sort((a, b) => (a.path < b.path ? -1 : 1));
   const chosen = files.find(file => file.path === path) ?? likely(files);
   return (
     <div className="det-code-tab">

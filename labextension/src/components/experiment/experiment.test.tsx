@@ -24,7 +24,7 @@ const ME = { name: 'alice', scopes: ['custom:detlab:write!user=alice'], admin: f
 
 function snapshot(count = 3): CurvesView {
   const trials = Array.from({ length: count }, (_, i) => trial(i, count + 6));
-  return { cursor: 10, experiment: experiment(), trials, curves: trials.map(t => series(t.id, 20)), attempts: [], parents: [] };
+  return { next: null, cursor: 10, experiment: experiment(), trials, curves: trials.map(t => series(t.id, 20)), attempts: [], parents: [] };
 }
 
 describe('the metrics to choose from', () => {

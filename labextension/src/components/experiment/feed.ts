@@ -1,6 +1,6 @@
 /** The state behind an experiment's view: a snapshot, its trials page by page, then events of the page's stream. */
 
-import type { Api } from '../../state/api';
+import { type Api, everyPart } from '../../state/api';
 import type { Channel, Subject } from '../../state/channel';
 import { FeedState, SnapshotFeed } from '../../state/feed';
 import type { Link } from '../../state/follow';
@@ -67,7 +67,8 @@ export class ExperimentFeed extends SnapshotFeed<ExperimentState> {
     const metric = this.metric;
     const query = `group=${encodeURIComponent(metric.group)}&name=${encodeURIComponent(metric.name)}`;
     const limits = `max_points=${MAX_POINTS}&max_trials=${MAX_CURVES}`;
-    const snapshot = await this.api.get<CurvesView>(`experiments/${this.id}/curves?${query}&${limits}`);
+    const parts = await everyPart<CurvesView>(this.api, `experiments/${this.id}/curves?${query}&${limits}`, 'skip');
+    const snapshot = { ...parts[0]!, curves: parts.flatMap(part => part.curves) };
     if (stale()) return;
     const model = new ExperimentModel(snapshot, metric);
     model.experiment = { ...model.experiment, config: this.config };

@@ -2,10 +2,11 @@
 
 import { useState, type ReactElement } from 'react';
 
+import { everyItem } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
-import type { JobList, JobUpdate, JobView, PoolList } from '../../state/wire';
+import type { JobUpdate, JobView, PoolList } from '../../state/wire';
 import { useAct, useGet } from '../common/load';
-import { ActionButton } from '../common';
+import { ActionButton, useLoaded } from '../common';
 import { nameText } from '../common/text';
 import { neighbours, ranked } from './lanes';
 
@@ -16,10 +17,11 @@ export function JobPlace({ id, job }: { id: string; job: JobView }): ReactElemen
   const { api, store, notify } = useApp();
   const act = useAct();
   const admin = useStore(s => s.me?.admin ?? false);
-  const jobs = useGet<JobList>(`jobs?pool=${encodeURIComponent(job.pool)}`);
+  const path = `jobs?pool=${encodeURIComponent(job.pool)}`;
+  const jobs = useLoaded(path, signal => everyItem<JobView>(api, path, 'skip', signal));
   const pools = useGet<PoolList>('pools');
   const byPriority = ranked(pools.data?.items.find(pool => pool.name === job.pool));
-  const near = neighbours(jobs.data?.items ?? [], id, byPriority, admin);
+  const near = neighbours(jobs.data ?? [], id, byPriority, admin);
   const change = async (body: JobUpdate): Promise<void> => {
     await act(async () => {
       const now = await api.post<JobView>(`jobs/${encodeURIComponent(id)}`, body);

@@ -14,6 +14,7 @@ const ADMIN = { name: 'ada', scopes: ['custom:detlab:admin'], admin: true };
 
 function job(id: string, order: number, over: Partial<JobView> = {}): JobView {
   return {
+    shortened: [],
     id, kind: 'experiment', name: `search ${id}`, owner: 'ada', mine: true, pool: 'default', state: 'queued', order, priority: 42,
     weight: 1, max_slots: null, slots_held: 0, slots_wanted: 1, tasks_waiting: 1, submitted_at: NOW, moved: false, reason: '',
     estimated_start: null, ...over

@@ -5,9 +5,9 @@ import type { ReactElement } from 'react';
 import type { ModelView } from '../../state/wire';
 import { Go } from '../admin/parts';
 import { nameText } from '../common/text';
-import { movingOf } from './model';
+import { movingOf, referenceTo } from './model';
 
-export function Moving({ model, plain = false }: { model: Pick<ModelView, 'name' | 'moving'>; /** Without links. */ plain?: boolean }): ReactElement | null {
+export function Moving({ model, plain = false }: { model: Pick<ModelView, 'name' | 'moving' | 'reference'>; /** Without links. */ plain?: boolean }): ReactElement | null {
   const moving = movingOf(model);
   if (!moving.length) return null;
   return (
@@ -15,7 +15,7 @@ export function Moving({ model, plain = false }: { model: Pick<ModelView, 'name'
       {moving.map(([label, version]) => (
         <span key={label} className="det-chip" data-moving>
           {nameText(label, 64)} <span aria-label="is at version">→</span>{' '}
-          {plain ? version : <Go to={{ kind: 'version', model: model.name, version }} title={`Version ${version} of ${nameText(model.name, 80)}`}>{version}</Go>}
+          {plain ? version : <Go to={{ kind: 'version', model: referenceTo(model), version }} title={`Version ${version} of ${nameText(model.name, 80)}`}>{version}</Go>}
         </span>
       ))}
     </span>

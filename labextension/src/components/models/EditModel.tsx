@@ -7,7 +7,7 @@ import type { EditModel as ModelEdit, EditVersion as VersionEdit, ModelView, Ver
 import { nameText } from '../common/text';
 import { words } from './dialogs/NewModel';
 import { FieldsForm, metadataChange, metadataOf, metadataText, type FormField } from './fields';
-import { nameProblem } from './model';
+import { modelOf, nameProblem, referenceTo } from './model';
 import { modelPath, versionPath } from './paths';
 
 const METADATA: FormField = {
@@ -35,7 +35,7 @@ export function EditModel({ model, onSaved, onCancel }: {
       ...(now.notes !== before.notes && { notes: now.notes }),
       ...(now.metadata !== before.metadata && metadataChange(model.metadata, metadataOf(now.metadata!).value))
     };
-    onSaved(Object.keys(changes).length ? await api.post<ModelView>(`${modelPath(model.name)}/edit`, changes) : model);
+    onSaved(Object.keys(changes).length ? await api.post<ModelView>(`${modelPath(referenceTo(model))}/edit`, changes) : model);
   };
   return <FieldsForm label={`Edit model ${nameText(model.name, 80)}`} fields={OF_MODEL} start={before} yes="Save" onSubmit={save} onCancel={onCancel} />;
 }
@@ -62,7 +62,7 @@ export function EditVersion({ version, onSaved, onCancel }: {
       ...(now.notes !== before.notes && { notes: now.notes }),
       ...(now.metadata !== before.metadata && metadataChange(version.metadata, metadataOf(now.metadata!).value))
     };
-    onSaved(Object.keys(changes).length ? await api.post<VersionView>(`${versionPath(version.model, version.version)}/edit`, changes) : version);
+    onSaved(Object.keys(changes).length ? await api.post<VersionView>(`${versionPath(modelOf(version), version.version)}/edit`, changes) : version);
   };
   return <FieldsForm label={`Edit version ${version.version}`} fields={OF_VERSION} start={before} yes="Save" onSubmit={save} onCancel={onCancel} />;
 }

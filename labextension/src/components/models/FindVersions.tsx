@@ -9,7 +9,7 @@ import { ActionButton, EmptyState, ErrorBanner, formatNumber, Loading, useLoaded
 import { CopyButton } from '../common/CopyButton';
 import { nameText } from '../common/text';
 import { OwnLabels } from './Chips';
-import { versionName } from './model';
+import { modelOf, versionName } from './model';
 import { findCommand, findPath, type Sought } from './paths';
 
 /** Versions that are shown. */
@@ -92,7 +92,7 @@ function Versions({ items, metric }: { items: readonly VersionView[]; metric: st
     <Sheet label="Versions found" head={head}>
       {items.map(one => (
         <tr key={`${one.model_id} ${one.version}`}>
-          <td><Go to={{ kind: 'version', model: one.model, version: one.version }}><span className="det-adm-name"><bdi>{versionName(one)}</bdi></span></Go></td>
+          <td><Go to={{ kind: 'version', model: modelOf(one), version: one.version }}><span className="det-adm-name"><bdi>{versionName(one)}</bdi></span></Go></td>
           {metric && <td className="det-right det-num">{formatNumber(one.lineage.metrics[metric])}</td>}
           <td className="det-models-labels">{one.labels.length ? <OwnLabels labels={one.labels} /> : '–'}</td>
           <td>{nameText(one.semver ?? '–', 40)}</td>

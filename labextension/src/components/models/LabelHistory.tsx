@@ -8,14 +8,14 @@ import { Ago, Go, Sheet } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, useLoaded } from '../common';
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
-import { movingOf } from './model';
+import { movingOf, referenceTo } from './model';
 import { labelPath, modelPath } from './paths';
 
 export function LabelHistory({ model, why, onMove, onChanged }: {
   model: ModelView; why: string | null; onMove: (label: string, version: number) => void; onChanged: () => void;
 }): ReactElement {
   const { api } = useApp();
-  const path = `${modelPath(model.name)}/labels`;
+  const path = `${modelPath(referenceTo(model))}/labels`;
   // Again with every move, which changes the model.
   const { data, error, reload } = useLoaded(`${path} ${model.updated_at} ${JSON.stringify(model.moving)}`, signal => api.get<LabelMoves>(path, signal));
   if (error && !data) return <ErrorBanner error={error} what="Label history" onRetry={reload} />;
@@ -41,12 +41,12 @@ function Now({ model, label, version, why, onMove, onChanged }: {
   const remove = async (): Promise<void> => {
     const question = { title: `Remove the label ${nameText(label, 64)}?`, body: `Whoever loads ${nameText(model.name, 80)}@${nameText(label, 64)} will find nothing.`, yes: 'Remove', danger: true };
     if (!(await confirm(question))) return;
-    if (await act(() => api.post(`${labelPath(model.name, label)}/remove`, { expected: version }))) onChanged();
+    if (await act(() => api.post(`${labelPath(referenceTo(model), label)}/remove`, { expected: version }))) onChanged();
   };
   return (
     <li>
       <span className="det-chip" data-moving>{nameText(label, 64)}</span>
-      <Go to={{ kind: 'version', model: model.name, version }}>version {version}</Go>
+      <Go to={{ kind: 'version', model: referenceTo(model), version }}>version {version}</Go>
       <ActionButton label={`Move ${nameText(label, 64)}`} why={why} onRun={() => onMove(label, version)}>Move …<span className="det-hidden"> {nameText(label, 64)}</span></ActionButton>
       <ActionButton label={`Remove ${nameText(label, 64)}`} why={why} onRun={remove}>Remove …<span className="det-hidden"> {nameText(label, 64)}</span></ActionButton>
     </li>
@@ -55,7 +55,7 @@ function Now({ model, label, version, why, onMove, onChanged }: {
 
 function History({ model, moves }: { model: ModelView; moves: LabelMoves }): ReactElement {
   const head = <><th>Label</th><th>Moved</th><th>By</th><th>When</th><th>Why</th></>;
-  const at = (version: number | null): ReactElement => (version === null ? <span className="det-soft">none</span> : <Go to={{ kind: 'version', model: model.name, version }}>{version}</Go>);
+  const at = (version: number | null): ReactElement => (version === null ? <span className="det-soft">none</span> : <Go to={{ kind: 'version', model: referenceTo(model), version }}>{version}</Go>);
   return (
     <Sheet label="Label history" head={head}>
       {moves.items.map(move => (

@@ -15,7 +15,7 @@ import { Moving, Words } from './Chips';
 import { MoveLabel } from './dialogs/MoveLabel';
 import { EditModel } from './EditModel';
 import { LabelHistory } from './LabelHistory';
-import { closedModel } from './model';
+import { closedModel, ownersModel, referenceTo } from './model';
 import { modelPath } from './paths';
 import { Sharing } from './Sharing';
 import { useModelEvents } from './useModelEvents';
@@ -41,10 +41,10 @@ function Shown({ model, reload }: { model: ModelView; reload: () => void }): Rea
   const [editing, setEditing] = useState(false);
   const [moving, setMoving] = useState<{ label?: string; version?: number } | null>(null);
   const why = closedModel(me, model);
-  const own = why ?? (model.right === 'own' ? null : `Only its owner, ${nameText(model.owner, 40)}, and administrators may do this.`);
+  const own = ownersModel(me, model);
   const saved = (view: ModelView): void => {
     setEditing(false);
-    if (view.name !== model.name) navigate({ kind: 'model', name: view.name });
+    if (view.name !== model.name) navigate({ kind: 'model', name: referenceTo(view) });
     else reload();
   };
   const count = Object.keys(model.metadata).length;
@@ -62,7 +62,7 @@ function Shown({ model, reload }: { model: ModelView; reload: () => void }): Rea
           <div className="det-head-actions" role="group" aria-label="Actions">
             <ActionButton label="Move a label …" why={why ?? (model.versions ? null : 'It has no versions yet.')} onRun={() => setMoving({})} />
             <ActionButton label="Edit" why={why} onRun={() => setEditing(true)} />
-            <More model={model} why={why} own={own} reload={reload} />
+            <More model={model} own={own} reload={reload} />
           </div>
         </div>
         <p className="det-head-facts">
@@ -95,17 +95,17 @@ function About({ model }: { model: ModelView }): ReactElement | null {
   );
 }
 
-function More({ model, why, own, reload }: { model: ModelView; why: string | null; own: string | null; reload: () => void }): ReactElement {
+function More({ model, own, reload }: { model: ModelView; own: string | null; reload: () => void }): ReactElement {
   const { api, confirm, navigate, notify } = useApp();
   const act = useAct();
   const name = nameText(model.name, 80);
   const archive = async (): Promise<void> => {
-    if (await act(() => api.post(`${modelPath(model.name)}/edit`, { archived: !model.archived }))) reload();
+    if (await act(() => api.post(`${modelPath(referenceTo(model))}/edit`, { archived: !model.archived }))) reload();
   };
   const remove = async (): Promise<void> => {
     const kept = model.versions ? `Its ${plural(model.versions, 'version')} and their lineage go with it; the checkpoints stay, but are no longer kept from collection.` : 'It has no versions.';
     if (!(await confirm({ title: `Delete model ${name}?`, body: kept, yes: 'Delete', danger: true }))) return;
-    if (!(await act(() => api.del(`${modelPath(model.name)}?force=true`)))) return;
+    if (!(await act(() => api.del(`${modelPath(referenceTo(model))}?force=true`)))) return;
     notify(`Model ${name} was deleted.`, 'good');
     navigate({ kind: 'models' });
   };
@@ -113,7 +113,7 @@ function More({ model, why, own, reload }: { model: ModelView; why: string | nul
     <Menu
       label={`More actions of model ${name}`}
       actions={() => [
-        { key: 'archive', label: model.archived ? 'Unarchive' : 'Archive', why, run: archive },
+        { key: 'archive', label: model.archived ? 'Unarchive' : 'Archive', why: own, run: archive },
         { key: 'delete', label: 'Delete …', why: own, danger: true, run: remove }
       ]}
     />

@@ -13,6 +13,7 @@ import { readOnly } from '../view/actions';
 import { Moving, Words } from './Chips';
 import { NewModel } from './dialogs/NewModel';
 import { FindVersions } from './FindVersions';
+import { referenceTo } from './model';
 import { modelsPath } from './paths';
 import { useModelEvents } from './useModelEvents';
 
@@ -100,7 +101,7 @@ function ModelSheet({ items }: { items: readonly ModelView[] }): ReactElement {
       {items.map(model => (
         <tr key={model.id} data-archived={model.archived || undefined}>
           <td className="det-models-name">
-            <Go to={{ kind: 'model', name: model.name }}><span className="det-adm-name"><bdi>{nameText(model.name)}</bdi></span></Go>
+            <Go to={{ kind: 'model', name: referenceTo(model) }}><span className="det-adm-name"><bdi>{nameText(model.name)}</bdi></span></Go>
             {model.archived && <span className="det-chip">archived</span>}
             {model.description && <span className="det-models-about det-soft">{nameText(model.description, 200)}</span>}
           </td>

@@ -9,6 +9,7 @@ import { ErrorBanner, formatAge, Loading, plural, useLoaded, useNow, type Loaded
 import { nameText } from '../common/text';
 import { Moving } from './Chips';
 import { FirstModel } from './ModelsPage';
+import { referenceTo } from './model';
 import { modelsPath } from './paths';
 import { useModelEvents } from './useModelEvents';
 
@@ -36,7 +37,7 @@ export function ModelItems({ found: { data, error, reload }, filter }: { found: 
         {items.map(model => (
           <li key={model.id} className="det-item">
             <div className="det-item-head">
-              <span className="det-ellipsis det-name"><Go to={{ kind: 'model', name: model.name }} title={nameText(model.description || model.name, 200)}><bdi>{nameText(model.name, 120)}</bdi></Go></span>
+              <span className="det-ellipsis det-name"><Go to={{ kind: 'model', name: referenceTo(model) }} title={nameText(model.description || model.name, 200)}><bdi>{nameText(model.name, 120)}</bdi></Go></span>
               <span className="det-age det-soft det-num">{formatAge(model.updated_at, now)}</span>
             </div>
             <div className="det-facts">

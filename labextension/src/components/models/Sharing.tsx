@@ -8,6 +8,7 @@ import { Ago, Sheet } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, Loading, useLoaded } from '../common';
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
+import { referenceTo } from './model';
 import { modelPath } from './paths';
 
 type Kind = GrantView['kind'];
@@ -15,7 +16,7 @@ type Kind = GrantView['kind'];
 /** `own` says why this user may not change whom it is shared with, or is null. */
 export function Sharing({ model, own }: { model: ModelView; own: string | null }): ReactElement {
   const { api } = useApp();
-  const path = `${modelPath(model.name)}/grants`;
+  const path = `${modelPath(referenceTo(model))}/grants`;
   const { data, error, reload } = useLoaded(path, signal => api.get<GrantList>(path, signal));
   return (
     <div className="det-labels">

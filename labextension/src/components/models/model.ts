@@ -6,11 +6,26 @@ import { toNumber } from '../common';
 import { nameText } from '../common/text';
 import { readOnly } from '../view/actions';
 
+/** What this user names a model by: its name, or `OWNER/NAME` where it is somebody else's. */
+export function referenceTo(model: Pick<ModelView, 'reference' | 'name'>): string {
+  return model.reference || model.name;
+}
+
+/** The same, of a version's model. */
+export function modelOf(version: Pick<VersionView, 'model_reference' | 'model'>): string {
+  return version.model_reference || version.model;
+}
+
 /** Why this user may not change a model, or null. */
 export function closedModel(me: UserView | null, model: Pick<ModelView, 'right' | 'owner' | 'name'>): string | null {
   const none = readOnly(me);
   if (none || model.right !== 'read') return none;
   return `Read-only: its owner, ${nameText(model.owner, 40)}, can allow you to change it.`;
+}
+
+/** Why this user may not rename, archive or delete a model, or delete a version of it, or null: that is its owner's. */
+export function ownersModel(me: UserView | null, model: Pick<ModelView, 'right' | 'owner' | 'name'>): string | null {
+  return closedModel(me, model) ?? (model.right === 'own' ? null : `Only its owner, ${nameText(model.owner, 40)}, and administrators may do this.`);
 }
 
 /** Labels that move, with their versions: `production → 3`; the newest version first. */

@@ -290,6 +290,27 @@ describe('a model', () => {
     }
   });
 
+  test.each([
+    ['model digits', 2, <ModelPage name="bob/digits" />], ['digits@5', 1, <VersionPage model="bob/digits" version={5} />]
+  ])('who may change it, and does not own it, neither archives nor deletes %s', async (name, count, page) => {
+    const his = made.model({ right: 'write', owner: 'bob', reference: 'bob/digits' });
+    show(page, answers({
+      'models/bob%2Fdigits': his, 'models/bob%2Fdigits/versions': { items: [], after: null }, 'models/bob%2Fdigits/versions/5': made.version(5, { model_reference: 'bob/digits' })
+    }));
+    await userEvent.click(await screen.findByRole('button', { name: `More actions of ${name}` }));
+    expect(screen.getAllByText('Only its owner, bob, and administrators may do this.')).toHaveLength(count);
+  });
+
+  test("another's model is named, asked for and loaded with its owner", async () => {
+    const his = made.model({ owner: 'bob', reference: 'bob/digits' });
+    const theirs = { 'models/bob%2Fdigits': his, 'models/bob%2Fdigits/versions/5': made.version(5, { model_reference: 'bob/digits' }) };
+    const { api } = show(<VersionPage model="bob/digits" version={5} />, answers({ ...theirs, 'DELETE models/bob%2Fdigits/versions/5?force=true': made.version(5) }));
+    expect(await screen.findByText(/det\.load_model\("bob\/digits@/)).toBeTruthy();
+    await userEvent.click(screen.getByRole('button', { name: 'More actions of digits@5' }));
+    await userEvent.click(screen.getByRole('menuitem', { name: 'Delete …' }));
+    await waitFor(() => expect(api.asked).toContain('DELETE models/bob%2Fdigits/versions/5?force=true'));
+  });
+
   test('archive, and delete after a question', async () => {
     const { api, done } = show(<ModelPage name="digits" />, answers({ 'POST models/digits/edit': made.model({ archived: true }), 'DELETE models/digits?force=true': made.model() }));
     await userEvent.click(await screen.findByRole('button', { name: 'More actions of model digits' }));

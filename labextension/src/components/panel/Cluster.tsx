@@ -2,8 +2,9 @@
 
 import type { ReactElement } from 'react';
 
+import { everyItem } from '../../state/api';
 import { useApp, useStore, type Place } from '../../state/context';
-import type { AgentView, ElasticPoolView, ExperimentView, JobList, JobView, PoolView, SlotView, TaskView } from '../../state/wire';
+import type { AgentView, ElasticPoolView, ExperimentView, JobView, PoolView, SlotView, TaskView } from '../../state/wire';
 import { Held, heldOn, holderOf, isClosed, slotNotes } from '../admin/holders';
 import { useReloadOn } from '../common/load';
 import { EmptyState, formatAgo, Menu, plural, useLoaded, useNow, type Action } from '../common';
@@ -55,9 +56,9 @@ export function Cluster({ filter }: { filter: string }): ReactElement {
 function useOthersJobs(): readonly JobView[] {
   const { api } = useApp();
   const admin = useStore(s => s.me?.admin ?? false);
-  const { data, reload } = useLoaded(admin ? 'jobs' : null, signal => api.get<JobList>('jobs', signal));
+  const { data, reload } = useLoaded(admin ? 'jobs' : null, signal => everyItem<JobView>(api, 'jobs', 'skip', signal));
   useReloadOn('cluster', reload, 3000);
-  return data?.items ?? [];
+  return data ?? [];
 }
 
 function searched(agent: AgentView): string {

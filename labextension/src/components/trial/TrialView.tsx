@@ -2,6 +2,7 @@
 
 import { ReactElement, useEffect, useRef, useState } from 'react';
 
+import { everyItem } from '../../state/api';
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
 import type { CheckpointView, ExperimentView as Experiment, TrialView as Trial } from '../../state/wire';
@@ -109,10 +110,10 @@ function TrialCheckpoints({ state }: { state: TrialState }): ReactElement {
   const trial = state.trial!;
   const round = useThrottled(state.checkpoints, 2000);
   const { data, error, reload } = useLoaded(
-    `${trial.id} ${round}`, signal => api.get<{ items: CheckpointView[] }>(`trials/${trial.id}/checkpoints`, signal)
+    `${trial.id} ${round}`, signal => everyItem<CheckpointView>(api, `trials/${trial.id}/checkpoints`, 'after', signal)
   );
   if (error && !data) return <ErrorBanner error={error} what="Checkpoints" onRetry={reload} />;
   if (!data) return <Loading what="Loading the checkpoints" />;
   const e = state.experiment;
-  return <Checkpoints items={data.items} over={isOver(trial.state)} experiment={e} reload={reload} />;
+  return <Checkpoints items={data} over={isOver(trial.state)} experiment={e} reload={reload} />;
 }

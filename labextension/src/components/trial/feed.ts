@@ -1,6 +1,6 @@
 /** The state behind a trial's view: the trial, its curves, then events of the page's stream. */
 
-import type { Api } from '../../state/api';
+import { type Api, everyItem } from '../../state/api';
 import type { Channel, Subject } from '../../state/channel';
 import { FeedState, SnapshotFeed } from '../../state/feed';
 import { isOver } from '../../state/states';
@@ -61,11 +61,11 @@ export class TrialFeed extends SnapshotFeed<TrialState> {
     const snapshot = await this.api.get<CurvesView>(`experiments/${first.experiment_id}/curves?max_trials=1&max_points=2`);
     const [trial, curves] = await Promise.all([
       this.api.get<TrialView>(`trials/${this.id}`),
-      this.api.get<{ items: SeriesView[] }>(`trials/${this.id}/metrics?max_points=${MAX_POINTS}`)
+      everyItem<SeriesView>(this.api, `trials/${this.id}/metrics?max_points=${MAX_POINTS}`, 'skip')
     ]);
     if (stale()) return;
     this.cursor = snapshot.cursor;
-    this.set({ trial, attempts: trial.attempts, experiment: snapshot.experiment, series: seriesOf(curves.items), error: null, checkpoints: this.state.checkpoints + 1 });
+    this.set({ trial, attempts: trial.attempts, experiment: snapshot.experiment, series: seriesOf(curves), error: null, checkpoints: this.state.checkpoints + 1 });
   }
 
   learn(trial: TrialView): void {

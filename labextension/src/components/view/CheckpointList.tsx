@@ -103,6 +103,7 @@ function Checkpoint({ item, metric, best, ofTrials, more, note }: {
       </div>
       {note?.(item)}
       {!deleted && files.length > 0 && <Files uuid={item.uuid} files={files} />}
+      {!deleted && item.shortened.includes('files') && <p className="det-soft">It has more files than this list shows: download all.</p>}
     </li>
   );
 }

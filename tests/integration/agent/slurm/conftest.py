@@ -31,7 +31,7 @@ def agent_options():
 
 @pytest.fixture
 def agent(master, open_tmp, slurm, agent_options):
-    options = ("--slurm", "--slurm-as", "agent", "--slurm-interval", "0.3", *agent_options)
+    options = ("--slurm", "--slurm-as", "agent", "--serves-user", "alice", "--slurm-interval", "0.3", *agent_options)
     process = AgentProcess(master, open_tmp / "agent", *options, forked=False)
     programs = open_tmp / "programs"
     programs.mkdir()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from detlab.testing.runtimes import COUNTS_UNTIL_SIGTERM, IGNORES_SIGTERM
-from detlab_agent.runtimes.slurm.client import Commands
+from detlab_agent.runtimes.slurm.client import THE_AGENTS, Commands
 from testbed.waiting import until
 
 SBATCH = """#!/bin/sh
@@ -252,8 +252,8 @@ def test_an_array_waits_for_a_controller_that_is_away(master, agent):
 def test_arrays_of_any_size_are_listed_job_by_job_and_those_of_others_as_they_are(slurm):
     client = Commands(environ=slurm.environ, everyone=True)
     options = ("--begin=now+1hour", "--output=/dev/null", "--array=0-199")
-    own = client.submit(("--job-name=detlab-array-1.a.1", *options), "#!/bin/sh\n")
-    others = client.submit(("--job-name=sweep", *options), "#!/bin/sh\n")
+    own = client.submit(("--job-name=detlab-array-1.a.1", *options), "#!/bin/sh\n", THE_AGENTS)
+    others = client.submit(("--job-name=sweep", *options), "#!/bin/sh\n", THE_AGENTS)
     try:
         gone = [index for index in range(200) if index % 7 in {1, 2, 4}]
         slurm.ask("scancel", *(f"{own}_{index}" for index in gone))

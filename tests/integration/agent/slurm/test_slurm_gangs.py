@@ -73,7 +73,8 @@ def test_each_node_gets_its_part_and_the_trial_ends_well_when_all_have(master, a
     assert told(place, "where", 1) == ["agent/n1", [0, 1], "0,1", "[0, 1]"]
     assert len([name for name in agent.slurm.jobs() if name.startswith("detlab-")]) == 1
     go(place, 1, 0)
-    until((agent.directory / "slurm" / f"{task.launch.allocation_id}.exit.1").exists, "rank 1 does not end", 20)
+    ended = f"{task.launch.allocation_id}.*.exit.1"
+    until(lambda: [*(agent.directory / "slurm").glob(ended)], "rank 1 does not end", 20)
     assert not task.exits, "the others go on"
     go(place, 0, 0)
     master.wait_for(lambda: task.exits, timeout=40)

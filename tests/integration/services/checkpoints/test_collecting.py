@@ -403,7 +403,7 @@ async def test_a_pinned_checkpoint_is_refused_with_all_of_its_pins(place: Place)
     for reason in (
         f"trial {trial.id}, which has not ended, resumes from it",
         f"experiment {other.id}, which has not ended, starts from it",
-        f"task {task}, which has not ended, names it in its config",
+        f"task {task}, which has not ended, names it in its entrypoint",
         "alice has bookmarked it",
     ):
         assert reason in str(refused.value)

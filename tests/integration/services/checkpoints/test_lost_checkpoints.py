@@ -9,11 +9,12 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, World, config, report
 from sqlalchemy import select, update
 
-from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, StorageError
+from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import ExperimentState, ExperimentView
 from detlab.schemas.wire.registry import CreateModel, CreateVersion
 from detlab.schemas.wire.storage import Bookmark, Collected, CollectedFolders, CollectReport, GcRequest
+from detlab_hub.services.checkpoints.stores import NotTheClusters
 from detlab_hub.services.experiments import stored_files
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of
@@ -378,7 +379,7 @@ async def test_an_experiment_is_deleted_with_the_keys_that_its_owner_has(
             raise RuntimeError("sts is away")
         return {"access_key_id": "a", "secret_access_key": "b", "token": "t"} if given else None
 
-    place = await saved(make_world, storage_credentials=give)
+    place = await saved(make_world, storage_credentials=give, checkpoint_stores=(STORE,))
 
     def move(turn) -> None:
         for uuid in place.uuids:
@@ -386,10 +387,10 @@ async def test_an_experiment_is_deleted_with_the_keys_that_its_owner_has(
 
     await place.end()
     await place.services.shell.write(move)
-    monkeypatch.setattr(stored_files.files, "remove", lambda storage, *_: used.append(storage) or "")
+    monkeypatch.setattr(stored_files.files, "remove", lambda store, *_: used.append(store.block) or "")
     await place.services.experiments.delete(ALICE, place.experiment)
     keys = {"access_key": "a", "secret_key": "b", "session_token": "t"} if given else {}
-    assert used == [{**STORE, **keys}] * 3
+    assert used == [{**STORE, "prefix": None, **keys}] * 3
     assert asked == [ALICE.name], "asked once for all of a storage"
 
 
@@ -408,7 +409,7 @@ async def test_the_master_sends_its_keys_to_no_server_that_a_user_names(place: P
         lambda: place.services.checkpoints.open_file(ALICE, uuid, digest),
         lambda: place.services.checkpoints.open_archive(ALICE, uuid),
     ):
-        with pytest.raises(StorageError, match="does not send its own credentials"):
+        with pytest.raises(NotTheClusters, match="one of the cluster's own"):
             await ask()
     await place.services.experiments.delete(ALICE, place.experiment)
     assert await place.freed() == [], "nothing was asked of that server, so nothing is known to be gone"

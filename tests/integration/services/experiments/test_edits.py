@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from services_scripted import ALICE, BOB, ROOT, config, training
 
@@ -93,7 +95,12 @@ async def test_i9_who_may_change_it_may_edit_it(ended) -> None:
     with pytest.raises(Forbidden):
         await edit(world, number, BOB, name="bob's")
     await world.services.grants.put(ALICE, number, GrantRequest(kind="user", name="bob", write=True))
-    assert (await edit(world, number, BOB, name="bob's", archived=True)).name == "bob's"
+    assert (await edit(world, number, BOB, name="bob's")).name == "bob's"
+    for archived in (True, False):
+        with pytest.raises(Forbidden, match="only they and administrators"):
+            await edit(world, number, BOB, archived=archived)
+    with pytest.raises(Forbidden, match="a notebook run may not archive it"):
+        await edit(world, number, replace(ALICE, run="a1"), archived=True)
 
 
 async def test_took_counts_no_pause(make_world) -> None:

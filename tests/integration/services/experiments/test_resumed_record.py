@@ -72,7 +72,7 @@ async def test_resumed_supersedes_from_the_older_step_once(second_run: Any) -> N
     assert (await task.send("metrics", *first)).refused == []
     assert (await task.send("metrics", *first, metrics(3, 4, loss=8.5))).acked == 3
     assert await curve(world, task) == {1: 9.0, 2: 8.0, 3: 9.0, 4: 8.5}
-    values = await world.services.trials.values(ALICE, task.caller.trial_id)
+    values, _ = await world.services.trials.values(ALICE, task.caller.trial_id)
     assert [value["steps_completed"] for value in values] == [1, 2]
     trial = await world.services.trials.get(ALICE, task.caller.trial_id)
     assert (trial.steps_completed, trial.best_validation) == (4, 8.0)

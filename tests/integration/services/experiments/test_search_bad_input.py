@@ -211,7 +211,7 @@ async def decided(make_world, *steps: int) -> tuple[list[Any], list[str], list[s
     made = await world.submit(config(asha(trials=3, concurrent=1, max_time=9)))
     view = await world.finish(made.id)
     assert view.state is ExperimentState.COMPLETED
-    journal = await world.services.steering.journal(ALICE, made.id, 0, 1000)
+    journal = (await world.services.steering.journal(ALICE, made.id, 0, 1000))[0]
     trials = await world.trials(made.id)
     return (
         [one.decisions for one in journal],

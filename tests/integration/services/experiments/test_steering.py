@@ -41,12 +41,12 @@ async def test_a_search_is_extended_and_given_a_point_and_its_journal_names_who_
     rates = [trial.hparams["lr"] for trial in await world.trials(made.id)]
     assert len(rates) == 4
     assert rates[1] == 0.05
-    entries = await world.services.steering.journal(ALICE, made.id, 0, 100)
+    entries = (await world.services.steering.journal(ALICE, made.id, 0, 100))[0]
     acts = [(one.event["type"], one.event["author"]) for one in entries if "author" in one.event]
     assert acts == [("extended", "alice"), ("points_added", "alice")]
-    only = await world.services.steering.journal(ALICE, made.id, 0, 100, acts=True)
+    only = (await world.services.steering.journal(ALICE, made.id, 0, 100, acts=True))[0]
     assert [one.event for one in only] == [one.event for one in entries if "author" in one.event]
-    assert await world.services.steering.journal(ALICE, made.id, only[0].seq, 1, acts=True) == only[1:]
+    assert (await world.services.steering.journal(ALICE, made.id, only[0].seq, 1, acts=True))[0] == only[1:]
 
 
 async def test_the_same_act_sent_twice_happens_once(make_world):
@@ -72,7 +72,7 @@ async def test_a_trial_stopped_by_hand_says_who_did_and_the_search_continues(mak
 async def test_refused_acts_change_nothing_and_say_why(make_world):
     world = await make_world(training(1))
     made = await world.submit(config(RANDOM))
-    before = await world.services.steering.journal(ALICE, made.id, 0, 100)
+    before = (await world.services.steering.journal(ALICE, made.id, 0, 100))[0]
     with pytest.raises(Conflict, match="lr"):
         await steer(world, made.id, act="add", points=[{"lr": 99.0}])
     with pytest.raises(ConfigError) as twice:
@@ -89,7 +89,7 @@ async def test_refused_acts_change_nothing_and_say_why(make_world):
         await steer(world, made.id, act="stop", trial_ids=[999])
     with pytest.raises(ConfigError, match="must be above 0"):
         await steer(world, made.id, act="extend")
-    assert await world.services.steering.journal(ALICE, made.id, 0, 100) == before
+    assert (await world.services.steering.journal(ALICE, made.id, 0, 100))[0] == before
 
 
 async def test_edited_bounds_hold_for_further_trials(make_world):
@@ -198,7 +198,7 @@ async def test_two_people_steer_at_once_and_both_acts_count(make_world):
     view = await finished(world, made.id)
     assert view.state is ExperimentState.COMPLETED
     assert len(await world.trials(made.id)) == 5
-    entries = await world.services.steering.journal(ALICE, made.id, 0, 100)
+    entries = (await world.services.steering.journal(ALICE, made.id, 0, 100))[0]
     assert sorted(one.event["author"] for one in entries if "author" in one.event) == ["alice", "alice", "bob"]
 
 
@@ -299,7 +299,7 @@ async def test_a_replay_by_another_algorithm_than_decided_is_refused(make_world)
     await world.add_agent()
     made = await world.submit(config(asha(6)))
     await finished(world, made.id)
-    [first, *_] = await world.services.steering.journal(ALICE, made.id, 0, 1)
+    [first, *_] = (await world.services.steering.journal(ALICE, made.id, 0, 1))[0]
     place = SearcherJournal.experiment_id == made.id, SearcherJournal.seq == first.seq
     fewer = update(SearcherJournal).where(*place).values(decisions=first.decisions[:-1])
     world.store.write_sync(lambda s: s.execute(fewer))
@@ -332,7 +332,7 @@ async def test_a_search_that_waits_for_another_version_refuses_acts_and_journals
     await world.until(paused)
     with pytest.raises(Conflict, match="waits"):
         await steer(world, made.id, act="extend", trials=1)
-    entries = await world.services.steering.journal(ALICE, made.id, 0, 1000)
+    entries = (await world.services.steering.journal(ALICE, made.id, 0, 1000))[0]
     assert not [one for one in entries if one.event["type"] == "extended"]
 
 
@@ -345,7 +345,7 @@ async def test_a_trial_is_promoted_to_one_rung_which_the_answer_names(make_world
     said = f"trial {trial.id} is promoted to {done.promoted_to} {done.time_metric} already"
     with pytest.raises(Conflict, match=said):
         await steer(world, made.id, act="promote", trial_ids=[trial.id])
-    [act] = await world.services.steering.journal(ALICE, made.id, 0, 100, acts=True)
+    [act] = (await world.services.steering.journal(ALICE, made.id, 0, 100, acts=True))[0]
     assert act.event == {
         "type": "promotion_requested",
         "request_id": trial.request_id,

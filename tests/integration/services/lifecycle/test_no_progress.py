@@ -1,10 +1,14 @@
-"""A trial that makes no progress is not retried forever: one that kills its machines, or whose jobs are too short."""
+"""A trial that makes no progress is not retried forever: one that kills its machines, or whose jobs are too short.
+
+Nor one whose jobs are over as soon as they have begun, whatever the reason.
+"""
 
 from __future__ import annotations
 
 import pytest
-from services_scripted import ALICE, config, deaf, training
+from services_scripted import ALICE, config, deaf, report, training
 
+from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import TrialState
 from detlab_hub.services.lifecycle import no_progress
 
@@ -124,3 +128,109 @@ async def test_only_time_limits_in_a_row_count(make_world):
         await world.services.experiments.activate(ALICE, made.id)
     trial = await trial_of(world, made)
     assert (trial.state, trial.restarts) == (TrialState.ACTIVE, 0)
+
+
+RENAMED = "Slurm job 7 on n0: Slurm does not know it by its name (any more)"
+
+
+def vanishes(launch):
+    """Its job is renamed, or cancelled, as soon as it runs: nobody's fault, and over in seconds."""
+    yield ("end", "machine_restarted", RENAMED)
+
+
+def is_refused(launch):
+    yield ("end", "refused", "no room for it")
+
+
+async def test_jobs_that_vanish_at_once_are_started_later_and_later_and_then_no_more(make_world):
+    """They were submitted again every few seconds, forever."""
+    world = await make_world(vanishes)
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    await world.steps(120, 5.0)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts) == (TrialState.ACTIVE, 0)
+    assert 5 <= trial.run <= 12, "of 120 looks"
+    assert RENAMED in trial.card.message
+    await world.steps(150, 60.0)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts, trial.run) == (TrialState.ERROR, 0, no_progress.MOST_SHORT)
+    assert trial.card.kind == "lost"
+    assert "20 attempts in a row" in trial.card.message
+    assert "all from its beginning" in trial.card.message
+    assert "lost 20 times, by node" in trial.card.message
+    assert RENAMED in trial.card.message
+    assert "det agent list" in trial.card.hint
+
+
+async def test_attempts_that_last_are_no_streak_however_often_they_are_lost(make_world):
+    def lasts(launch):
+        began = world.now
+        while world.now < began + 700:
+            yield ("poll",)
+        yield ("end", "machine_restarted", "its spot node was taken back")
+
+    world = await make_world(lasts)
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    await world.steps(600, 60.0)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts) == (TrialState.ACTIVE, 0)
+    assert trial.run > 25
+
+
+async def test_one_that_saves_before_it_vanishes_goes_on(make_world):
+    def saves(launch):
+        step = 1 + (yield ("resume",))
+        yield report(step, loss=1.0, batches=step)
+        yield ("save", step)
+        yield from vanishes(launch)
+
+    world = await make_world(saves)
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    await world.steps(200, 60.0)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts) == (TrialState.ACTIVE, 0)
+    assert trial.run > 25
+
+
+async def test_twenty_within_minutes_are_not_enough(make_world, monkeypatch):
+    """As where a whole cluster is restarted again and again for a while."""
+    monkeypatch.setattr(no_progress, "LONGEST_PAUSE", 0.0)
+    world = await make_world(vanishes)
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    await world.steps(200, 5.0)
+    trial = await trial_of(world, made)
+    assert trial.run > 25
+    assert trial.state == TrialState.ACTIVE
+
+
+async def test_an_agent_that_refuses_a_trial_is_waited_for_a_day(make_world, monkeypatch):
+    monkeypatch.setattr(no_progress, "REFUSED_SPAN", 4 * 3600.0)
+    world = await make_world(is_refused)
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    await world.steps(220, 60.0)
+    trial = await trial_of(world, made)
+    assert (trial.state, trial.restarts) == (TrialState.ACTIVE, 0), "as while a disk is full"
+    await world.steps(60, 60.0)
+    trial = await trial_of(world, made)
+    assert trial.state == TrialState.ERROR
+    assert "refused" in trial.card.message
+    assert "no room for it" in trial.card.message
+
+
+async def test_a_task_that_never_gets_to_run_ends_with_its_reason(make_world, monkeypatch):
+    monkeypatch.setattr(no_progress, "REFUSED_SPAN", 3600.0)
+    world = await make_world(is_refused)
+    await world.add_agent()
+    made = await world.services.usertasks.create(
+        ALICE, CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true"})
+    )
+    await world.steps(240, 60.0)
+    view = await world.services.usertasks.get(ALICE, made.task.id)
+    assert view.state == TrialState.ERROR
+    assert "refused" in view.failure.message
+    assert "no room for it" in view.failure.message

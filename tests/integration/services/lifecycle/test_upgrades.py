@@ -317,3 +317,60 @@ def outcome(said: dict[str, Any]) -> Any:
     curves = sorted((one["trial_id"] - first, one["name"], one["steps"], one["values"]) for one in said["curves"])
     best = said["experiment"]["best"]
     return trials, curves, (best["trial_id"] - first, best["value"])
+
+
+BEFORE_REFERENCES = "0017"
+
+
+def test_references_are_made_of_the_keys_of_what_has_not_ended(
+    empty_db_url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """With the rights of their owners, as far as the database knows them; a mention makes none."""
+    load(BEFORE_REFERENCES, empty_db_url, request, tmp_path)
+    named = (
+        "SELECT uuid, trial_id FROM checkpoints WHERE experiment_id = 1 AND state = 'COMPLETED' ORDER BY uuid LIMIT 2"
+    )
+    with create_engine(parse_url(empty_db_url), poolclass=NullPool).begin() as connection:
+        (uuid, trial), (other, _) = connection.execute(text(named)).all()
+        row = dict(connection.execute(text("SELECT * FROM experiments WHERE id = 2")).mappings().one())
+        task = dict(connection.execute(text("SELECT * FROM tasks LIMIT 1")).mappings().one())
+        base, search = json.loads(row["config"]), json.loads(row["config"])["searcher"]
+        configs: dict[int, tuple[str, str, dict[str, Any]]] = {
+            101: ("alice", "PAUSED", {"searcher": {**search, "source_checkpoint_uuid": uuid}}),
+            102: ("alice", "ACTIVE", {"entrypoint": ["evaluate", uuid, f"--other={other}", uuid]}),
+            103: ("bob", "PAUSED", {"entrypoint": ["evaluate", uuid]}),
+            104: ("carol", "PAUSED", {"entrypoint": f"evaluate {uuid}"}),
+            105: ("dave", "PAUSED", {"entrypoint": f"evaluate {uuid}"}),
+            106: ("alice", "PAUSED", {"description": uuid, "hyperparameters": {"x": uuid}, "labels": [uuid]}),
+            107: ("alice", "COMPLETED", {"entrypoint": ["evaluate", uuid]}),
+            108: ("alice", "PAUSED", {"searcher": {**search, "source_trial_id": trial}}),
+        }
+        put = text(f"INSERT INTO experiments ({', '.join(row)}) VALUES ({', '.join(':' + name for name in row)})")
+        for key, (owner, state, changes) in configs.items():
+            groups = '["readers"]' if owner == "dave" else "[]"
+            new = {"id": key, "owner": owner, "owner_groups": groups, "state": state}
+            connection.execute(put, row | new | {"config": json.dumps(base | changes)})
+        grant = text(
+            "INSERT INTO grants (experiment_id, kind, name, write, granted_by, created_at)"
+            " VALUES (1, :kind, :name, :write, 'alice', 0)"
+        )
+        for kind, name in (("user", "carol"), ("group", "readers")):
+            connection.execute(grant, {"kind": kind, "name": name, "write": False})
+        more = {"id": "command-00000000000a", "state": "ACTIVE", "owner": "alice", "key": None}
+        more["config"] = json.dumps({"entrypoint": f"sh -c 'evaluate {other}' {uuid}"})
+        names = [name for name in task if name != "key"] + ["key"]
+        insert = text(f"INSERT INTO tasks ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)})")
+        connection.execute(insert, task | more)
+        migrate.upgrade(connection)
+        found = set(connection.execute(text("SELECT referrer_id, purpose, uuid FROM checkpoint_references")).all())
+        of_trial = text("SELECT uuid FROM checkpoints WHERE trial_id = :trial AND state = 'COMPLETED'")
+        saved = set(connection.execute(of_trial, {"trial": trial}).scalars())
+    assert {tuple(one) for one in found} == {
+        ("101", "warm_start", uuid),
+        ("102", "evaluation", uuid),
+        ("102", "evaluation", other),
+        ("104", "evaluation", uuid),
+        ("105", "evaluation", uuid),
+        *(("108", "warm_start", one) for one in saved),
+        ("command-00000000000a", "evaluation", uuid),
+    }

@@ -202,15 +202,16 @@ async def test_ids_go_on_after_a_cut_and_a_follower_misses_nothing(make_world, m
     assert [(line.id, line.text) for line in followed] == [(LINES + 1, "continued")]
 
 
-async def test_only_who_may_change_an_experiment_says_how_long_its_output_is_kept(make_world):
+async def test_only_the_owner_of_an_experiment_says_how_long_its_output_is_kept(make_world):
     world = await make_world(says)
     experiment_id, trial_id = await ended(world)
     keep = world.services.log_retention.keep
     with pytest.raises(NotFound):
         await keep(BOB, KeepLogs(days=0, experiments=[experiment_id]))
-    await world.services.grants.put(ALICE, experiment_id, GrantRequest(kind="user", name="bob", write=False))
-    with pytest.raises(Forbidden):
-        await keep(BOB, KeepLogs(days=0, experiments=[experiment_id]))
+    for write in (False, True):
+        await world.services.grants.put(ALICE, experiment_id, GrantRequest(kind="user", name="bob", write=write))
+        with pytest.raises(Forbidden, match="only they and administrators"):
+            await keep(BOB, KeepLogs(days=0, experiments=[experiment_id]))
     assert (await keep(BOB, KeepLogs(days=0, all=True))).changed == [], "all of his own: none"
     assert (await keep(ROOT, KeepLogs(days=0, all=True))).changed == [], "nor everybody's, for an administrator"
     assert await clean(world, 10) == 0

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from services_scripted import ALICE, ROOT, config
+from services_scripted import ALICE, BOB, ROOT, config
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, ResourcesError
@@ -95,6 +95,27 @@ async def test_what_waits_in_the_batch_systems_queue_is_queued_for_its_reason(se
     await session.receive(TaskStarted(allocation_id=launch.allocation_id, run=launch.run))
     (job,) = (await services.jobs.list(ALICE)).items
     assert (job.state, job.reason) == ("running", "")
+
+
+async def test_the_batch_system_of_one_user_gets_nobody_elses_task(services: Services) -> None:
+    """All of its jobs have one account, which reads what that user can."""
+    told = await connect(services, hello("batch").model_copy(update={"serves_user": "alice"}))
+    with pytest.raises(
+        ResourcesError, match="agent batch, which takes the tasks of pool 'default', serves another user"
+    ):
+        await services.usertasks.create(BOB, ask(1))
+    await services.usertasks.create(ALICE, ask(1))
+    await services.schedule()
+    assert [message.owner for message in told if isinstance(message, Launch)] == ["alice"]
+
+
+async def test_a_task_that_waits_when_the_agent_of_one_user_comes_stays_where_it_is(services: Services) -> None:
+    task = (await services.usertasks.create(BOB, ask(1))).task.id
+    told = await connect(services, hello("batch").model_copy(update={"serves_user": "alice"}))
+    await services.schedule()
+    assert not [message for message in told if isinstance(message, Launch)]
+    view = await services.usertasks.get(BOB, task)
+    assert view.pending_reason == "batch, which takes the tasks of this pool, serves another user"
 
 
 async def test_an_experiment_says_what_its_trials_wait_for_in_the_batch_systems_queue(services: Services) -> None:

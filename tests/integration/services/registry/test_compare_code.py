@@ -110,11 +110,11 @@ async def test_the_code_is_that_of_the_registration_though_the_experiment_has_go
 async def test_i9_readers_of_the_model_alone_see_no_code(coded: Coded) -> None:
     services = coded.world.services
     await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob"))
-    found = await services.comparisons.compare(BOB, "digits", [])
+    found = await services.comparisons.compare(BOB, "alice/digits", [])
     assert len(found.versions) == 2
     assert found.code == []
     await services.grants.put(ALICE, coded.experiment, GrantRequest(kind="user", name="bob"))
-    assert (await services.comparisons.compare(BOB, "digits", [])).code == [], "one of the two is not enough"
+    assert (await services.comparisons.compare(BOB, "alice/digits", [])).code == [], "one of the two is not enough"
 
 
 def test_what_is_empty_in_one_config_and_left_out_of_another_is_no_difference() -> None:

@@ -101,10 +101,9 @@ def test_an_experiment_that_cannot_be_is_refused_before_the_database_is_asked(nu
 
 
 async def test_a_page_of_large_metadata_is_cut_and_goes_on(place, monkeypatch) -> None:
-    from detlab_hub.store.queries.registry import models as queries
+    from detlab_hub.store.queries import statements
 
-    monkeypatch.setattr(queries, "FEW_ROWS", 1)
-    monkeypatch.setattr(queries, "PAGE_BYTES", 25_000)
+    monkeypatch.setattr(statements, "READ_BYTES", 25_000)
     services, large = place.services, {"a": "x" * 10_000}
     for n in range(5):
         await place.model(f"large-{n}", metadata=large)

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 from services_scripted import ALICE, BOB, ROOT
+from sqlalchemy import update
 
-from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.errors import Forbidden, NotFound
 from detlab.schemas.wire import GrantRequest, GrantTo
 from detlab.schemas.wire.registry import (
     CreateVersion,
@@ -17,6 +18,7 @@ from detlab.schemas.wire.registry import (
     MoveLabel,
     RemoveLabel,
 )
+from detlab_hub.store.tables import VersionRow
 
 VERA = replace(BOB, name="vera", groups=frozenset({"vision"}))
 
@@ -41,13 +43,15 @@ def changes(services, caller, uuid):
         "edit version": lambda: versions.edit(caller, "alice/digits", "1", EditVersion(comment="x")),
         "move": lambda: labels.move(caller, "alice/digits", "x", MoveLabel(version=1)),
         "remove": lambda: labels.remove(caller, "alice/digits", "x", RemoveLabel()),
-        "delete version": lambda: versions.delete(caller, "alice/digits", "2"),
     }
 
 
 def ownings(services, caller):
     return {
         "delete": lambda: services.models.delete(caller, "alice/digits"),
+        "rename": lambda: services.models.edit(caller, "alice/digits", EditModel(name="other")),
+        "archive": lambda: services.models.edit(caller, "alice/digits", EditModel(archived=True)),
+        "delete version": lambda: services.versions.delete(caller, "alice/digits", "2", force=True),
         "share": lambda: services.models.share(caller, "alice/digits", GrantRequest(kind="user", name="carol")),
         "unshare": lambda: services.models.unshare(caller, "alice/digits", GrantTo(kind="user", name="bob")),
     }
@@ -96,7 +100,7 @@ async def test_who_may_read_reads_the_checkpoints_too_and_changes_nothing(two) -
         await services.checkpoints.get(BOB, two.checkpoints[0])
     await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob"))
     assert await refusals(looks(services, BOB)) == {}
-    assert (await services.models.get(BOB, "digits")).right == "read"
+    assert (await services.models.get(BOB, "alice/digits")).right == "read"
     assert (await services.checkpoints.get(BOB, two.checkpoints[0])).uuid == two.checkpoints[0]
     with pytest.raises(NotFound):  # of the same trial, but no version
         await services.checkpoints.get(BOB, two.checkpoints[2])
@@ -114,11 +118,11 @@ async def test_who_may_read_reads_the_checkpoints_too_and_changes_nothing(two) -
 async def test_a_group_may_change_it_and_not_own_it(two) -> None:
     services = two.services
     await services.models.share(ALICE, "digits", GrantRequest(kind="group", name="vision", write=True))
-    assert (await services.models.get(VERA, "digits")).right == "write"
-    await services.version_labels.move(VERA, "digits", "x", MoveLabel(version=1))
+    assert (await services.models.get(VERA, "alice/digits")).right == "write"
+    await services.version_labels.move(VERA, "alice/digits", "x", MoveLabel(version=1))
     # A checkpoint is registered in the rights of who registers it.
     with pytest.raises(NotFound, match="no checkpoint"):
-        await services.versions.register(VERA, "digits", CreateVersion(checkpoint=two.checkpoints[2]))
+        await services.versions.register(VERA, "alice/digits", CreateVersion(checkpoint=two.checkpoints[2]))
     assert await refusals(ownings(services, VERA)) == all_are(ownings(services, VERA), "Forbidden")
     assert len(await refusals(looks(services, BOB))) == len(looks(services, BOB))
 
@@ -128,16 +132,60 @@ async def test_i9_who_may_only_read_a_checkpoint_cannot_register_it_and_so_share
     await two.model("mine", caller=BOB)
     await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob"))
     for place in (0, 1):  # read by way of the model
-        with pytest.raises(Forbidden, match="not change it"):
+        with pytest.raises(Forbidden, match="would share it"):
             await two.register(place, "mine", caller=BOB)
+    for write in (False, True):
+        await services.grants.put(ALICE, two.experiment, GrantRequest(kind="user", name="bob", write=write))
+        with pytest.raises(Forbidden, match="would share it, which only alice may"):
+            await two.register(2, "mine", caller=BOB)
+        with pytest.raises(Forbidden, match="would share it"):
+            await services.versions.register(BOB, "mine", CreateVersion(experiment_id=two.experiment))
+    assert (await services.models.get(BOB, "mine")).versions == 0
+
+
+async def test_who_may_change_both_registers_a_checkpoint_in_a_model_of_its_owner(two) -> None:
+    services = two.services
+    await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob", write=True))
     await services.grants.put(ALICE, two.experiment, GrantRequest(kind="user", name="bob"))
     with pytest.raises(Forbidden, match="not change it"):
-        await two.register(2, "mine", caller=BOB)
-    with pytest.raises(Forbidden, match="not change it"):
-        await services.versions.register(BOB, "mine", CreateVersion(experiment_id=two.experiment))
-    assert (await services.models.get(BOB, "mine")).versions == 0
+        await two.register(2, "alice/digits", caller=BOB)
     await services.grants.put(ALICE, two.experiment, GrantRequest(kind="user", name="bob", write=True))
-    assert (await two.register(2, "mine", caller=BOB)).version == 1
+    made = await two.register(2, "alice/digits", caller=BOB)
+    assert (made.version, made.owner, made.model_reference) == (3, "bob", "alice/digits")
+
+
+async def test_i9_the_owner_alone_puts_a_checkpoint_into_anothers_model_and_so_shares_it(two) -> None:
+    """Not even a notebook run of theirs, which may not share; the model's owner says who reads it from then on."""
+    services = two.services
+    await two.model("team", caller=BOB)
+    await services.models.share(BOB, "team", GrantRequest(kind="user", name="alice", write=True))
+    with pytest.raises(Forbidden, match="would share it"):
+        await two.register(2, "bob/team", caller=replace(ALICE, run="a1"))
+    await two.register(2, "bob/team", caller=ALICE)
+    await services.models.share(BOB, "team", GrantRequest(kind="user", name="vera"))
+    assert (await services.checkpoints.get(VERA, two.checkpoints[2])).uuid == two.checkpoints[2]
+
+
+async def test_i9_what_somebody_else_had_registered_follows_the_grants_of_the_experiment(two) -> None:
+    """A version of bob's, of a checkpoint of alice's: as masters before let him make one, and as administrators may."""
+    services, uuid = two.services, two.checkpoints[2]
+    await two.model("mine", caller=BOB)
+    await services.models.share(BOB, "mine", GrantRequest(kind="user", name="vera"))
+    await two.register(2, "bob/mine", caller=ROOT)
+    two.world.store.write_sync(
+        lambda s: s.execute(update(VersionRow).values(owner="bob").where(VersionRow.owner == "root"))
+    )
+    assert (await services.versions.get(VERA, "bob/mine", "1")).checkpoint == uuid
+    for reader in (BOB, VERA):
+        with pytest.raises(NotFound, match="no checkpoint"):
+            await services.checkpoints.get(reader, uuid)
+    await services.grants.put(ALICE, two.experiment, GrantRequest(kind="user", name="bob"))
+    assert (await services.checkpoints.get(BOB, uuid)).uuid == uuid
+    with pytest.raises(NotFound, match="no checkpoint"):
+        await services.checkpoints.get(VERA, uuid)
+    await services.grants.remove(ALICE, two.experiment, GrantTo(kind="user", name="bob"))
+    with pytest.raises(NotFound, match="no checkpoint"):
+        await services.checkpoints.get(BOB, uuid)
 
 
 async def test_an_editor_of_the_model_repeats_a_registration_without_rights_to_the_experiment(two) -> None:
@@ -150,17 +198,16 @@ async def test_i9_a_reader_of_the_model_alone_sees_no_config(two) -> None:
     services = two.services
     await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob", write=True))
     seen = [
-        await services.versions.get(BOB, "digits", "1"),
-        await services.versions.edit(BOB, "digits", "1", EditVersion(comment="x")),
-        *(await services.comparisons.compare(BOB, "digits", ["1", "2"])).versions,
-        *(await services.versions.list(BOB, "digits")).items,
+        await services.versions.get(BOB, "alice/digits", "1"),
+        await services.versions.edit(BOB, "alice/digits", "1", EditVersion(comment="x")),
+        *(await services.comparisons.compare(BOB, "alice/digits", ["1", "2"])).versions,
+        *(await services.versions.list(BOB, "alice/digits")).items,
         *(await services.versions.search(BOB)).items,
-        await services.versions.delete(BOB, "digits", "2"),
     ]
     assert [one.lineage.config for one in seen] == [{}] * len(seen)
     assert seen[0].lineage.hyperparameters["lr"] == 0.1
     await services.grants.put(ALICE, two.experiment, GrantRequest(kind="user", name="bob"))
-    assert (await services.versions.get(BOB, "digits", "1")).lineage.config["name"] == "mine"
+    assert (await services.versions.get(BOB, "alice/digits", "1")).lineage.config["name"] == "mine"
 
 
 async def test_a_notebook_run_may_change_and_not_own(two) -> None:
@@ -169,17 +216,46 @@ async def test_a_notebook_run_may_change_and_not_own(two) -> None:
     assert await refusals(ownings(services, run)) == all_are(ownings(services, run), "Forbidden")
 
 
-async def test_of_models_of_one_name_ones_own_is_meant(two) -> None:
+async def test_a_name_alone_is_ones_own_whatever_others_share(two) -> None:
     services = two.services
     carol = replace(BOB, name="carol")
     for caller in (BOB, carol):
         await two.model(caller=caller, description=caller.name)
         await services.models.share(caller, "digits", GrantRequest(kind="user", name="alice"))
         await services.models.share(caller, "digits", GrantRequest(kind="user", name="vera"))
-    assert (await services.models.get(ALICE, "digits")).owner == "alice"
-    assert (await services.models.get(ALICE, "bob/digits")).description == "bob"
-    with pytest.raises(Conflict, match=r"there are 2 models of this name: bob/digits \(id 2\), carol/digits \(id 3\)"):
+    mine, his = await services.models.get(ALICE, "digits"), await services.models.get(ALICE, "bob/digits")
+    assert (mine.owner, mine.reference) == ("alice", "digits")
+    assert (his.description, his.reference) == ("bob", "bob/digits")
+    assert {one.reference for one in (await services.models.list(ALICE)).items} == {
+        "digits",
+        "bob/digits",
+        "carol/digits",
+    }
+    with pytest.raises(NotFound, match="you have no model 'digits'") as none:
         await services.models.get(VERA, "digits")
+    assert none.value.hint == "Others' are named with their owner: bob/digits, carol/digits"
+
+
+async def test_i9_code_that_names_its_own_model_never_gets_a_strangers(two) -> None:
+    """Whatever the owner does to theirs, and whoever shares one of that name: it is refused, with what to write."""
+    services = two.services
+    await two.model(caller=BOB)
+    await services.models.share(BOB, "digits", GrantRequest(kind="user", name="alice"))
+    await services.models.edit(ALICE, "digits", EditModel(name="renamed"))
+    for ask in (
+        lambda: services.models.get(ALICE, "digits"),
+        lambda: services.versions.get(ALICE, "digits", "production"),
+        lambda: services.versions.list(ALICE, "digits"),
+        lambda: services.version_labels.history(ALICE, "digits"),
+        lambda: two.register(2),
+    ):
+        with pytest.raises(NotFound, match="you have no model 'digits'") as refused:
+            await ask()
+        assert "bob/digits" in refused.value.hint
+    await services.models.unshare(BOB, "digits", GrantTo(kind="user", name="alice"))
+    with pytest.raises(NotFound, match="there is no model 'digits'") as refused:
+        await services.models.get(ALICE, "digits")
+    assert "bob" not in refused.value.hint
 
 
 async def test_an_event_of_each_change_goes_to_those_who_may_read_it(two) -> None:

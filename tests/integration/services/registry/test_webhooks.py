@@ -12,6 +12,7 @@ from services_scripted import ALICE
 
 from detlab.errors import Conflict
 from detlab.schemas.wire.registry import MoveLabel, RemoveLabel
+from detlab_hub.services.kernel.outgoing import Allowed, Outgoing
 from detlab_hub.services.kernel.settings import Webhook
 from detlab_hub.services.notify import webhooks
 from detlab_hub.services.notify.webhooks import Webhooks
@@ -28,11 +29,20 @@ class Receiver:
         self.away: set[str] = set()
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
+        request.url = request.url.copy_with(host=request.headers["Host"])  # it is called at an address
         self.heard.append(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if answer == 0 or request.url.host in self.away:
             raise httpx.ConnectError("nobody is there", request=request)
         return httpx.Response(answer, headers={"Location": "https://evil.example/"})
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    return ["93.184.216.34"]
+
+
+def calling(receiver: Receiver) -> Outgoing:
+    return Outgoing(Allowed(), resolve=resolve, transport=httpx.MockTransport(receiver))
 
 
 @pytest.fixture
@@ -42,7 +52,7 @@ async def told(place, monkeypatch):
     await place.register(0)
     await place.register(1)
     receiver = Receiver()
-    return place, receiver, Webhooks(place.services.shell, httpx.MockTransport(receiver))
+    return place, receiver, Webhooks(place.services.shell, calling(receiver))
 
 
 async def pending(place) -> int:
@@ -136,7 +146,7 @@ async def test_a_receiver_that_is_away_holds_up_no_other(told, monkeypatch) -> N
     other = Webhook("https://fine.example/", ("model.*",))
     object.__setattr__(place.services.settings, "webhooks", (HOOK, other))
     receiver.away = {"ops.example"}
-    hooks = Webhooks(place.services.shell, httpx.MockTransport(receiver))
+    hooks = Webhooks(place.services.shell, calling(receiver))
     for version in (1, 2, 1, 2):
         await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=version))
     while await hooks.step():
@@ -160,7 +170,7 @@ async def test_what_is_no_longer_configured_is_dropped(told) -> None:
     place, receiver, _ = told
     await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=1))
     object.__setattr__(place.services.settings, "webhooks", ())
-    hooks = Webhooks(place.services.shell, httpx.MockTransport(receiver))
+    hooks = Webhooks(place.services.shell, calling(receiver))
     await hooks.step()
     assert receiver.heard == []
     assert await pending(place) == 0

@@ -9,8 +9,11 @@ from services_scripted import ALICE, BOB, ROOT, World, config
 from sqlalchemy import select
 
 from detlab.errors import Forbidden, NotFound
+from detlab.schemas.jobwire import JobUpdate
+from detlab.schemas.logwire import KeepLogs
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import ExperimentState, GrantRequest, Launch
+from detlab.schemas.wire.storage import EmptyTrash
 from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel.access import administers
 from detlab_hub.services.kernel.callers import READ, WRITE, Caller
@@ -81,6 +84,31 @@ async def test_it_submits_and_steers_as_its_owner_and_neither_shares_nor_deletes
     for ask in (world.services.experiments.get, world.services.experiments.kill):
         with pytest.raises(NotFound):
             await ask(caller, strangers.id)
+
+
+async def test_it_empties_no_trash_and_cuts_no_output(make_world):
+    """Regression: it emptied its owner's whole trash, since no object was asked about."""
+    world = await make_world(waits)
+    caller = await resolved(world, await launched(world))
+    made = await world.submit(config(), caller)
+    for experiment_id in (None, made.id):
+        with pytest.raises(Forbidden, match="a notebook run may not empty its trash"):
+            await world.services.trash.empty(caller, EmptyTrash(experiment_id=experiment_id))
+    for wanted in (KeepLogs(days=0, all=True), KeepLogs(days=0, experiments=[made.id])):
+        with pytest.raises(Forbidden, match="a notebook run may not set for how long"):
+            await world.services.log_retention.keep(caller, wanted)
+
+
+async def test_it_ends_its_owners_tasks_and_moves_none_in_the_queue(make_world):
+    world = await make_world(waits)
+    caller = await resolved(world, await launched(world))
+    launch = await launched(world, TaskKind.COMMAND)
+    task_id = next(one.id for one in (await world.services.usertasks.list(ALICE)).items if one.kind == "command")
+    assert (await world.services.usertasks.get(caller, task_id)).id == task_id
+    with pytest.raises(Forbidden, match="a notebook run may not change its pool"):
+        await world.services.jobs.update(caller, task_id, JobUpdate(weight=2))
+    assert (await world.services.usertasks.end(caller, task_id)).id == task_id
+    assert launch.run_token is None
 
 
 async def test_an_administrators_run_administers_nothing(make_world):

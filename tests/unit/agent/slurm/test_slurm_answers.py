@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
-from typing import cast
 
 import pytest
 from slurm_orders import order_of
@@ -15,7 +17,7 @@ from detlab.schemas.wire import Partition, ServiceSpec
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.slurm import task
 from detlab_agent.runtimes.slurm.answers import Job, JobEnd, job_of, partition_of, status_of
-from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmFull, SlurmRefused
+from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmFull, SlurmRefused, Whose
 from detlab_agent.runtimes.slurm.ends import exit_of, of_ranks
 from detlab_agent.runtimes.slurm.script import file_of, files_of, once, request_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
@@ -59,6 +61,101 @@ def test_a_job_that_slurm_has_forgotten_is_not_the_trials_fault_unless_it_left_a
     assert exit_of("7", None, said(4), "", killed=False).exit_code == 4
 
 
+@pytest.mark.parametrize("report", ["", said(-9), said(1)])
+@pytest.mark.parametrize(
+    ("state", "line"),
+    [
+        ("FAILED", "slurmstepd-n0: error: StepId=7.batch exceeded memory limit (325959680 > 52428800), being killed"),
+        ("CANCELLED", "slurmstepd: error: Job 7 exceeded memory limit (9 > 5), being killed"),
+        ("FAILED", "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.batch. Some of the step's tasks"),
+        ("COMPLETED", "slurmstepd: error: Detected 2 oom_kill events in StepId=7.0."),
+        ("OUT_OF_MEMORY", ""),
+    ],
+)
+def test_what_slurm_ends_for_its_memory_is_told_in_slurms_words(state: str, line: str, report: str) -> None:
+    """By the state it was somebody's scancel: nobody's fault, and started again without end."""
+    exit_ = exit_of("7", JobEnd(state, 137, "n0"), report, f"step 1\n{line}\n", killed=False)
+    assert exit_.reason == "oom"
+    words = line.partition("error: ")[2] or "OUT_OF_MEMORY"
+    assert f"Slurm job 7 on n0 exceeded its memory limit: {words}" in exit_.message
+
+
+def test_what_a_task_prints_of_memory_is_not_slurms_word() -> None:
+    for line in (
+        "exceeded memory limit",
+        "error: Job 7 exceeded memory limit",
+        "x slurmstepd: error: exceeded memory limit",
+    ):
+        assert exit_of("7", JobEnd("CANCELLED", 143), "", line, killed=False).reason == "machine_restarted"
+    whole = "slurmstepd: error: Job 7 exceeded memory limit (9 > 5), being killed"
+    assert exit_of("7", JobEnd("COMPLETED", 0), said(0), whole, killed=False).exit_code == 0, "it ended well"
+
+
+def test_the_node_of_a_job_is_told() -> None:
+    assert (
+        "Slurm job 7 on n1: a node of it failed"
+        in exit_of("7", JobEnd("NODE_FAIL", None, "n1"), "", "", killed=False).message
+    )
+
+
+def test_sbatch_runs_as_the_owner_without_the_agents_own_credentials(tmp_path: Path) -> None:
+    program = tmp_path / "setpriv"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nenv >> {tmp_path}/asked\necho 7\n')
+    program.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JWT": "secret", "SSH_AUTH_SOCK": "/x"}
+    client = Commands(environ=environ, everyone=True)
+    whose = Whose(1001, 1002, PurePosixPath("/shared/owners/1001"))
+    client._folders.add(PurePosixPath("/shared/owners/1001"))
+    assert client.submit(["--qos=high"], "#!/bin/bash\n", whose) == "7"
+    first, *env = (tmp_path / "asked").read_text().splitlines()
+    assert first == "--reuid=1001 --regid=1002 --clear-groups -- sbatch --parsable --qos=high"
+    assert not [line for line in env if line.startswith(("SLURM_JWT", "SSH_AUTH_SOCK"))]
+    for wrong in ("/home/ben/evil.sh", "-J", "--mem", "--mem=1\n--uid=0", "", "-"):
+        if wrong != "--mem":
+            with pytest.raises(SlurmRefused, match="no whole option"):
+                client.submit([wrong], "", whose)
+
+
+def test_options_are_read_once_more_and_ours_come_last(tmp_path: Path) -> None:
+    """The config may come from a master of an earlier version."""
+
+    def request(slots: int = 2, **slurm: object) -> tuple[str, ...]:
+        order = order_of(tmp_path, slurm, slots=slots)
+        return request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=True).arguments
+
+    given = request(sbatch_args=["--nice=5", "--gres=tmpfs:10G", "--mem-per-gpu=4G", "--cpus-per-gpu=2"])
+    assert given.index("--nice=5") < given.index("--comment=c") < given.index("--gres=gpu:2,tmpfs:10G")
+    assert not [word for word in given if word.startswith(("--mem=", "--cpus-per-task"))]
+    assert given[-1].startswith("--output=/shared/")
+    per_node = request(sbatch_args=["--gpus-per-node=a100:2"])
+    assert "--gpus-per-node=a100:2" in per_node
+    assert not [word for word in per_node if word.startswith("--gres")]
+    for words in (["/home/ben/evil.sh"], ["--wra=x"], ["-vJx"], ["--uid=0"], ["--gres=gpu:8"], ["--gpus-per-node=8"]):
+        with pytest.raises(SetupFailed, match=r"slurm\.sbatch_args"):
+            request(sbatch_args=words)
+    with pytest.raises(SetupFailed, match="other GPUs than detlab counts"):
+        request(0, sbatch_args=["--gpus-per-node=1"])
+    with pytest.raises(SetupFailed, match="gpu_type"):
+        request(gpu_type="a100:8,gpu:h100")
+    with pytest.raises(SetupFailed):
+        request(partition="a --uid=0")
+
+
+def test_a_job_of_root_is_refused_where_jobs_have_their_owners_accounts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    order = order_of(tmp_path, {})
+    order.identity = replace(order.identity, uid=0, gid=0)
+    with pytest.raises(SetupFailed, match="would be root's"):
+        request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True)
+    order.identity = replace(order.identity, uid=1001, gid=1002)
+    request = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True)
+    assert request.whose == Whose(1001, 1002, PurePosixPath("/shared/owners/1001"))
+    assert f"--output=/shared/owners/1001/{request.files}.out" in request.arguments
+    assert not [word for word in request.arguments if word.startswith(("--uid", "--gid"))]
+
+
 def test_what_a_job_printed_before_its_launcher_is_told() -> None:
     exit_ = exit_of("7", JobEnd("FAILED", 127, "n1"), "", "/no/python3: No such file\n", killed=False)
     assert "Slurm job 7 on n1 ended as FAILED with status 127" in exit_.message
@@ -71,10 +168,10 @@ def test_who_was_killed_by_the_master_was_killed() -> None:
 
 
 def test_lines_of_squeue_with_anything_in_the_comment() -> None:
-    job = job_of("12|PENDING|Resources|2026-11-27T16:00:00|1:00:00||2|detlab-1.a.1|a|b|c")
+    job = job_of("12|1001|PENDING|Resources|2026-11-27T16:00:00|1:00:00||2|detlab-1.a.1|a|b|c")
     assert job is not None
-    assert (job.id, job.pending, job.reason, job.start, job.node_count, job.comment) == (
-        "12", True, "Resources", "2026-11-27T16:00:00", 2, "a|b|c",
+    assert (job.id, job.uid, job.pending, job.reason, job.start, job.node_count, job.comment) == (
+        "12", 1001, True, "Resources", "2026-11-27T16:00:00", 2, "a|b|c",
     )  # fmt: skip
     assert job_of("slurm_load_jobs error") is None
     assert [status_of(code) for code in ("0:0", "3:0", "0:15", "")] == [0, 3, 143, None]
@@ -107,11 +204,19 @@ def test_refusals_and_silence_are_told_apart(tmp_path: Path, words: str, kind: t
     assert not str(raised.value).startswith("sbatch:")
 
 
-def test_a_report_that_is_a_link_is_not_read(tmp_path: Path) -> None:
+def test_only_a_regular_file_of_the_jobs_account_that_nobody_else_writes_is_its_report(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "a.exit").symlink_to(tmp_path / "secret")
-    assert Commands().read(tmp_path / "a.exit") == ""
-    assert Commands().read(tmp_path / "secret") == "secret"
+    (tmp_path / "open").write_text("secret")
+    (tmp_path / "open").chmod(0o666)
+    os.mkfifo(tmp_path / "fifo")
+    mine = Whose(os.getuid(), os.getgid())
+    assert Commands().read(tmp_path / "secret", mine) == "secret"
+    for name in ("a.exit", "open", "fifo", "."):
+        assert Commands().read(tmp_path / name, mine) == "", name
+    assert Commands().read(tmp_path / "secret", Whose(os.getuid() + 1, 0)) == "", "another's"
+    (tmp_path / "long").write_text("x" * 100_000)
+    assert len(Commands().read(tmp_path / "long", mine)) == 20_000
 
 
 def ended(code: int | None, at: float, reason: str = "") -> str:
@@ -141,19 +246,23 @@ def test_a_job_asks_for_what_the_config_says(tmp_path: Path) -> None:
         {"partition": "gpu", "account": "lab", "time": "90", "exclusive": True, "gpu_type": "a100",
          "leave_seconds": 300, "modules": ["cuda/12"], "setup": "echo ready", "sbatch_args": ["--mail-type=FAIL"]},
     )  # fmt: skip
-    options = SlurmOptions(python="/shared/bin/python", arguments=("--nice=5",), setup="/shared/setup.sh")
+    options = SlurmOptions(
+        as_owner=False, python="/shared/bin/python", arguments=("--nice=5",), setup="/shared/setup.sh"
+    )
     request = request_of(order, options, PurePosixPath("/shared/jobs"), "detlab agent a", gpus=True)
     wanted = {
         "--job-name=detlab-1.a.1", "--comment=detlab agent a", "--no-requeue", "--dependency=singleton", "--nodes=1",
         "--ntasks-per-node=1", "--gres=gpu:a100:2", "--mem=2048M", "--partition=gpu", "--account=lab", "--time=90",
-        "--exclusive", "--signal=B:USR2@300", "--mail-type=FAIL", "--nice=5", "--output=/shared/jobs/1.a.1.out",
+        "--exclusive", "--signal=B:USR2@300", "--mail-type=FAIL", "--nice=5",
+        f"--output=/shared/jobs/{request.files}.out",
     }  # fmt: skip
     assert wanted <= set(request.arguments)
+    assert re.fullmatch(r"1\.a\.1\.[0-9a-f]{16}", request.files)
     assert request.script.index("export PATH=/shared/bin:$PATH") < request.script.index("module load cuda/12")
     assert "echo ready" in request.script
     assert ". /shared/setup.sh" in request.script
     assert request.script.rstrip().endswith(
-        "exec /shared/bin/python -s -P -m detlab.launch.elsewhere --exit-file /shared/jobs/1.a.1.exit"
+        f"exec /shared/bin/python -s -P -m detlab.launch.elsewhere --exit-file /shared/jobs/{request.files}.exit"
     )
     subprocess.run(["bash", "-n"], input=request.script, text=True, check=True)
 
@@ -168,7 +277,7 @@ def test_a_job_asks_for_what_the_config_says(tmp_path: Path) -> None:
 )
 def test_an_image_is_run_by_what_the_cluster_has(tmp_path: Path, container: str, image: str, command: str) -> None:
     order = order_of(tmp_path, {"container": container}, image)
-    request = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=False)
+    request = request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=False)
     assert command in request.script
     assert request.steps is (container == "pyxis")
     assert "--cpus-per-task=2" in request.arguments
@@ -178,7 +287,7 @@ def test_an_image_is_run_by_what_the_cluster_has(tmp_path: Path, container: str,
 def test_a_container_without_an_image_is_refused(tmp_path: Path) -> None:
     order = order_of(tmp_path, {"container": "apptainer"})
     with pytest.raises(SetupFailed, match=r"environment\.image names no image"):
-        request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=False)
+        request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=False)
 
 
 def test_an_attempt_that_had_begun_does_not_begin_a_second_time(tmp_path: Path) -> None:
@@ -203,7 +312,7 @@ def test_an_attempt_that_had_begun_does_not_begin_a_second_time(tmp_path: Path) 
 @pytest.mark.parametrize("container", ["none", "apptainer", "pyxis"])
 def test_a_trial_over_several_nodes_is_one_job_with_a_launcher_on_each(tmp_path: Path, container: str) -> None:
     order = order_of(tmp_path, {"container": container}, "a:1", slots=4, nodes=(2, 2))
-    request = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True)
+    request = request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=True)
     assert {"--nodes=2", "--ntasks-per-node=1", "--gres=gpu:2"} <= set(request.arguments)
     assert (request.nodes, request.steps) == (2, False)
     assert "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=0" in request.script
@@ -218,7 +327,7 @@ def test_a_trial_over_several_nodes_is_one_job_with_a_launcher_on_each(tmp_path:
 def test_nodes_with_different_numbers_of_slots_are_refused(tmp_path: Path) -> None:
     order = order_of(tmp_path, {}, slots=3, nodes=(2, 1))
     with pytest.raises(SetupFailed, match="nodes of 2, 1 slots"):
-        request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True)
+        request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=True)
 
 
 NODE = "NodeName=n7 Arch=x86_64 CoresPerSocket=4 NodeAddr={address} NodeHostName=n7"
@@ -253,7 +362,7 @@ def test_a_job_knows_an_address_at_which_others_reach_its_node(
     tmp_path: Path, node: str, own: str, expected: str
 ) -> None:
     order = order_of(tmp_path, {})
-    script = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True).script
+    script = request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=True).script
     lines = [line for line in script.splitlines() if "DET_NODE_ADDRESS" in line or "hostname" in line]
     for program, text in (
         ("scontrol", NODE.format(address=node) if node else ""),
@@ -295,7 +404,7 @@ class Forgetful(Commands):
     def end_of(self, job_id: str, name: str) -> JobEnd | None:
         return None
 
-    def read(self, path: PurePath) -> str:
+    def read(self, path: PurePath, whose: Whose) -> str:
         if path.suffix != ".exit":
             return ""
         return self.reports.pop(0) if self.reports else ""
@@ -315,7 +424,7 @@ async def test_the_nodes_get_the_time_to_end_a_job_that_slurm_has_forgotten(
     """The next job got its number, and was ended for it: a third attempt."""
     monkeypatch.setattr(task, "FORGOTTEN", 0.3)
     client = Forgetful(*reports)
-    watch = JobWatch(client, PurePosixPath("/shared"), "c", 1.0)
+    watch = JobWatch(client, "c", 1.0)
     began = time.monotonic()
     one = SlurmTask(
         "1.a.1", 1, (), tmp_path / "record.json", client=client, watch=watch, directory=PurePosixPath("/shared"),
@@ -329,14 +438,14 @@ async def test_the_nodes_get_the_time_to_end_a_job_that_slurm_has_forgotten(
 
 async def test_the_hubs_proxy_is_sent_to_the_jobs_own_node_whatever_the_job_says(tmp_path: Path) -> None:
     class Cluster(Commands):
-        def read(self, path: PurePath) -> str:
+        def read(self, path: PurePath, whose: Whose) -> str:
             return "169.254.169.254 80"
 
         def addresses_of(self, node: str) -> list[str]:
             return {"n7": ["10.1.0.7"]}[node]
 
     task = SlurmTask(
-        "1.a.1", 1, (), tmp_path / "record.json", client=Cluster(), watch=cast(JobWatch, None),
+        "1.a.1", 1, (), tmp_path / "record.json", client=Cluster(), watch=JobWatch(Cluster(), "c", 1.0),
         directory=PurePosixPath("/shared"), serves=True, certificate_later=True,
     )  # fmt: skip
     assert await task._reached("n7")
@@ -349,5 +458,5 @@ async def test_the_hubs_proxy_is_sent_to_the_jobs_own_node_whatever_the_job_says
 def test_a_service_whose_address_is_known_later_is_told_to_ask_for_its_certificate(tmp_path: Path, later: bool) -> None:
     order = order_of(tmp_path, {})
     order.launch.service = ServiceSpec(certificate_later=later)
-    script = request_of(order, SlurmOptions(), PurePosixPath("/shared"), "c", gpus=True).script
+    script = request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=True).script
     assert ("export DET_ASK_CERTIFICATE=1" in script) is later

@@ -18,8 +18,8 @@ from detlab.schemas.wire import ServiceSpec
 from detlab_agent.runtimes.slurm import arrays as arrays_module
 from detlab_agent.runtimes.slurm.answers import Job, JobEnd, each_of
 from detlab_agent.runtimes.slurm.arrays import Arrays, Member, alike, array_of
-from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmFull, SlurmRefused
-from detlab_agent.runtimes.slurm.script import Request, request_of
+from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmFull, SlurmRefused, Whose
+from detlab_agent.runtimes.slurm.script import Request, files_of, request_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
 from detlab_agent.slurm_options import SlurmOptions
@@ -39,7 +39,7 @@ def request(
 ) -> Request:
     order = order_of(tmp_path, slurm, image, slots, allocation_id=f"1.a.{number}")
     order.launch.owner = owner
-    return request_of(order, options or SlurmOptions(), directory, "detlab agent a", gpus=True)
+    return request_of(order, options or SlurmOptions(as_owner=False), directory, "detlab agent a", gpus=True)
 
 
 # --- which tasks may be in one array ----------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_what_is_reached_or_on_several_nodes_is_always_a_job_of_its_own(tmp_path
     serves.launch.service = ServiceSpec()
     gang = order_of(tmp_path, {}, slots=4, nodes=(2, 2))
     for order in (serves, gang):
-        assert request_of(order, SlurmOptions(), SHARED, "c", gpus=True).like is None
+        assert request_of(order, SlurmOptions(as_owner=False), SHARED, "c", gpus=True).like is None
     assert request(tmp_path).like is not None
 
 
@@ -86,11 +86,11 @@ def test_each_job_of_an_array_finds_its_own_parcel_and_leaves_files_of_its_own(t
     python.chmod(0o755)
     shared = tmp_path / "it's shared"
     shared.mkdir()
-    options = SlurmOptions(python=str(python))
+    options = SlurmOptions(as_owner=False, python=str(python))
     requests = {n: request(tmp_path, n, directory=PurePosixPath(shared), options=options) for n in (0, 1, 3)}
-    arguments, script = array_of("array-1.a.0", requests)
+    arguments, script = array_of("array-1.a.0", "array-1.a.0.t0k3n", requests)
     assert {
-        "--job-name=detlab-array-1.a.0", "--array=0,1,3", f"--output={shared}/array-1.a.0_%a.out", "--gres=gpu:1",
+        "--job-name=detlab-array-1.a.0", "--array=0,1,3", f"--output={shared}/array-1.a.0.t0k3n_%a.out", "--gres=gpu:1",
         "--no-requeue",
     } <= set(arguments)  # fmt: skip
     assert not [word for word in arguments if word.startswith("--dependency")], "or its jobs would wait for each other"
@@ -106,10 +106,10 @@ def test_each_job_of_an_array_finds_its_own_parcel_and_leaves_files_of_its_own(t
         parcel, words = run(index)
         told = json.loads(gzip.decompress(base64.b64decode(parcel)))
         assert told["launch"]["allocation_id"] == f"1.a.{index}"
-        assert words.endswith(f"--exit-file {shared}/array-1.a.0_{index}.exit")
-        assert (shared / f"array-1.a.0_{index}.begun").exists()
+        assert words.endswith(f"--exit-file {shared}/array-1.a.0.t0k3n_{index}.exit")
+        assert (shared / f"array-1.a.0.t0k3n_{index}.begun").exists()
     assert run(1) == [], "it has begun before"
-    assert json.loads((shared / "array-1.a.0_1.exit").read_text())["reason"] == "requeued"
+    assert json.loads((shared / "array-1.a.0.t0k3n_1.exit").read_text())["reason"] == "requeued"
 
 
 # --- gathering --------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Cluster(Commands):
     arrays: list[Sequence[str]] = field(default_factory=list)
     there: list[Job] = field(default_factory=list)
 
-    def submit(self, arguments: Sequence[str], script: str) -> str:
+    def submit(self, arguments: Sequence[str], script: str, whose: Whose) -> str:
         self.arrays.append(arguments)
         answer = self.answers.pop(0) if self.answers else None
         if answer is not None:
@@ -161,7 +161,7 @@ class Place:
     def member(self, number: int, **more: object) -> Member:
         return Member(
             request(self.tmp_path, number, **more),  # type: ignore[arg-type]
-            self.calls.append,
+            lambda label, files: self.calls.append(label),
             lambda: self.notes.append(number),
             lambda: number not in self.unwanted,
             lambda stage, message: self.said.append(message),
@@ -185,7 +185,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     cluster = Cluster()
-    return Place(tmp_path, cluster, JobWatch(cluster, SHARED, "detlab agent a", 0.05))
+    return Place(tmp_path, cluster, JobWatch(cluster, "detlab agent a", 0.05))
 
 
 async def test_what_comes_together_is_one_array_and_noted_before_it_is_submitted(place: Place) -> None:
@@ -255,9 +255,9 @@ async def test_an_array_that_never_came_is_submitted_again_without_those_that_en
     place.cluster.answers = [SlurmAway("socket timed out")]
     real = place.cluster.submit
 
-    def submit(arguments: Sequence[str], script: str) -> str:
+    def submit(arguments: Sequence[str], script: str, whose: Whose) -> str:
         try:
-            return real(arguments, script)
+            return real(arguments, script, whose)
         finally:
             place.unwanted.add(0)
 
@@ -295,16 +295,40 @@ def test_those_of_an_array_that_wait_are_told_apart_though_slurm_lists_them_as_o
 
 def test_a_task_is_found_again_by_its_label(tmp_path: Path) -> None:
     cluster = Cluster()
-    watch = JobWatch(cluster, SHARED, "c", 1.0)
+    watch = JobWatch(cluster, "c", 1.0)
     record = tmp_path / "1.a.0.json"
     task = SlurmTask("1.a.0", 1, (), record, client=cluster, watch=watch, directory=SHARED)
     assert "label" not in task.values()
-    task._call("array-1.a.0_4")
+    task.request = request(tmp_path)
+    task._call("array-1.a.0_4", "array-1.a.0.t0k3n_4")
     task._note("71_4")
     assert task._name == "detlab-array-1.a.0"
-    assert str(task._file(".exit")) == "/shared/array-1.a.0_4.exit"
+    assert task.files == "array-1.a.0.t0k3n_4"
     found = SlurmTask.noted(record, json.loads(record.read_text()))
     assert (found["allocation_id"], found["label"], found["job_id"]) == ("1.a.0", "array-1.a.0_4", "71_4")
+    assert found["files"] == "array-1.a.0.t0k3n_4"
+
+
+def test_a_task_of_an_earlier_version_is_read_as_its_jobs_account(tmp_path: Path) -> None:
+    """Its files are in the folder where all could write, and its record says neither their name nor its account."""
+    asked: list[tuple[str, int | None]] = []
+
+    class Shared(Cluster):
+        def job(self, job_id: str) -> Job | None:
+            return Job(job_id, "COMPLETED", name="detlab-1.a.0", comment="c", uid=1002) if job_id == "71" else None
+
+        def read(self, path: PurePath, whose: Whose) -> str:
+            asked.append((str(path), whose.uid))
+            return "said"
+
+    cluster = Shared()
+    watch = JobWatch(cluster, "c", 1.0, every_users=True)
+    record = tmp_path / "1.a.0.json"
+    for job_id, told in (("71", "said"), ("72", "")):
+        fields = SlurmTask.noted(record, {"run": 1, "slots": [], "job_id": job_id})
+        task = SlurmTask(**fields, client=cluster, watch=watch, directory=SHARED)
+        assert task._read(".exit") == told, "what nobody knows the account of is not read"
+    assert asked == [("/shared/1.a.0.exit", 1002)]
 
 
 def program(folder: Path, name: str, says: str = "") -> None:
@@ -353,7 +377,8 @@ async def test_the_files_of_a_stranger_are_removed_when_it_has_ended_and_not_bef
             removed.extend(path.name for path in paths)
 
     cluster = Shared(there=[Job("71_1", "RUNNING", name="detlab-array-1.a.0", comment="c")])
-    watch = JobWatch(cluster, SHARED, "c", 0.05)
+    watch = JobWatch(cluster, "c", 0.05)
+    watch.forget("array-1.a.0_1", files_of(SHARED, "array-1.a.0.t0k3n_1"))
     looks = asyncio.create_task(watch.run())
     try:
         for _ in range(2):
@@ -361,9 +386,59 @@ async def test_the_files_of_a_stranger_are_removed_when_it_has_ended_and_not_bef
         assert not removed
         cluster.there = []
         await asyncio.wait_for(watch.next_look(fresh=True), 20)
-        assert "array-1.a.0_1.begun" in removed
+        assert "array-1.a.0.t0k3n_1.begun" in removed
     finally:
         looks.cancel()
+
+
+async def test_the_name_that_a_user_gives_a_job_removes_no_file(place: Place) -> None:
+    """Its files had been removed by its name: as root, `detlab-../../home/ada/x` took /home/ada/x.out."""
+    removed: list[PurePath] = []
+    cancelled: list[str] = []
+    place.cluster.remove = removed.extend  # type: ignore[method-assign]
+
+    def cancel(job_id: str, name: str, *, at_once: bool = False) -> None:
+        cancelled.append(job_id)
+        place.cluster.there = []
+
+    place.cluster.cancel = cancel  # type: ignore[method-assign]
+    there = Job("71", "RUNNING", name="detlab-../../home/ada/x", comment="detlab agent a", uid=1002)
+    place.cluster.there = [there]
+    looks = asyncio.create_task(place.watch.run())
+    try:
+        for _ in range(3):
+            await asyncio.wait_for(place.watch.next_look(fresh=True), 20)
+    finally:
+        looks.cancel()
+    assert cancelled == ["71"]
+    assert not removed
+
+
+async def test_a_job_of_another_account_with_a_tasks_name_is_not_its_job(place: Place) -> None:
+    place.watch.know("1.a.0", None, 1001)
+    theirs = Job("70", "RUNNING", name="detlab-1.a.0", comment="detlab agent a", uid=1002)
+    mine = replace(theirs, id="71", uid=1001)
+    place.cluster.there = [theirs, mine]
+    place.cluster.cancel = lambda *_, **__: pytest.fail("the second one is nobody's double")  # type: ignore[method-assign]
+    looks = asyncio.create_task(place.watch.run())
+    try:
+        await asyncio.wait_for(place.watch.next_look(fresh=True), 20)
+    finally:
+        looks.cancel()
+    assert place.watch.of("1.a.0") == [mine]
+
+
+def test_lines_in_a_jobs_comment_are_no_jobs(tmp_path: Path) -> None:
+    """squeue prints a comment as it is, with its line feeds: one user could list jobs of others."""
+    forged = "78|1001|COMPLETED|None|||n0|1|detlab-1.a.0|detlab agent a"
+    path = tmp_path / "squeue"
+    path.write_text(
+        "#!/bin/sh\nfor word; do case $word in --format=*) mark=${word#--format=}; mark=${mark%%|*} ;; esac; done\n"
+        f'printf "%s|77|1002|RUNNING|None|||n0|1|x|y\\n{forged}\\n%s%s\\n" "$mark" "" "{forged}"\n'
+    )
+    path.chmod(0o755)
+    client = Commands(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}, everyone=True)
+    assert [(job.id, job.uid) for job in client.jobs()] == [("77", 1002)]
 
 
 def test_a_job_that_was_over_before_it_was_cancelled_is_no_refusal(tmp_path: Path) -> None:
@@ -386,7 +461,7 @@ async def test_the_files_that_a_requeued_job_writes_after_its_task_was_removed_g
             removed.append([path.name for path in paths])
 
     cluster = Shared(there=[Job("71", "PENDING", name="detlab-1.a.0", comment="c")])
-    watch = JobWatch(cluster, SHARED, "c", 0.05)
+    watch = JobWatch(cluster, "c", 0.05)
     watch.know("1.a.0", "71")
     record = tmp_path / "1.a.0.json"
     task = SlurmTask("1.a.0", 1, (), record, client=cluster, watch=watch, directory=SHARED, job_id="71")
@@ -404,7 +479,7 @@ async def test_the_files_that_a_requeued_job_writes_after_its_task_was_removed_g
 
 async def test_a_task_that_is_killed_while_slurm_is_away_does_not_start_when_it_is_back(tmp_path: Path) -> None:
     cluster = Cluster(answers=[SlurmAway("connection refused")])
-    watch = JobWatch(cluster, SHARED, "c", 0.05)
+    watch = JobWatch(cluster, "c", 0.05)
     task = SlurmTask(
         "1.a.0", 1, (), tmp_path / "1.a.0.json", client=cluster, watch=watch, directory=SHARED,
         request=request(tmp_path),
@@ -423,7 +498,7 @@ async def test_a_job_that_comes_to_light_after_its_task_was_killed_is_ended(tmp_
     cancelled: list[tuple[str, bool]] = []
 
     class Lost(Cluster):
-        def submit(self, arguments: Sequence[str], script: str) -> str:
+        def submit(self, arguments: Sequence[str], script: str, whose: Whose) -> str:
             self.there = [Job("7", "PENDING", name="detlab-1.a.0", comment="c")]
             raise SlurmAway("the answer got lost")
 
@@ -434,11 +509,11 @@ async def test_a_job_that_comes_to_light_after_its_task_was_killed_is_ended(tmp_
         def end_of(self, job_id: str, name: str) -> JobEnd:
             return JobEnd("CANCELLED", 143)
 
-        def read(self, path: PurePath) -> str:
+        def read(self, path: PurePath, whose: Whose) -> str:
             return ""
 
     cluster = Lost()
-    watch = JobWatch(cluster, SHARED, "c", 0.05)
+    watch = JobWatch(cluster, "c", 0.05)
     task = SlurmTask(
         "1.a.0", 1, (), tmp_path / "1.a.0.json", client=cluster, watch=watch, directory=SHARED,
         request=request(tmp_path),

@@ -12,6 +12,7 @@ from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invo
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
 from detlab.client.operations import registry
+from detlab.client.operations.registry import names_version
 from detlab.client.registry.facts import ModelSortBy
 
 _VERSIONS = "detlab.cli.commands.registry.versions:"
@@ -141,7 +142,7 @@ def describe(invocation: Invocation, reference: str) -> None:
       det model describe digits
       det m describe digits@production
     """
-    if "@" in reference:
+    if names_version(reference):
         version = invocation.client.get_model_version(reference)
         if invocation.as_json:
             say_json(version.view)

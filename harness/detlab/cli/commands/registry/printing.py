@@ -43,11 +43,8 @@ class ModelName(click.types.StringParamType):
         except Exception:  # whatever is wrong, a Tab key is no place to say it: a traceback would end up in the prompt
             _log.debug("no models to complete", exc_info=True)
             return []
-        return [CompletionItem(one.name, help=clean(one.description)) for one in found if _begins(one, incomplete)]
-
-
-def _begins(view: ModelView, incomplete: str) -> bool:
-    return view.name.startswith(incomplete)
+        names = [(one.reference or one.name, one.description) for one in found]
+        return [CompletionItem(name, help=clean(text)) for name, text in names if name.startswith(incomplete)]
 
 
 def model_argument(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,7 +173,7 @@ def print_found(found: Sequence[VersionView], metric: str = "") -> None:
     if not found and not wants_csv():
         say(clean(f"No version that matches has the metric {metric}.") if metric else "No version matches.")
         return
-    model: _Column = ("Model", lambda view: view.model)
+    model: _Column = ("Model", lambda view: view.model_reference or view.model)
     by: _Column = (clean(metric), lambda view: view.lineage.metrics.get(metric)) if metric else _METRICS
     _table_of_versions(found, (model, _OF_MODEL[0], by, *_shown(_OF_MODEL[1:])), right=(by[0],) if metric else ())
 
@@ -211,7 +208,7 @@ def print_version(view: VersionView) -> None:
     lineage = view.lineage
     facts(
         [
-            ("version", f"{view.model}@{view.version}"),
+            ("version", f"{view.model_reference or view.model}@{view.version}"),
             ("semantic version", view.semver),
             ("labels", ", ".join(view.labels)),
             ("name", view.name),

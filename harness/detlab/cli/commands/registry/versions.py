@@ -13,7 +13,7 @@ from detlab.cli.commands.registry.printing import force_option, model_argument, 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.output.printing import clean, note, say, say_json
 from detlab.client.operations import registry
-from detlab.client.operations.registry import split_reference
+from detlab.client.operations.registry import names_version, split_reference
 from detlab.client.registry.models import ModelVersion
 from detlab.client.transport.calls import Flow
 from detlab.client.transport.downloads import AnyMode
@@ -180,7 +180,7 @@ def delete_version(invocation: Invocation, reference: str, force: bool, yes: boo
       det model delete-version digits@3 --yes
     """
     model, version = split_reference(reference)
-    if "@" not in reference:
+    if not names_version(reference):
         raise click.UsageError(f"name the version: {clean(reference)}@NUMBER")
     printing.confirmed(f"Delete version {clean(version)} of model {clean(model)}?", yes=yes)
     view = invocation.client.session.run(registry.delete_version(model, version, force=force))

@@ -28,6 +28,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     ignored,
     refuse,
 )
+from detlab.schemas.runtimes import is_capability
 
 DEVICE_KINDS = ("cpu", "cuda", "rocm")
 
@@ -161,6 +162,17 @@ class ProxyPort(Block):
     default_service_id: Flag = Field(False, description="Whether it is the task's main service.")
 
 
+def as_capability(value: object) -> object:
+    """Accept the name of a Linux capability, such as SYS_PTRACE."""
+    text = as_text(value)
+    if isinstance(text, str) and not is_capability(text):
+        refuse(f"must be the name of a capability, such as SYS_PTRACE, not {describe(value)}")
+    return text
+
+
+Capability = Annotated[Text, BeforeValidator(as_capability)]
+
+
 class EnvironmentConfig(Block):
     """Container image, environment variables, ports and capabilities."""
 
@@ -179,9 +191,11 @@ class EnvironmentConfig(Block):
     ports: dict[str, Int] = Field({}, description="Named ports.")
     force_pull_image: Flag = Field(False, description="Whether to pull the image even if the node has it.")
     registry_auth: RegistryAuth | None = Field(None, description="Credentials for the image registry.")
-    add_capabilities: list[Text] = Field([], description="Linux capabilities to add.")
-    drop_capabilities: list[Text] = Field([], description="Linux capabilities to drop.")
-    pod_spec: dict[str, Any] | None = Field(None, description="Kubernetes pod spec to start from.")
+    add_capabilities: list[Capability] = Field([], description="Linux capabilities to add.")
+    drop_capabilities: list[Capability] = Field([], description="Linux capabilities to drop.")
+    pod_spec: dict[str, Any] | None = Field(
+        None, description="Fields of the pod, on Kubernetes: those that docs/reference/kubernetes-settings.md lists."
+    )
 
 
 class Device(Block):
@@ -307,4 +321,6 @@ class BindMount(Block):
     host_path: Annotated[Text, BeforeValidator(_absolute)] = Field(..., description="Absolute path on the host.")
     container_path: Annotated[Text, BeforeValidator(_not_dot)] = Field(..., description="Path in the container.")
     read_only: Flag = Field(False, description="Whether the container may not write.")
-    propagation: Text = Field("rprivate", description="Mount propagation.")
+    propagation: Literal["private", "rprivate", "slave", "rslave", "shared", "rshared"] = Field(
+        "rprivate", description="Mount propagation."
+    )

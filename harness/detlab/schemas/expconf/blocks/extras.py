@@ -22,6 +22,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     ignored,
     refuse,
 )
+from detlab.schemas.sbatch import ONE_NAME, OPTIONS, NotAllowed, parse_sbatch
 
 LOG_ACTIONS = ("exclude_node", "cancel_retries")
 
@@ -115,27 +116,35 @@ class SecurityConfig(Block):
     kerberos: KerberosConfig | None = Field(None, description="Unused.")
 
 
-OWN_OPTIONS = frozenset(
-    {
-        "--array", "-a", "--batch", "--chdir", "-D", "--comment", "--dependency", "-d", "--error", "-e", "--export",
-        "--export-file", "--get-user-env", "--gid", "--help", "--input", "-i", "--job-name", "-J", "--no-requeue",
-        "--nodes", "-N", "--ntasks", "-n", "--ntasks-per-node", "--output", "-o", "--parsable", "--requeue", "--signal",
-        "--test-only", "--uid", "--usage", "--version", "-V", "--wait", "-W", "--wrap", ":",
-    }
-)  # fmt: skip
-"""Options of sbatch that detlab gives itself, or that would make a job which it could not find again."""
+def _as_sbatch_arg(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            parse_sbatch(value)
+        except NotAllowed as error:
+            refuse(error.message, error.hint)
+    return value
 
 
-def _as_sbatch_args(value: object) -> object:
-    if not isinstance(value, list):
+SbatchArg = Annotated[Text, BeforeValidator(_as_sbatch_arg)]
+
+
+def _value_of(option: str) -> BeforeValidator:
+    """Return what checks that a key has a value that an option of sbatch takes."""
+    kind = OPTIONS[option]
+
+    def check(value: object) -> object:
+        value = as_filled_text(value)
+        if isinstance(value, str) and not (value.isascii() and kind.fits(value)):
+            refuse(f"must be {kind.words}, not {describe(value)}", f"it becomes --{option} of sbatch")
         return value
-    for given in value:
-        name = given.partition("=")[0].strip() if isinstance(given, str) else ""
-        short = name[:2] if name.startswith("-") and not name.startswith("--") else name
-        if short in OWN_OPTIONS or name in OWN_OPTIONS:
-            refuse(f"{name} is given by detlab itself", "leave it out; slots_per_node and time are keys of this block")
-        if isinstance(given, str) and not given.isprintable():
-            refuse(f"{name[:40]!r} has characters that cannot be printed")
+
+    return BeforeValidator(check)
+
+
+def _as_gpu_type(value: object) -> object:
+    value = as_filled_text(value)
+    if isinstance(value, str) and not ONE_NAME.fits(value):
+        refuse(f"must be a name, not {describe(value)}", "slots_per_trial says how many, sbatch_args what else")
     return value
 
 
@@ -155,8 +164,6 @@ def _as_slurm_time(value: object) -> object:
 
 
 SlurmTime = Annotated[str, BeforeValidator(_as_slurm_time)]
-SbatchName = Annotated[str, Field(pattern=r"^[^\s\x00-\x1f-][^\x00-\x1f]*$"), BeforeValidator(as_filled_text)]
-"""A value of an option of sbatch."""
 ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.+/-]+$"), BeforeValidator(as_filled_text)]
 
 
@@ -173,15 +180,25 @@ class SlurmConfig(Block):
     slots_per_node: PositiveInt | None = Field(
         None, description="Slots of each node. Default: as many of the largest node as divide the trial's slots."
     )
-    gpu_type: SbatchName | None = Field(None, description="Type of the GPUs, as in `--gres=gpu:TYPE:2`.")
-    sbatch_args: Annotated[list[Text], BeforeValidator(_as_sbatch_args)] | None = Field(
-        None, description="More options of sbatch, such as `--mem-per-gpu=40G`."
+    gpu_type: Annotated[str, BeforeValidator(_as_gpu_type)] | None = Field(
+        None, description="Type of the GPUs, as in `--gres=gpu:TYPE:2`."
     )
-    partition: SbatchName | None = Field(None, description="Partition; default: the agent's, or Slurm's.")
-    account: SbatchName | None = Field(None, description="Account that the job is charged to.")
-    qos: SbatchName | None = Field(None, description="Quality of service.")
-    constraint: SbatchName | None = Field(None, description="Features that the nodes must have.")
-    reservation: SbatchName | None = Field(None, description="Reservation to use.")
+    sbatch_args: list[SbatchArg] | None = Field(
+        None,
+        description="More options of sbatch by their whole names, such as `--mem-per-gpu=40G`: those of"
+        " [the table](sbatch-options.md).",
+    )
+    partition: Annotated[str, _value_of("partition")] | None = Field(
+        None, description="Partition; default: the agent's, or Slurm's."
+    )
+    account: Annotated[str, _value_of("account")] | None = Field(
+        None, description="Account that the job is charged to."
+    )
+    qos: Annotated[str, _value_of("qos")] | None = Field(None, description="Quality of service.")
+    constraint: Annotated[str, _value_of("constraint")] | None = Field(
+        None, description="Features that the nodes must have."
+    )
+    reservation: Annotated[str, _value_of("reservation")] | None = Field(None, description="Reservation to use.")
     time: SlurmTime | None = Field(
         None,
         description='Time limit of a job: minutes, "1-12:00:00" or "36h". Before that a trial saves and leaves.',

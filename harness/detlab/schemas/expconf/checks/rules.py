@@ -24,9 +24,10 @@ from detlab.schemas.expconf.checks import (
     suggestions,
 )
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
+from detlab.schemas.expconf.podspec import mistakes
 from detlab.schemas.expconf.raw.paths import Part, Path, render
 from detlab.schemas.patterns import BadPattern, check_pattern
-from detlab.schemas.podspec import forbidden
+from detlab.schemas.text_limits import DESCRIPTION_CHARS, LABEL_CHARS, MOST_LABELS, TITLE_CHARS
 
 Raw = dict[str, Any]
 
@@ -35,6 +36,7 @@ RANGED = ("int", "double", "log")
 PATTERN_CHARS = 1000
 """Of a log policy."""
 ENTRYPOINT_CHARS = 30_000
+_PLACES = (("workspace", LABEL_CHARS), ("project", LABEL_CHARS))
 MOST_POLICIES = 20
 """Of an experiment: each looks at every line, and all together have so much time."""
 
@@ -220,10 +222,26 @@ def entrypoint_length(raw: Raw) -> Iterator[Problem]:
         yield Problem("entrypoint", message, "put the program into a file of the code, and run that")
 
 
+def text_lengths(raw: Raw) -> Iterator[Problem]:
+    """Limit the texts that lists show, as an edit does: they are read with every page."""
+    for key, most in (("name", TITLE_CHARS), ("description", DESCRIPTION_CHARS), *_PLACES):
+        text = raw.get(key)
+        if isinstance(text, str) and len(text) > most:
+            hint = "put it into the notes: det experiment edit" if key == "description" else None
+            yield Problem(key, f"has {len(text):,} characters; it may have {most:,}", hint)
+    labels = _items(raw, "labels")
+    if len(labels) > MOST_LABELS:
+        yield Problem("labels", f"are {len(labels):,}; an experiment may have {MOST_LABELS}")
+    for index, label in enumerate(labels):
+        if isinstance(label, str) and len(label) > LABEL_CHARS:
+            yield Problem(f"labels[{index}]", f"has {len(label):,} characters; a label may have {LABEL_CHARS}")
+
+
 def pod_spec(raw: Raw) -> Iterator[Problem]:
-    """Refuse the parts of a pod spec that users may not set."""
-    for path, what, hint in forbidden(_block(_block(raw, "environment"), "pod_spec")):
-        yield Problem(path, what, hint)
+    """Refuse what users may not set of a pod."""
+    wanted = _block(raw, "environment").get("pod_spec")
+    if isinstance(wanted, dict):
+        yield from mistakes(wanted)
 
 
 def mounts(raw: Raw) -> Iterator[Problem]:
@@ -302,6 +320,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     project_of_workspace,
     log_policies,
     entrypoint_length,
+    text_lengths,
     pod_spec,
     mounts,
     slots,

@@ -51,6 +51,7 @@ __all__ = [
     "names",
     "newest_step",
     "series",
+    "series_part",
     "summaries",
     "summaries_of",
     "supersede",
@@ -63,6 +64,8 @@ __all__ = [
 RAW_FACTOR = 32
 """Up to this many stored points per requested point are read directly."""
 POINTS_PER_STATEMENT = 50_000
+HEAD_BYTES, POINT_BYTES = 120, 64
+"""Of a curve without its names and points, and of a point, as JSON at most."""
 _TOTALS = [getattr(Series, column.name) for column in fields(scalars.Totals)]
 
 
@@ -90,6 +93,60 @@ def series(
     short = [head for head in heads if wanted is None or head.total <= RAW_FACTOR * wanted]
     raw = dict(_raw_points(s, short))
     return [_thin(head, _turned(raw[head.id]) if head.id in raw else _rolled(s, head), wanted) for head in heads]
+
+
+def series_part(
+    s: Session,
+    trial_ids: Sequence[int],
+    group: str | None = None,
+    names: Sequence[str] | None = None,
+    max_points: int = 1000,
+    *,
+    skip: int = 0,
+    most_bytes: int,
+) -> tuple[list[SeriesView], int | None]:
+    """Return as many of the curves of trials as fit, one at least, and where the next part begins; see `series`.
+
+    Args:
+        s: A session.
+        trial_ids: The trials.
+        group: One group, or None for all.
+        names: Some names, or None for all.
+        max_points: Most points per curve; a part holds one whole curve in any case.
+        skip: Curves of the parts before.
+        most_bytes: Of the part as JSON, about.
+    """
+    wanted = max(min(max_points, most_bytes // POINT_BYTES), downsample.MIN_POINTS)
+    heads = _heads_from(s, trial_ids, group, names, skip, most_bytes // (POINT_BYTES * downsample.MIN_POINTS) + 1)
+    left, fitting = most_bytes, 0
+    for head in heads:
+        left -= HEAD_BYTES + 6 * (len(head.name) + len(head.group_name)) + POINT_BYTES * min(head.total, wanted)
+        if left < 0 and fitting:
+            break
+        fitting += 1
+    shown = heads[:fitting]
+    raw = dict(_raw_points(s, [head for head in shown if head.total <= RAW_FACTOR * wanted]))
+    views = [_thin(head, _turned(raw[head.id]) if head.id in raw else _rolled(s, head), wanted) for head in shown]
+    return views, skip + fitting if fitting < len(heads) else None
+
+
+def _heads_from(
+    s: Session, trial_ids: Sequence[int], group: str | None, names: Sequence[str] | None, skip: int, most: int
+) -> list[Any]:
+    """Return the heads of series after so many."""
+    found: list[Any] = []
+    for part in chunks(trial_ids):
+        query = _heads(part, group, names)
+        if skip:
+            total = s.scalar(select(func.count()).select_from(query.order_by(None).subquery())) or 0
+            if total <= skip:
+                skip -= total
+                continue
+        found += s.execute(query.offset(skip).limit(most - len(found)))
+        skip = 0
+        if len(found) >= most:
+            break
+    return found
 
 
 def _heads(trial_ids: Sequence[int], group: str | None, names: Sequence[str] | None) -> Select[*tuple[Any, ...]]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Text, cast, delete, func, select
+from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     CheckpointRow,
+    ExperimentRow,
     LabelMoveRow,
     ModelFact,
     ModelGrantRow,
@@ -23,56 +22,21 @@ from detlab_hub.store.tables import (
 )
 
 _ID_DIGITS = 18
-PAGE_BYTES = 16 * 1024 * 1024
-"""Of metadata and lineage on one page of a list."""
-FEW_ROWS = 20
-"""That many are not measured before they are loaded."""
-_LARGE: dict[type[Any], tuple[Any, Any]] = {
-    ModelRow: (ModelRow.metadata_, ModelRow.notes),
-    VersionRow: (VersionRow.metadata_, VersionRow.lineage),
-}
-R = TypeVar("R", ModelRow, VersionRow)
 
 
-@dataclass(frozen=True)
-class Page(Generic[R]):
-    """Rows of a list, and whether there are more."""
-
-    rows: list[R]
-    more: bool
-
-
-def first_that_fit(s: Session, table: type[R], ids: Sequence[int], most: int) -> Page[R]:
-    """Load rows by their ids, in that order, up to `most` and as many as `PAGE_BYTES` hold, one at least.
-
-    Each may have a megabyte of metadata, and a page a thousand of them.
-    """
-    chosen = list(ids[:most])
-    if len(chosen) > FEW_ROWS:
-        first, second = _LARGE[table]
-        size = func.length(cast(first, Text)) + func.length(cast(second, Text))
-        sizes: dict[int, int] = {}
-        for part in chunks(chosen):
-            sizes.update((key, taken) for key, taken in s.execute(select(table.id, size).where(table.id.in_(part))))
-        total = 0
-        for place, key in enumerate(chosen):
-            total += sizes.get(key, 0)
-            if total > PAGE_BYTES and place:
-                chosen = chosen[:place]
-                break
-    found = {row.id: row for part in chunks(chosen) for row in s.scalars(select(table).where(table.id.in_(part)))}
-    return Page([found[key] for key in chosen if key in found], len(ids) > len(chosen))
-
-
-def named(s: Session, name: str) -> list[ModelRow]:
-    """Return the models that a text may mean: by their id, `OWNER/NAME`, or all of that name."""
+def named(s: Session, name: str, asker: str) -> ModelRow | None:
+    """Return the model that a text means: by its id, `OWNER/NAME`, or else the asker's own of that name."""
     text = clean_text(name)
     if text.isascii() and text.isdigit():
-        row = s.get(ModelRow, int(text)) if len(text) <= _ID_DIGITS else None
-        return [] if row is None else [row]
+        return s.get(ModelRow, int(text)) if len(text) <= _ID_DIGITS else None
     owner, slash, rest = text.rpartition("/")
-    query = select(ModelRow).where(ModelRow.name == rest)
-    return list(s.scalars((query.where(ModelRow.owner == owner) if slash else query).order_by(ModelRow.id)))
+    return of_owner(s, owner if slash else asker, rest)
+
+
+def of_name(s: Session, name: str, visible: ColumnElement[bool], most: int) -> list[ModelRow]:
+    """Return models of a name, the oldest first."""
+    query = select(ModelRow).where(ModelRow.name == clean_text(name), visible)
+    return list(s.scalars(query.order_by(ModelRow.id).limit(most)))
 
 
 def of_owner(s: Session, owner: str, name: str) -> ModelRow | None:
@@ -80,10 +44,17 @@ def of_owner(s: Session, owner: str, name: str) -> ModelRow | None:
     return s.scalars(select(ModelRow).where(ModelRow.owner == owner, ModelRow.name == clean_text(name))).first()
 
 
-def using(s: Session, uuid: str) -> list[ModelRow]:
-    """Return the models that have a version of a checkpoint."""
-    mine = select(VersionRow.model_id).where(VersionRow.checkpoint_uuid == uuid)
-    return list(s.scalars(select(ModelRow).where(ModelRow.id.in_(mine)).order_by(ModelRow.id)))
+def sharing(s: Session, uuid: str) -> list[ModelRow]:
+    """Return the models in which the owner of a checkpoint has put it: theirs, and those where they registered it."""
+    query = (
+        select(VersionRow.model_id)
+        .join(ModelRow, ModelRow.id == VersionRow.model_id)
+        .join(CheckpointRow, CheckpointRow.uuid == VersionRow.checkpoint_uuid)
+        .join(ExperimentRow, ExperimentRow.id == CheckpointRow.experiment_id)
+        .where(VersionRow.checkpoint_uuid == uuid)
+        .where(or_(ModelRow.owner == ExperimentRow.owner, VersionRow.owner == ExperimentRow.owner))
+    )
+    return list(s.scalars(select(ModelRow).where(ModelRow.id.in_(query)).order_by(ModelRow.id)))
 
 
 def page(
@@ -96,8 +67,8 @@ def page(
     owner: str | None = None,
     labels: Sequence[str] = (),
     archived: bool | None = False,
-) -> Page[ModelRow]:
-    """Return models, newest first; `after` is the id of the last one seen. See `first_that_fit`."""
+) -> list[int]:
+    """Return the ids of models, newest first, and one more if there are; `after` is the last one seen."""
     query = select(ModelRow.id).where(visible).order_by(ModelRow.id.desc()).limit(limit + 1)
     if after is not None:
         query = query.where(ModelRow.id < after)
@@ -110,7 +81,7 @@ def page(
         query = query.where(ModelRow.id.in_(facts.where(ModelFact.version_id.is_(None))))
     if archived is not None:
         query = query.where(ModelRow.archived_at.is_not(None) if archived else ModelRow.archived_at.is_(None))
-    return first_that_fit(s, ModelRow, list(s.scalars(query)), limit)
+    return list(s.scalars(query))
 
 
 def counts(s: Session, model_ids: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -152,13 +123,12 @@ def versions(s: Session, model_id: int, *, limit: int, after: int | None = None)
     return list(s.scalars(query.order_by(VersionRow.version.desc()).limit(limit)))
 
 
-def page_of_versions(s: Session, model_id: int, *, limit: int, after: int | None = None) -> Page[VersionRow]:
-    """Return one page of the versions of a model, newest first; `after` is the number of the last one seen."""
+def page_of_versions(s: Session, model_id: int, *, limit: int, after: int | None = None) -> list[int]:
+    """Return the ids of a model's versions, newest first, one more if there are; `after` is the last number seen."""
     query = select(VersionRow.id).where(VersionRow.model_id == model_id)
     if after is not None:
         query = query.where(VersionRow.version < after)
-    ids = list(s.scalars(query.order_by(VersionRow.version.desc()).limit(limit + 1)))
-    return first_that_fit(s, VersionRow, ids, limit)
+    return list(s.scalars(query.order_by(VersionRow.version.desc()).limit(limit + 1)))
 
 
 def version(s: Session, model_id: int, number: int) -> VersionRow | None:

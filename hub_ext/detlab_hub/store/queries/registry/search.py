@@ -16,7 +16,6 @@ from sqlalchemy import ColumnElement, Select, and_, false, intersect, not_, or_,
 from sqlalchemy.orm import Session, aliased
 
 from detlab_hub.core.registry.where import AllOf, AnyOf, Compare, Condition, Not, QueryError, number_in
-from detlab_hub.store.queries.registry.models import Page, first_that_fit
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import ModelFact, ModelRow, VersionLabelRow, VersionMetric, VersionRow, clean_text
 
@@ -65,8 +64,10 @@ def best(
     smaller_is_better: bool,
     limit: int,
     after: int | None = None,
-) -> Page[VersionRow]:
-    """Return one page of the versions that fulfil a condition, best first by a metric; without one, newest first.
+) -> list[int]:
+    """Return the ids of versions that fulfil a condition, best first by a metric; without one, newest first.
+
+    One more than `limit` if there are more.
 
     Args:
         s: A session.
@@ -100,7 +101,7 @@ def best(
         whole = ranked if metric is None else ranked.join(VersionRow, VersionRow.id == key)
         whole = whole.join(ModelRow, ModelRow.id == VersionRow.model_id).where(visible, wanted)
         ids = list(s.scalars(whole.limit(wanted_ids).offset(skipped)))
-    return first_that_fit(s, VersionRow, ids, limit)
+    return ids
 
 
 def _in_window(s: Session, ranked: Select[Any], fitting: Select[Any], skipped: int, limit: int) -> list[int] | None:

@@ -9,7 +9,7 @@ import { Dialog } from '../../admin/Dialog';
 import { formatAgo, Notice } from '../../common';
 import { nameText } from '../../common/text';
 import { FieldsForm, type FormField } from '../fields';
-import { labelProblem, movingOf } from '../model';
+import { labelProblem, movingOf, referenceTo } from '../model';
 import { labelPath, modelPath } from '../paths';
 
 const CONFLICT = 409;
@@ -32,12 +32,12 @@ export function MoveLabel({ model, label = '', version, onClose, onMoved }: {
     const asked = values.version!.trim();
     const body: Move = { version: /^\d+$/.test(asked) ? Number(asked) : asked, reason: values.reason ?? '', expected: known.moving[name] ?? 0 };
     try {
-      await api.post(labelPath(model.name, name), body);
+      await api.post(labelPath(referenceTo(model), name), body);
     } catch (error) {
       const problem = asApiError(error);
       if (problem.status !== CONFLICT) throw problem;
       const [now, history] = await Promise.all([
-        api.get<ModelView>(modelPath(model.name)), api.get<LabelMoves>(`${modelPath(model.name)}/labels`)
+        api.get<ModelView>(modelPath(referenceTo(model))), api.get<LabelMoves>(`${modelPath(referenceTo(model))}/labels`)
       ]);
       if ((now.moving[name] ?? 0) === (known.moving[name] ?? 0)) throw problem; // a conflict of another kind
       setKnown(now);

@@ -8,7 +8,7 @@ import { Dialog } from '../../admin/Dialog';
 import { formatNumber, useLoaded } from '../../common';
 import { nameText } from '../../common/text';
 import { FieldsForm, type FormField } from '../fields';
-import { labelProblem, nameProblem } from '../model';
+import { labelProblem, modelOf, nameProblem, referenceTo } from '../model';
 import { modelPath, modelsPath } from '../paths';
 import { words } from './NewModel';
 
@@ -22,9 +22,9 @@ export function Register({ checkpoint, metric, onClose }: {
   const path = modelsPath({ limit: OFFERED });
   const { data } = useLoaded(path, signal => api.get<ModelList>(path, signal));
   const [made, setMade] = useState<ReadonlySet<string>>(new Set());
-  const known = useMemo(() => new Map((data?.items ?? []).map(model => [model.name, model])), [data]);
+  const known = useMemo(() => new Map((data?.items ?? []).map(model => [referenceTo(model), model])), [data]);
   const fields = useMemo<FormField[]>(() => [
-    { key: 'model', label: 'Model', required: true, most: 256, check: text => nameProblem(text.trim()), offers: [...known.values()].filter(one => one.right !== 'read').map(one => one.name) },
+    { key: 'model', label: 'Model', required: true, most: 256, check: text => (known.has(text.trim()) ? null : nameProblem(text.trim())), offers: [...known.values()].filter(one => one.right !== 'read').map(referenceTo) },
     { key: 'labels', label: 'Labels of the version, separated by commas', about: 'Such as staging; they are taken from the versions that have them now.', check: text => words(text).map(labelProblem).find(Boolean) ?? null },
     { key: 'semver', label: 'Semantic version', most: 100, about: 'MAJOR.MINOR.PATCH, above those before it; empty: none.' },
     { key: 'comment', label: 'Comment', rows: 2, most: 10_000 }
@@ -41,7 +41,7 @@ export function Register({ checkpoint, metric, onClose }: {
     const version = await api.post<VersionView>(`${modelPath(name)}/versions`, body);
     notify(`Registered as version ${version.version} of ${nameText(name, 80)}.`, 'good');
     onClose();
-    navigate({ kind: 'version', model: version.model, version: version.version });
+    navigate({ kind: 'version', model: modelOf(version), version: version.version });
   };
   /** Beyond the models that are offered there may be more. */
   const exists = async (name: string): Promise<boolean> => {
@@ -66,8 +66,8 @@ export function Register({ checkpoint, metric, onClose }: {
 
 /** What registering will do. */
 function Next({ name, known, listed }: { name: string; known: ReadonlyMap<string, ModelView>; listed: boolean }): ReactElement | null {
-  if (!name || nameProblem(name)) return null;
   const model = known.get(name);
+  if (!name || (!model && nameProblem(name))) return null;
   const text = model ? `Version ${(model.latest ?? 0) + 1} of ${nameText(name, 80)} will be made.`
     : listed ? `There is no model ${nameText(name, 80)} yet: it will be made, with this as its version 1.` : null;
   return text ? <p className="det-soft det-edits-now" role="status">{text}</p> : null;

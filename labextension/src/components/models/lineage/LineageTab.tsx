@@ -8,7 +8,7 @@ import { Go } from '../../admin/parts';
 import { EmptyState, ErrorBanner, Loading, plural, useLoaded } from '../../common';
 import { nameText } from '../../common/text';
 import { layersOf } from './layered';
-import { placeOf } from '../model';
+import { modelOf, placeOf } from '../model';
 import { versionPath } from '../paths';
 
 /** Nodes that are drawn; the list has more of them. */
@@ -22,7 +22,7 @@ const MARGIN = 2;
 
 export function LineageTab({ version }: { version: VersionView }): ReactElement {
   const { api } = useApp();
-  const path = `${versionPath(version.model, version.version)}/lineage`;
+  const path = `${versionPath(modelOf(version), version.version)}/lineage`;
   const { data, error, reload } = useLoaded(path, signal => api.get<LineageGraph>(path, signal));
   if (error && !data) return <ErrorBanner error={error} what="Lineage" onRetry={reload} />;
   if (!data) return <Loading what="Loading the lineage" />;

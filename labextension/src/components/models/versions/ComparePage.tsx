@@ -9,7 +9,7 @@ import { ActionButton, EmptyState, ErrorBanner, formatBytes, formatNumber, forma
 import { nameText } from '../../common/text';
 import { OwnLabels } from '../Chips';
 import { CodeDiff } from './CodeDiff';
-import { bestOf, direction, untwinned, versionsOf } from '../model';
+import { bestOf, direction, modelOf, untwinned, versionsOf } from '../model';
 import { modelPath } from '../paths';
 import { valueText } from '../Values';
 
@@ -84,7 +84,7 @@ function Head({ side, onDrop }: { side: VersionView; onDrop?: () => void }): Rea
   return (
     <th scope="col">
       <span className="det-compare-head">
-        <Go to={{ kind: 'version', model: side.model, version: side.version }}>version {side.version}</Go>
+        <Go to={{ kind: 'version', model: modelOf(side), version: side.version }}>version {side.version}</Go>
         {onDrop && <button type="button" className="det-button det-compact" aria-label={`Leave out version ${side.version}`} title="Leave out" onClick={onDrop}>✕</button>}
       </span>
       {side.semver && <span className="det-soft">{nameText(side.semver, 40)} </span>}

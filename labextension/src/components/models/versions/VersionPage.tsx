@@ -17,7 +17,7 @@ import { MoveLabel } from '../dialogs/MoveLabel';
 import { EditVersion } from '../EditModel';
 import { Files } from './Files';
 import { LineageTab } from '../lineage/LineageTab';
-import { closedModel, versionName } from '../model';
+import { closedModel, ownersModel, referenceTo, versionName } from '../model';
 import { Origin } from './Origin';
 import { downloadCommand, loadCode, modelPath, versionPath } from '../paths';
 import { useModelEvents } from '../useModelEvents';
@@ -63,7 +63,7 @@ function Shown({ model, version, reload }: Both & { reload: () => void }): React
   return (
     <section className="det-model">
       <header className="det-head-block">
-        <p className="det-crumbs"><Go to={{ kind: 'models' }}>Models</Go> / <Go to={{ kind: 'model', name: model.name }}><bdi>{nameText(model.name, 80)}</bdi></Go></p>
+        <p className="det-crumbs"><Go to={{ kind: 'models' }}>Models</Go> / <Go to={{ kind: 'model', name: referenceTo(model) }}><bdi>{nameText(model.name, 80)}</bdi></Go></p>
         <div className="det-head-line">
           <h1 className="det-head-title" tabIndex={-1}><bdi>{nameText(model.name)}</bdi> version {version.version}</h1>
           <OwnLabels labels={version.labels} />
@@ -71,7 +71,7 @@ function Shown({ model, version, reload }: Both & { reload: () => void }): React
             <Download version={version} />
             <ActionButton label="Move a label here …" why={why} onRun={() => setMoving(true)} />
             <ActionButton label="Edit" why={why} onRun={() => setEditing(true)} />
-            <More model={model} version={version} why={why} />
+            <More model={model} version={version} why={ownersModel(me, model)} />
           </div>
         </div>
         <p className="det-head-facts">{facts.filter(Boolean).map((fact, i) => <span key={i}>{fact}</span>)}</p>
@@ -121,8 +121,8 @@ function LoadIt({ model, version }: Both): ReactElement {
   const names = [String(version.version), ...version.labels];
   const [by, setBy] = useState(names[0]!);
   const chosen = names.includes(by) ? by : names[0]!;
-  const code = loadCode(model.name, chosen);
-  const command = downloadCommand(model.name, chosen);
+  const code = loadCode(referenceTo(model), chosen);
+  const command = downloadCommand(referenceTo(model), chosen);
   return (
     <section className="det-load" aria-label="How to load it">
       <div className="det-controls">
@@ -154,9 +154,9 @@ function More({ model, version, why }: Both & { why: string | null }): ReactElem
     const labels = version.labels.length ? `It has the label ${version.labels.map(label => nameText(label, 64)).join(', ')} now: whoever loads by it will find nothing. ` : '';
     const body = `${labels}Its lineage goes with it; the checkpoint stays, but is no longer kept from collection.`;
     if (!(await confirm({ title: `Delete ${versionName(version)}?`, body, yes: 'Delete', danger: true }))) return;
-    if (!(await act(() => api.del(`${versionPath(model.name, version.version)}?force=true`)))) return;
+    if (!(await act(() => api.del(`${versionPath(referenceTo(model), version.version)}?force=true`)))) return;
     notify(`Deleted ${versionName(version)}.`, 'good');
-    navigate({ kind: 'model', name: model.name });
+    navigate({ kind: 'model', name: referenceTo(model) });
   };
   return <Menu label={`More actions of ${versionName(version)}`} actions={() => [{ key: 'delete', label: 'Delete …', danger: true, why, run: remove }]} />;
 }

@@ -8,7 +8,7 @@ import { Go } from '../../admin/parts';
 import { ActionButton, Column, EmptyState, ErrorBanner, formatAgo, formatBytes, formatNumber, Loading, plural, Table, toNumber, useLoaded } from '../../common';
 import { nameText } from '../../common/text';
 import { ColumnPicker } from '../../view/ColumnPicker';
-import { direction, metricNames, versionName } from '../model';
+import { direction, metricNames, modelOf, referenceTo, versionName } from '../model';
 import { modelPath } from '../paths';
 
 const PAGE = 500;
@@ -23,7 +23,7 @@ interface VersionColumn extends Column<VersionView> {
 
 export function Versions({ model, why, onMove }: { model: ModelView; why: string | null; onMove: (version: number) => void }): ReactElement {
   const { api, navigate } = useApp();
-  const path = `${modelPath(model.name)}/versions?limit=${PAGE}`;
+  const path = `${modelPath(referenceTo(model))}/versions?limit=${PAGE}`;
   const { data, error, reload } = useLoaded(`${path} ${model.updated_at} ${model.versions} ${JSON.stringify(model.moving)}`, signal => api.get<VersionList>(path, signal));
   const [choice, setChoice] = useState<ReadonlyMap<string, boolean>>(new Map());
   const [chosen, setChosen] = useState<readonly number[]>([]);
@@ -42,7 +42,7 @@ export function Versions({ model, why, onMove }: { model: ModelView; why: string
     <div className="det-versions">
       <div className="det-controls">
         <ActionButton
-          label={chosen.length ? `Compare (${chosen.length})` : 'Compare'} onRun={() => navigate({ kind: 'compare', model: model.name, versions: sorted.map(String) })}
+          label={chosen.length ? `Compare (${chosen.length})` : 'Compare'} onRun={() => navigate({ kind: 'compare', model: referenceTo(model), versions: sorted.map(String) })}
           why={chosen.length < 2 ? 'Choose two versions or more.' : chosen.length > MOST_COMPARED ? `At most ${MOST_COMPARED} fit side by side.` : null}
         />
         <ActionButton label="Move a label here …" why={why ?? (chosen.length === 1 ? null : 'Choose one version.')} onRun={() => onMove(chosen[0]!)} />
@@ -56,7 +56,7 @@ export function Versions({ model, why, onMove }: { model: ModelView; why: string
       </div>
       <Table
         label={`Versions of ${nameText(model.name, 80)}`} rows={rows} columns={shown} rowKey={keyOf} rowHeight={30} maxHeight="var(--det-table-height)"
-        onOpen={row => navigate({ kind: 'version', model: row.model, version: row.version })} initialSort={NEWEST}
+        onOpen={row => navigate({ kind: 'version', model: modelOf(row), version: row.version })} initialSort={NEWEST}
       />
     </div>
   );
@@ -108,7 +108,7 @@ function VersionLink({ row }: { row: VersionView }): ReactElement {
   const gone = row.checkpoint_state !== 'COMPLETED';
   return (
     <>
-      <Go to={{ kind: 'version', model: row.model, version: row.version }} title={versionName(row)}>{row.version}</Go>
+      <Go to={{ kind: 'version', model: modelOf(row), version: row.version }} title={versionName(row)}>{row.version}</Go>
       {gone && <span className="det-warn" title="Files of its checkpoint were deleted"> files gone</span>}
     </>
   );

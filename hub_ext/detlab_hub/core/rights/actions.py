@@ -1,0 +1,235 @@
+"""The table of actions: what each one acts on, the least right to it, and which kinds of callers may ask for it at all.
+
+Every verb that changes something names one of them (`web.scopes.needs`), and the service that carries it out asks by
+the same name (`services.kernel.access`), so that a route and its service cannot mean different rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from detlab_hub.core.rights.model import Agent, Attempt, Kind, Person, Right, Thing, Who
+from detlab_hub.core.rights.table import right_of
+
+
+class CallerKind(StrEnum):
+    """Who asks, by the kind of their token."""
+
+    PERSON = "user"
+    """By a session, a token of the Hub, or that of a notebook server."""
+    RUN = "notebook run"
+    ADMIN = "administrator"
+    TASK = "task"
+    AGENT = "agent"
+    ENROLMENT = "enrolment"
+    SPAWNERS = "spawners"
+
+
+class Action(StrEnum):
+    """What a caller may want to do that changes something."""
+
+    EXPERIMENT_CREATE = "experiment.create"
+    EXPERIMENT_EDIT = "experiment.edit"
+    EXPERIMENT_ARCHIVE = "experiment.archive"
+    EXPERIMENT_PAUSE = "experiment.pause"
+    EXPERIMENT_ACTIVATE = "experiment.activate"
+    EXPERIMENT_CANCEL = "experiment.cancel"
+    EXPERIMENT_KILL = "experiment.kill"
+    EXPERIMENT_DELETE = "experiment.delete"
+    EXPERIMENT_GC = "experiment.gc"
+    EXPERIMENT_DELETE_EVENT_FILES = "experiment.delete_event_files"
+    EXPERIMENT_KEEP_LOGS = "experiment.log_retention"
+    EXPERIMENT_SHARE = "experiment.share"
+    EXPERIMENT_UNSHARE = "experiment.unshare"
+    SEARCH_STEER = "search.steer"
+    SEARCH_CODE = "search.code"
+    SEARCH_ASK = "search.ask"
+    SEARCH_TELL = "search.tell"
+    TRIAL_KILL = "trial.kill"
+    JOB_UPDATE = "job.update"
+    TRASH_EMPTY = "trash.empty"
+    BUNDLE_UPLOAD = "bundle.upload"
+    CHECKPOINT_EDIT = "checkpoint.edit"
+    CHECKPOINT_BOOKMARK = "checkpoint.bookmark"
+    CHECKPOINT_UNBOOKMARK = "checkpoint.unbookmark"
+    CHECKPOINT_UNBOOKMARK_ALL = "checkpoint.unbookmark_all"
+    CHECKPOINT_DELETE = "checkpoint.delete"
+    CHECKPOINT_UNDELETE = "checkpoint.undelete"
+    CHECKPOINT_REMOVE_FILES = "checkpoint.remove_files"
+    CHECKPOINT_REGISTER = "checkpoint.register"
+    CHECKPOINT_REGISTER_ELSEWHERE = "checkpoint.register_elsewhere"
+    MODEL_CREATE = "model.create"
+    MODEL_EDIT = "model.edit"
+    MODEL_RENAME = "model.rename"
+    MODEL_ARCHIVE = "model.archive"
+    MODEL_DELETE = "model.delete"
+    MODEL_SHARE = "model.share"
+    MODEL_UNSHARE = "model.unshare"
+    VERSION_REGISTER = "version.register"
+    VERSION_EDIT = "version.edit"
+    VERSION_DELETE = "version.delete"
+    LABEL_MOVE = "label.move"
+    LABEL_REMOVE = "label.remove"
+    TASK_CREATE = "task.create"
+    TASK_START_SERVER = "task.start_server"
+    TASK_KILL = "task.kill"
+    AGENT_ENROL = "agent.enrol"
+    AGENT_RECORDS = "agent.records"
+    ENROLMENT_CREATE = "enrolment.create"
+    NODE_ENABLE = "node.enable"
+    NODE_DISABLE = "node.disable"
+    NODE_DRAIN = "node.drain"
+    NODE_FORGET = "node.forget"
+    CLUSTER_DRAIN = "cluster.drain"
+    QUOTA_SET = "quota.set"
+    QUOTA_REMOVE = "quota.remove"
+    TOKEN_REVOKE = "token.revoke"  # noqa: S105  (a name)
+    SPAWN_START = "spawn.start"
+    SPAWN_CLAIM = "spawn.claim"
+    SPAWN_END = "spawn.end"
+    ATTEMPT_REPORT = "attempt.report"
+    ATTEMPT_MEET = "attempt.meet"
+    ATTEMPT_COMMIT = "attempt.commit"
+    ATTEMPT_DELETE_CHECKPOINT = "attempt.delete_checkpoint"
+    ATTEMPT_COLLECT = "attempt.collect"
+    ATTEMPT_RENEW = "attempt.renew"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row of the table.
+
+    Attributes:
+        kinds: Kinds of objects that it acts on; none: what is new, or the caller's own attempt, node or server.
+        least: The least right to the object.
+        callers: Who may ask for it at all.
+        does: What it is, in words.
+        within: Another action, whose route carries this one out, too, where more than that one is asked for.
+    """
+
+    kinds: tuple[Kind, ...]
+    least: Right
+    callers: frozenset[CallerKind]
+    does: str
+    within: Action | None = None
+
+
+PEOPLE = frozenset({CallerKind.PERSON, CallerKind.RUN})
+THEMSELVES = frozenset({CallerKind.PERSON})
+"""People, but no notebook run: what deletes, hides, shares or lasts longer than the run."""
+_ADMIN = frozenset({CallerKind.ADMIN})
+_TASK = frozenset({CallerKind.TASK})
+_HUB = frozenset({CallerKind.SPAWNERS})
+_NONE, _READ, _WRITE, _OWN = Right.NONE, Right.READ, Right.WRITE, Right.OWN
+_EXPERIMENT, _CHECKPOINT, _MODEL = (Kind.EXPERIMENT,), (Kind.CHECKPOINT,), (Kind.MODEL,)
+
+ACTIONS: Mapping[Action, Rule] = {
+    Action.EXPERIMENT_CREATE: Rule((), _NONE, PEOPLE, "submit an experiment"),
+    Action.EXPERIMENT_EDIT: Rule(_EXPERIMENT, _WRITE, PEOPLE, "change its name, texts and labels"),
+    Action.EXPERIMENT_ARCHIVE: Rule(_EXPERIMENT, _OWN, THEMSELVES, "archive it, or restore it", Action.EXPERIMENT_EDIT),
+    Action.EXPERIMENT_PAUSE: Rule(_EXPERIMENT, _WRITE, PEOPLE, "pause it"),
+    Action.EXPERIMENT_ACTIVATE: Rule(_EXPERIMENT, _WRITE, PEOPLE, "continue it"),
+    Action.EXPERIMENT_CANCEL: Rule(_EXPERIMENT, _WRITE, PEOPLE, "end it after a last checkpoint"),
+    Action.EXPERIMENT_KILL: Rule(_EXPERIMENT, _WRITE, PEOPLE, "end it now"),
+    Action.EXPERIMENT_DELETE: Rule(_EXPERIMENT, _OWN, THEMSELVES, "delete it with all that belongs to it"),
+    Action.EXPERIMENT_GC: Rule(_EXPERIMENT, _OWN, THEMSELVES, "change which checkpoints it keeps, and collect"),
+    Action.EXPERIMENT_DELETE_EVENT_FILES: Rule(_EXPERIMENT, _OWN, THEMSELVES, "delete its TensorBoard files"),
+    Action.EXPERIMENT_KEEP_LOGS: Rule(
+        _EXPERIMENT, _OWN, THEMSELVES, "set for how long its output is kept, which may delete it"
+    ),
+    Action.EXPERIMENT_SHARE: Rule(_EXPERIMENT, _OWN, THEMSELVES, "share it"),
+    Action.EXPERIMENT_UNSHARE: Rule(_EXPERIMENT, _OWN, THEMSELVES, "withdraw a grant"),
+    Action.SEARCH_STEER: Rule(_EXPERIMENT, _WRITE, PEOPLE, "extend or steer its search"),
+    Action.SEARCH_CODE: Rule(
+        _EXPERIMENT, _OWN, THEMSELVES, "give its search other code, which runs as its owner", Action.SEARCH_STEER
+    ),
+    Action.SEARCH_ASK: Rule(_EXPERIMENT, _WRITE, PEOPLE, "have its search propose a trial"),
+    Action.SEARCH_TELL: Rule(_EXPERIMENT, _WRITE, PEOPLE, "tell its search a result"),
+    Action.TRIAL_KILL: Rule(_EXPERIMENT, _WRITE, PEOPLE, "end one of its trials"),
+    Action.JOB_UPDATE: Rule(
+        (Kind.EXPERIMENT, Kind.TASK), _OWN, THEMSELVES, "change its pool, priority, weight or place in the queue"
+    ),
+    Action.TRASH_EMPTY: Rule(_EXPERIMENT, _OWN, THEMSELVES, "empty its trash, or that of all of one's own"),
+    Action.BUNDLE_UPLOAD: Rule((), _NONE, PEOPLE, "upload code"),
+    Action.CHECKPOINT_EDIT: Rule(_CHECKPOINT, _WRITE, PEOPLE, "change its metadata"),
+    Action.CHECKPOINT_BOOKMARK: Rule(_CHECKPOINT, _WRITE, PEOPLE, "bookmark it, which keeps it"),
+    Action.CHECKPOINT_UNBOOKMARK: Rule(_CHECKPOINT, _READ, THEMSELVES, "remove one's own bookmark"),
+    Action.CHECKPOINT_UNBOOKMARK_ALL: Rule(
+        _CHECKPOINT, _OWN, THEMSELVES, "remove others' bookmarks", Action.CHECKPOINT_UNBOOKMARK
+    ),
+    Action.CHECKPOINT_DELETE: Rule(_CHECKPOINT, _OWN, THEMSELVES, "delete it"),
+    Action.CHECKPOINT_UNDELETE: Rule(_CHECKPOINT, _OWN, THEMSELVES, "restore it from the trash"),
+    Action.CHECKPOINT_REMOVE_FILES: Rule(_CHECKPOINT, _OWN, THEMSELVES, "remove some of its files"),
+    Action.CHECKPOINT_REGISTER: Rule(
+        _CHECKPOINT, _WRITE, PEOPLE, "make it a version of a model of its owner", Action.VERSION_REGISTER
+    ),
+    Action.CHECKPOINT_REGISTER_ELSEWHERE: Rule(
+        _CHECKPOINT, _OWN, THEMSELVES, "make it a version of another's model", Action.VERSION_REGISTER
+    ),
+    Action.MODEL_CREATE: Rule((), _NONE, PEOPLE, "make a model"),
+    Action.MODEL_EDIT: Rule(_MODEL, _WRITE, PEOPLE, "change its texts, metadata and labels"),
+    Action.MODEL_RENAME: Rule(_MODEL, _OWN, THEMSELVES, "give it another name", Action.MODEL_EDIT),
+    Action.MODEL_ARCHIVE: Rule(_MODEL, _OWN, THEMSELVES, "archive it, or restore it", Action.MODEL_EDIT),
+    Action.MODEL_DELETE: Rule(_MODEL, _OWN, THEMSELVES, "delete it with its versions"),
+    Action.MODEL_SHARE: Rule(_MODEL, _OWN, THEMSELVES, "share it"),
+    Action.MODEL_UNSHARE: Rule(_MODEL, _OWN, THEMSELVES, "withdraw a grant"),
+    Action.VERSION_REGISTER: Rule(_MODEL, _WRITE, PEOPLE, "register a version"),
+    Action.VERSION_EDIT: Rule(_MODEL, _WRITE, PEOPLE, "change a version's texts, metadata and semantic version"),
+    Action.VERSION_DELETE: Rule(_MODEL, _OWN, THEMSELVES, "delete a version"),
+    Action.LABEL_MOVE: Rule(_MODEL, _WRITE, PEOPLE, "move a label to a version"),
+    Action.LABEL_REMOVE: Rule(_MODEL, _WRITE, PEOPLE, "take a label away"),
+    Action.TASK_CREATE: Rule((), _NONE, PEOPLE, "start a task"),
+    Action.TASK_START_SERVER: Rule(
+        (), _NONE, THEMSELVES, "start a server of the Hub, which has a token of its own", Action.TASK_CREATE
+    ),
+    Action.TASK_KILL: Rule((Kind.TASK,), _WRITE, PEOPLE, "end it now"),
+    Action.AGENT_ENROL: Rule((), _NONE, frozenset({CallerKind.ENROLMENT}), "get an agent's key"),
+    Action.AGENT_RECORDS: Rule((), _NONE, frozenset({CallerKind.AGENT}), "deliver what its tasks have left"),
+    Action.ENROLMENT_CREATE: Rule((Kind.AGENT,), _OWN, _ADMIN, "make an enrolment token"),
+    Action.NODE_ENABLE: Rule((Kind.AGENT,), _OWN, _ADMIN, "let it, or one of its slots, take tasks"),
+    Action.NODE_DISABLE: Rule((Kind.AGENT,), _OWN, _ADMIN, "let it, or one of its slots, take none"),
+    Action.NODE_DRAIN: Rule((Kind.AGENT,), _OWN, _ADMIN, "drain it"),
+    Action.NODE_FORGET: Rule((Kind.AGENT,), _OWN, _ADMIN, "send it away"),
+    Action.CLUSTER_DRAIN: Rule((Kind.CLUSTER,), _OWN, _ADMIN, "drain the cluster"),
+    Action.QUOTA_SET: Rule((Kind.QUOTA,), _OWN, _ADMIN, "set a quota"),
+    Action.QUOTA_REMOVE: Rule((Kind.QUOTA,), _OWN, _ADMIN, "remove a quota"),
+    Action.TOKEN_REVOKE: Rule((Kind.SITE,), _OWN, _ADMIN, "revoke a token"),
+    Action.SPAWN_START: Rule((), _NONE, _HUB, "start a user's server"),
+    Action.SPAWN_CLAIM: Rule((), _NONE, _HUB, "take over a server that is up"),
+    Action.SPAWN_END: Rule((), _NONE, _HUB, "end a user's server"),
+    Action.ATTEMPT_REPORT: Rule((), _NONE, _TASK, "report of itself: records, metadata, outputs, preemption"),
+    Action.ATTEMPT_MEET: Rule((), _NONE, _TASK, "find its other ranks, and get certificates for them"),
+    Action.ATTEMPT_COMMIT: Rule((), _NONE, _TASK, "commit a checkpoint of its trial"),
+    Action.ATTEMPT_DELETE_CHECKPOINT: Rule(_CHECKPOINT, _OWN, _TASK, "delete a checkpoint of its trial"),
+    Action.ATTEMPT_COLLECT: Rule((), _NONE, _TASK, "take and report what its owner has to remove"),
+    Action.ATTEMPT_RENEW: Rule((), _NONE, _TASK, "renew its token"),
+}
+
+
+def may(who: Who, action: Action, thing: Thing) -> bool:
+    """Whether a caller may do something with an object: by the kind of their token, and by their right to it."""
+    rule = ACTIONS[action]
+    if thing.kind not in rule.kinds:
+        raise ValueError(f"{action} is not about a {thing.kind}")
+    return may_ask(who, action) and right_of(who, thing) >= rule.least
+
+
+def may_ask(who: Who, action: Action) -> bool:
+    """Whether the kind of a caller's token may ask for an action at all, whatever it is to be done with."""
+    return not _kinds(who).isdisjoint(ACTIONS[action].callers)
+
+
+def _kinds(who: Who) -> frozenset[CallerKind]:
+    match who:
+        case Person(run=True):
+            return frozenset({CallerKind.RUN})
+        case Person(admin=True):
+            return frozenset({CallerKind.PERSON, CallerKind.ADMIN})
+        case Person():
+            return THEMSELVES
+        case Attempt():
+            return _TASK
+        case Agent():
+            return frozenset({CallerKind.AGENT})

@@ -1,0 +1,119 @@
+"""The table of actions: each row as it was meant, written by hand, and what no row may ever say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_rights_table import callers, objects
+
+from detlab_hub.core.rights import (
+    ACTIONS,
+    TABLE,
+    Action,
+    Agent,
+    Attempt,
+    CallerKind,
+    Kind,
+    Person,
+    Relation,
+    Right,
+    Thing,
+    may,
+    may_ask,
+    right_of,
+)
+
+ANY_PERSON = """
+none  experiment.create bundle.upload model.create task.create
+write experiment.edit experiment.pause experiment.activate experiment.cancel experiment.kill
+write search.steer search.ask search.tell trial.kill checkpoint.edit checkpoint.bookmark checkpoint.register
+write model.edit version.register version.edit label.move label.remove task.kill
+"""
+"""What a user, and a notebook run of theirs, may."""
+NO_RUN = """
+none task.start_server
+read checkpoint.unbookmark
+own  experiment.archive experiment.delete experiment.gc experiment.delete_event_files experiment.log_retention
+own  experiment.share experiment.unshare search.code job.update trash.empty
+own  checkpoint.unbookmark_all checkpoint.delete checkpoint.undelete checkpoint.remove_files
+own  checkpoint.register_elsewhere
+own  model.rename model.archive model.delete model.share model.unshare version.delete
+"""
+ADMINISTRATORS = """
+own enrolment.create node.enable node.disable node.drain node.forget cluster.drain quota.set quota.remove token.revoke
+"""
+PROGRAMS = {
+    CallerKind.TASK: """
+        none attempt.report attempt.meet attempt.commit attempt.collect attempt.renew
+        own attempt.delete_checkpoint
+    """,
+    CallerKind.AGENT: "none agent.records",
+    CallerKind.ENROLMENT: "none agent.enrol",
+    CallerKind.SPAWNERS: "none spawn.start spawn.claim spawn.end",
+}
+ANN, ANNS_RUN = Person("ann"), Person("ann", run=True)
+BOB = Person("bob")
+
+
+def written() -> dict[Action, tuple[Right, set[CallerKind]]]:
+    """The rows as they are written above."""
+    found = {}
+    person, run = CallerKind.PERSON, CallerKind.RUN
+    texts = [(ANY_PERSON, {person, run}), (NO_RUN, {person}), (ADMINISTRATORS, {CallerKind.ADMIN})]
+    for text, callers_ in [*texts, *((text, {kind}) for kind, text in PROGRAMS.items())]:
+        for line in text.strip().splitlines():
+            right, *names = line.split()
+            found |= {Action(name): (Right[right.upper()], callers_) for name in names}
+    return found
+
+
+def test_the_table_is_as_it_is_written_here() -> None:
+    assert {action: (rule.least, set(rule.callers)) for action, rule in ACTIONS.items()} == written()
+    assert set(ACTIONS) == set(Action)
+
+
+@pytest.mark.parametrize("action", Action)
+def test_a_row_that_lets_a_notebook_run_ask_lets_it_act(action: Action) -> None:
+    """What the table of actions says of runs is what the table of rights gives them on what is their owner's."""
+    rule = ACTIONS[action]
+    for kind in rule.kinds:
+        given_ = TABLE[kind].get(Relation.RUN, Right.NONE) >= rule.least
+        assert given_ or CallerKind.RUN not in rule.callers
+        if CallerKind.PERSON in rule.callers:
+            assert TABLE[kind][Relation.OWNER] >= rule.least
+            assert may(ANN, action, Thing(kind, "ann"))
+            assert may(ANNS_RUN, action, Thing(kind, "ann")) is (CallerKind.RUN in rule.callers)
+
+
+@pytest.mark.parametrize("action", Action)
+def test_what_deletes_shares_hides_or_purges_is_the_owners(action: Action) -> None:
+    word = action.value.partition(".")[2]
+    if word in {"delete", "share", "unshare", "archive", "gc", "remove_files", "empty", "rename", "log_retention"}:
+        rule = ACTIONS[action]
+        assert (rule.least, rule.callers) == (Right.OWN, {CallerKind.PERSON}), action
+        for kind in rule.kinds:
+            assert not may(BOB, action, Thing(kind, "ann", users={"bob": True}))
+
+
+@pytest.mark.parametrize("action", Action)
+def test_a_grant_for_changes_carries_what_needs_no_more(action: Action) -> None:
+    rule = ACTIONS[action]
+    for kind in set(rule.kinds) & {Kind.EXPERIMENT, Kind.CHECKPOINT, Kind.MODEL}:
+        people = CallerKind.PERSON in rule.callers
+        assert may(BOB, action, Thing(kind, "ann", users={"bob": True})) is (people and rule.least <= Right.WRITE)
+        assert may(BOB, action, Thing(kind, "ann", users={"bob": False})) is (people and rule.least <= Right.READ)
+
+
+@given(callers, st.sampled_from(Action), objects)
+def test_nobody_may_without_the_right_and_the_kind_of_token(who, action, thing) -> None:
+    rule = ACTIONS[action]
+    if thing.kind not in rule.kinds:
+        with pytest.raises(ValueError, match="is not about"):
+            may(who, action, thing)
+        return
+    assert may(who, action, thing) is (may_ask(who, action) and right_of(who, thing) >= rule.least)
+    if isinstance(who, Attempt):
+        assert may_ask(who, action) is (CallerKind.TASK in rule.callers)
+    if isinstance(who, Agent):
+        assert may_ask(who, action) is (CallerKind.AGENT in rule.callers)
