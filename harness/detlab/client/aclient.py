@@ -438,7 +438,7 @@ class AsyncClient(AsyncRegistryCalls):
             trial_ids: Single trials that a TensorBoard shows.
             dry_run: Only validate it.
             idempotency_key: Requests with the same key create one task; default: a new key.
-            source: Provenance for people, and further data that some kinds need.
+            source: Where it comes from, for people: fields of `TaskSource`.
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
         """
         submission = task_submission_of(

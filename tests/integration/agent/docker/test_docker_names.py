@@ -100,6 +100,7 @@ def test_what_the_operator_mounts_there_is_left(master, docker_agents):
 
 
 def test_an_author_may_mount_accounts_of_their_own(master, docker_agent):
+    docker_agent.shared.chmod(0o755)  # what is in a folder of everybody's is not mounted
     own = docker_agent.shared / "accounts"
     own.write_text("root:x:0:0::/:/bin/sh\nmine:x:23000:23000::/:/bin/sh\n")
     mount = wire.Mount(host_path=str(own), container_path="/etc/passwd", read_only=True)
