@@ -157,7 +157,8 @@ class SlurmTask(TaskElsewhere):
         job_id = await self.arrays.submit(member)
         if job_id is not None:
             self._note(job_id)
-            await self._check(job_id)
+            if job_id.endswith("_0"):  # for all of them, as few questions as submissions
+                await self._check(job_id)
 
     def _call(self, label: str, files: str) -> None:
         """Take a label that nothing of this task has been called by, and a name for its files."""
