@@ -15,7 +15,8 @@ from detlab_agent.runtimes.kubernetes.pods import Rules, pod
 from detlab_agent.runtimes.kubernetes.userspecs import check_host_path, checked
 
 NODE = {"name": "node-1", "labels": {}, "taints": [], "cordoned": False, "allocatable": {"cpu": "4"}}
-RULES = Rules(Options(image="lab:1"), "kubernetes", allow_mounts=(Path("/data"), Path("/data/sets"), Path("/scratch/")))
+NAMED = (Path("/data"), Path("/data/sets"), Path("/scratch/"))
+RULES = Rules(Options(image="lab:1"), "kubernetes", allow_mounts=NAMED, restricted=False)
 
 
 def made(tmp_path: Path, host: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
