@@ -250,6 +250,13 @@ def test_no_mount_is_in_another_one_where_the_engine_would_make_its_folder_as_ro
         mounts_for(made, wrong, allowance, Path("/home/alice"))
 
 
+def test_a_mount_in_one_that_is_read_only_is_fine(tmp_path):
+    outer = wire.Mount(host_path=str(tmp_path), container_path="/usr", read_only=True)
+    inner = wire.Mount(host_path=str(tmp_path), container_path="/usr/lib")
+    spec = wire.ContainerSpec(image="i", mounts=[inner, outer])
+    assert len(mounts_for(order(tmp_path / "t", CPU), spec, Allowance([tmp_path]), None)) == 3
+
+
 def test_mounts_in_the_tasks_own_directory_are_fine(tmp_path):
     made = order(tmp_path / "t", CPU)
     spec = wire.ContainerSpec(image="i", mounts=[wire.Mount(host_path=str(tmp_path), container_path="data")])

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import re
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -136,17 +136,21 @@ def mounts_for(order: Order, spec: ContainerSpec, allowance: Allowance, home: Pa
     return list(found.values())
 
 
-def _check_places(asked: Collection[str], found: Collection[str], task: PurePosixPath) -> None:
-    """Check that no mount of a config is in or around another: the engine makes the folder for the inner one as root.
+def _check_places(asked: Collection[str], found: Mapping[str, Mount], task: PurePosixPath) -> None:
+    """Check that no mount of a config is in another that can be written, nor is one of ours in such a one of a config.
+
+    The engine makes the folder for the inner one as root, in other people's directories, too.
 
     Raises:
         RefusedTask: One is.
     """
     for target in map(PurePosixPath, asked):
         for other in map(PurePosixPath, found):
-            if other in {target, task} or not (target.is_relative_to(other) or other.is_relative_to(target)):
+            around = min(target, other, key=lambda path: len(path.parts))
+            apart = not (target.is_relative_to(around) and other.is_relative_to(around))
+            if other in {target, task} or apart or found[str(around)]["ReadOnly"]:
                 continue
-            raise RefusedTask(f"bind mount on {target}: it is in the way of the one on {other}")
+            raise RefusedTask(f"bind mount on {target}: it is in the way of the one on {other}, which can be written")
 
 
 def _volume(volume: WireMount) -> Mount:
