@@ -50,11 +50,13 @@ PARTS = {"overview": 2 * LARGEST, "experiments/{experiment_id}/curves": 2 * LARG
 """Replies of several lists, each of which is bounded."""
 TEXT = "x" * 390_000
 ROUND, MANY = 40, 1200
+SHOWN_WHOLE = 60
+"""Trials so large that none is shortened, and fewer fit into a page than are read for it."""
 UUID = "00000000-0000-8000-8000-{:012x}".format
 TASK = "command-{:012x}".format
 EXPECTED = {
     "experiments": ROUND,
-    "experiments/{experiment_id}/trials": ROUND,
+    "experiments/{experiment_id}/trials": ROUND + SHOWN_WHOLE,
     "experiments/{experiment_id}/checkpoints": ROUND,
     "trials/{trial_id}/checkpoints": ROUND,
     "trials/{trial_id}/values": ROUND,
@@ -111,13 +113,13 @@ def fill(turn: Any) -> None:
                 "idx": number - 1,
                 "request_id": f"r{number}",
                 "state": "PAUSED",
-                "hparams": {"a": TEXT, "lr": 0.1},
-                "warnings": [TEXT],
+                "hparams": {"a": TEXT if number <= ROUND else TEXT[:60_000], "lr": 0.1},
+                "warnings": [TEXT] if number <= ROUND else [],
                 "would_stop": [],
                 "policy_matches": [],
-                "metadata_": {"note": TEXT},
+                "metadata_": {"note": TEXT} if number <= ROUND else {},
             }
-            for number in range(1, ROUND + 1)
+            for number in range(1, ROUND + SHOWN_WHOLE + 1)
         ],
         CheckpointRow: [
             {

@@ -12,6 +12,7 @@ from detlab.errors import CheckpointError, ConfigError, Conflict, Forbidden, Not
 from detlab.schemas.wire import EditCheckpoint, GrantRequest
 from detlab_hub.services.checkpoints.removals import AGAIN_AFTER, matching
 from detlab_hub.store.queries import checkpoints as queries
+from detlab_hub.store.tables import CheckpointRow
 
 NAMES = ("model.pt", "optimizer/a.pt", "optimizer/deep/b.pt", "run.log")
 
@@ -72,8 +73,10 @@ async def place(make_world, tmp_path: Path) -> Place:
     await world.until(both)
 
     def add_files(turn) -> None:
-        for row in queries.of_experiment(turn.session, made.id):
-            row.files = {name: {"size": 1, "digest": DIGEST, "mode": 0o644} for name in NAMES}
+        for uuid in queries.of_experiment(turn.session, made.id):
+            turn.session.get_one(CheckpointRow, uuid).files = {
+                name: {"size": 1, "digest": DIGEST, "mode": 0o644} for name in NAMES
+            }
 
     await world.services.shell.write(add_files)
     for item in await here.saved():
