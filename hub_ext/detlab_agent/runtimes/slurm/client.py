@@ -39,6 +39,7 @@ _OVER = re.compile(
 _UNKNOWN_JOB = re.compile(r"invalid job id|^job \S+ not found", re.IGNORECASE | re.MULTILINE)
 _SAID = re.compile(r"^(?:sbatch|scontrol|squeue|scancel|sinfo|sacct): (?:error: |fatal: )?", re.MULTILINE)
 _GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))??[:=](?P<count>\d+)")
+_COUNT = re.compile(r"[0-9]{1,9}")  # what a user writes into a job's comment is not always one
 _TAIL = 20_000
 _ACCOUNTED = "--format=State,ExitCode,NodeList,Timelimit"
 MOST_PARTITIONS = 100
@@ -280,7 +281,7 @@ class Commands:
             status_of(known.get("ExitCode", "")),
             known.get("BatchHost") or known.get("NodeList", ""),
             known.get("TimeLimit", ""),
-            int(known.get("Restarts") or 0),
+            int(known["Restarts"]) if _COUNT.fullmatch(known.get("Restarts", "")) else 0,
         )
 
     def _accounted(self, job_id: str, name: str) -> JobEnd | None:

@@ -284,6 +284,25 @@ def test_an_image_is_run_by_what_the_cluster_has(tmp_path: Path, container: str,
     subprocess.run(["bash", "-n"], input=request.script, text=True, check=True)
 
 
+@pytest.mark.parametrize("container", ["apptainer", "pyxis"])
+@pytest.mark.parametrize("image", ["--bind=/etc://x", "-B", "--fakeroot", "x\n", "a b", "://", "\u2014x"])
+def test_an_image_that_the_program_could_take_for_an_option_is_refused(
+    tmp_path: Path, container: str, image: str
+) -> None:
+    order = order_of(tmp_path, {"container": container}, image)
+    with pytest.raises(SetupFailed, match="is no image"):
+        request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=False)
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["nvcr.io#nvidia/pytorch:24.01-py3", "oras://r.io/a:1", "library://lib/x", "/data/a_1+cu.sqsh", "a@sha256:0f"],
+)
+def test_images_of_sites_are_images(tmp_path: Path, image: str) -> None:
+    order = order_of(tmp_path, {"container": "pyxis"}, image)
+    assert image in request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=False).script
+
+
 def test_a_container_without_an_image_is_refused(tmp_path: Path) -> None:
     order = order_of(tmp_path, {"container": "apptainer"})
     with pytest.raises(SetupFailed, match=r"environment\.image names no image"):
