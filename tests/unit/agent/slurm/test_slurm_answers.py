@@ -473,6 +473,19 @@ async def test_the_hubs_proxy_is_sent_to_the_jobs_own_node_whatever_the_job_says
     assert SlurmTask.noted(tmp_path / "record.json", noted)["secure"] is True
 
 
+@pytest.mark.parametrize("port", ["0", "65536", "\u00b2", "-1", "9" * 5000, "80 81", "", "+80", "1e3"])
+async def test_a_port_that_is_none_is_not_taken(tmp_path: Path, port: str) -> None:
+    class Cluster(Commands):
+        def read(self, path: PurePath, whose: Whose) -> str:
+            return f"10.1.0.7 {port}"
+
+    task = SlurmTask(
+        "1.a.1", 1, (), tmp_path / "record.json", client=Cluster(), watch=JobWatch(Cluster(), "c", 1.0),
+        directory=PurePosixPath("/shared"), serves=True,
+    )  # fmt: skip
+    assert not await task._reached("n7")
+
+
 @pytest.mark.parametrize("later", [False, True])
 def test_a_service_whose_address_is_known_later_is_told_to_ask_for_its_certificate(tmp_path: Path, later: bool) -> None:
     order = order_of(tmp_path, {})
