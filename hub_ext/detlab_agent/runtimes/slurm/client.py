@@ -355,7 +355,9 @@ class Commands:
     def read(self, path: PurePath, whose: Whose) -> str:
         """See `SlurmClient.read`."""
         if self.host:
-            done = self._run(["tail", "-c", str(_TAIL), "--", str(path)], whose=whose)
+            # Of a user's FIFO it would wait for an end, and with it a thread of all users.
+            regular = 'test -f "$1" && exec tail -c "$2" -- "$1"'
+            done = self._run(["timeout", "5", "sh", "-c", regular, "sh", str(path), str(_TAIL)], whose=whose)
             return done.stdout if done.returncode == 0 else ""
         # Users write there: none of them is to show this agent another file under that name.
         try:

@@ -219,6 +219,23 @@ def test_only_a_regular_file_of_the_jobs_account_that_nobody_else_writes_is_its_
     assert len(Commands().read(tmp_path / "long", mine)) == 20_000
 
 
+def test_by_ssh_too_only_a_regular_file_is_read(tmp_path: Path) -> None:
+    """`tail` waits for the end of a FIFO: a few tasks of one user kept all threads of the agent."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec sh -c "$*"\n')
+    ssh.chmod(0o755)
+    client = Commands("login-1", {"PATH": f"{tmp_path}:/usr/bin:/bin"}, patience=10)
+    (tmp_path / "it's long").write_text("x" * 100_000 + "end")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "fifo")
+    assert client.read(tmp_path / "it's long", Whose()).endswith("xend")
+    assert len(client.read(tmp_path / "it's long", Whose())) == 20_000
+    began = time.monotonic()
+    for name in ("fifo", "zeros", "none", "."):
+        assert client.read(tmp_path / name, Whose()) == "", name
+    assert time.monotonic() - began < 4
+
+
 def ended(code: int | None, at: float, reason: str = "") -> str:
     return json.dumps({"exit_code": code, "reason": reason, "ended_at": at})
 
