@@ -49,6 +49,15 @@ def test_what_is_no_amount_is_refused(amount: object) -> None:
     assert list(mistakes(given))
 
 
+def test_who_brings_shared_memory_is_told_what_sizes_it() -> None:
+    """Most pod_specs for training have it, and the refusal led nowhere."""
+    mounts = [{"name": "d", "mountPath": "/dev/shm"}]
+    volumes = [{"name": "d", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}]
+    spec = {"volumes": volumes, "containers": [{"name": MAIN_CONTAINER, "volumeMounts": mounts}]}
+    with pytest.raises(SetupFailed, match=r"set resources\.shm_size"):
+        made_pod({"spec": spec})
+
+
 def test_what_every_user_may_say_is_in_the_pod() -> None:
     made = made_pod(FULL)
     spec = made["spec"]
