@@ -21,6 +21,7 @@ SBATCH = (
 ALLOWED = (
     "--mail-type=FAIL", "--mail-type=BEGIN,END", "--mail-user=ada@example.org", "--mem-per-gpu=40G",
     "--mem-per-cpu=500M",
+    "--mem=64GB", "--mem=4g", "--time=UNLIMITED",
     "--mem=0", "--licenses=matlab@srv:2", "--nice", "--nice=100", "--tmp=10G", "--gpus-per-node=a100:2",
     "--gpus-per-task=1", "--cpus-per-gpu=8", "--switches=1@10:00", "--exclude=n1,n[4-7]", "--nodelist=n0",
     "--constraint=a100&nvlink", "--constraint=[rack1*2&rack2*4]", "--time-min=30", "--begin=now+1hour", "--wckey=x",
@@ -48,11 +49,12 @@ HOSTILE = (
     "--hold", "--deadline=now", "--signal=KILL", "--no-kill", "--parsable", "--test-only", "--help", "--usage",
     "--version", "--quiet", "--verbose", "--ignore-pbs", "--distribution=arbitrary", "--umask=0",
     # more GPUs than slots
-    "--gres=gpu:8", "--gres=GPU:8", "--gres=tmpfs:1,gpu:8", "--gres=gres/gpu:8", "--gres=shard:4", "--gres=mps:50",
+    "--gres=gpu:8", "--gres=GPU:8", "--gres=tmpfs:1,gpu:8", "--gres=gres/gpu:8", "--gres=gres:gpu:8",
+    "--gres=tmpfs:1,gres:gpu:8", "--gres=gres:gpu", "--gres=gres", "--gres=shard:4", "--gres=mps:50",
     "--gres=gpu", "--gpus=8", "--gpus-per-socket=8", "--gpus-per-node=0", "--tres-per-task=gres/gpu:8",
     # values that are none
     "--mem", "--mem=", "--mem 40G", "--mem=40G --uid=0", "--mem=40G\n--uid=0", "--mem=40G\x00", "--mem=\u0664",
     "--qos=a,b", "--account=a b", "--account=-x", "--account=$(id)", "--mail-user=-x", "--mail-user=a b",
     "--mail-user=a;id", "--mail-type=x", "--constraint=a b", "--constraint=a;b", "--partition=a,,b", "--exclusive=x",
-    "--contiguous=x", "--begin=now; id", "--MEM=1G", "--Mem=1G", "--mem=1g", "--gpu-bind=map_gpu:0",
+    "--contiguous=x", "--begin=now; id", "--MEM=1G", "--Mem=1G", "--mem=1GiB", "--gpu-bind=map_gpu:0",
 )  # fmt: skip

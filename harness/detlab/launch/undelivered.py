@@ -72,6 +72,6 @@ def _number(line: bytes) -> int:
     """Return the number of a record; 0 if it is none."""
     try:
         seq = json.loads(line)["seq"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):  # the last: nested thousands deep
         return 0
     return seq if isinstance(seq, int) and 0 < seq < 1 << 53 else 0

@@ -50,8 +50,8 @@ def _some(words: str, *, many: bool = False) -> Kind:
 
 FLAG = Kind("no value", "")
 COUNT = Kind("a number", r"[1-9]\d{0,6}")
-SIZE = Kind("a size, such as 40G", r"\d{1,12}[KMGT]?")
-MINUTES = Kind("minutes, or [D-]HH:MM:SS", r"(?:\d{1,4}-)?\d{1,6}(?::\d{1,2}){0,2}")
+SIZE = Kind("a size, such as 40G", r"\d{1,12}(?:[KMGTkmgt][Bb]?)?")
+MINUTES = Kind("minutes, or [D-]HH:MM:SS", r"(?:(?:\d{1,4}-)?\d{1,6}(?::\d{1,2}){0,2}|(?i:unlimited|infinite))")
 MOMENT = Kind(
     "a time, such as 18:00, 2026-12-24T08:00 or now+1hour",
     r"now(?:\+\d{1,6}(?:seconds?|minutes?|hours?|days?|weeks?)?)?|today|tomorrow|midnight|noon"
@@ -65,7 +65,7 @@ FEATURES = Kind(
 )
 GPUS = Kind("[TYPE:]COUNT, as many as each node has slots", rf"(?:{_NAME}:)?[1-9]\d{{0,3}}")
 _SPEED = r"(?:\d{1,8}|low|medium|high|highm1)"
-_NO_GPU = r"(?!(?i:gpu|mps|shard)(?![a-z0-9_]))[a-z][a-z0-9_]{0,40}"
+_NO_GPU = r"(?!(?i:gpu|mps|shard|gres)(?![a-z0-9_]))[a-z][a-z0-9_]{0,40}"  # Slurm reads gres:gpu:8 as gpu:8
 
 OPTIONS: dict[str, Kind] = {
     "account": ONE_NAME,
@@ -92,7 +92,10 @@ OPTIONS: dict[str, Kind] = {
     "gpu-freq": Kind("such as medium or high,memory=low", rf"{_SPEED}(?:,memory={_SPEED})?|memory={_SPEED}"),
     "gpus-per-node": GPUS,
     "gpus-per-task": GPUS,
-    "gres": Kind("NAME[:TYPE][:COUNT] of what is no GPU", _list(rf"{_NO_GPU}(?::{_NAME}){{0,2}}", 10)),
+    "gres": Kind(
+        "NAME[:TYPE][:COUNT] of what is no GPU (slurm.gpu_type and resources say those)",
+        _list(rf"{_NO_GPU}(?::{_NAME}){{0,2}}", 10),
+    ),
     "gres-flags": _some("disable-binding enforce-binding multiple-tasks-per-sharing one-task-per-sharing"),
     "hint": _some("compute_bound memory_bound multithread nomultithread"),
     "licenses": Kind("NAME[@SERVER][:COUNT], …", _list(rf"{_NAME}(?:@{_NAME})?(?::\d{{1,6}})?", 10, between="[,|]")),
@@ -153,11 +156,15 @@ _ELSEWHERE = {
     "hold": "pause the experiment instead",
     "input": _BY_ITSELF,
     "job-name": _BY_ITSELF,
+    "kill-on-invalid-dep": _BY_ITSELF,
     "no-requeue": _BY_ITSELF,
     "nodefile": "name the nodes: --nodelist=n1,n2",
     "nodes": "slurm.slots_per_node and resources.slots_per_trial say on how many nodes it runs",
     "ntasks": _LAUNCHERS,
+    "ntasks-per-core": _LAUNCHERS,
+    "ntasks-per-gpu": _LAUNCHERS,
     "ntasks-per-node": _LAUNCHERS,
+    "ntasks-per-socket": _LAUNCHERS,
     "output": _BY_ITSELF,
     "parsable": _BY_ITSELF,
     "priority": "resources.priority orders experiments; --nice=N gives way to other jobs",

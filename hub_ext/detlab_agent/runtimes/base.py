@@ -15,6 +15,11 @@ Say = Callable[[Stage, str], None]
 """Reports how far a launch is, or what it waits for."""
 
 
+_LARGEST = 2**31
+MOST_SAID = 8000
+"""Characters of what is said of a task's end."""
+
+
 class RefusedTask(Exception):
     """This agent will not run the task; the message says why."""
 
@@ -29,7 +34,7 @@ class CanceledTask(Exception):
 
 @dataclass(frozen=True)
 class TaskExit:
-    """How a task ended.
+    """How a task ended. Parts of it may come from the task's user; no value is one that the agent could not send.
 
     Attributes:
         exit_code: Of the entrypoint; negative if a signal ended it; None if unknown.
@@ -44,6 +49,16 @@ class TaskExit:
     reason: str = ""
     message: str = ""
     delivered: bool = True
+
+    def __post_init__(self) -> None:
+        # One that cannot be sent would end each connection of the agent, and so cut off everybody's tasks.
+        for name in ("exit_code", "rank"):
+            number = getattr(self, name)
+            if number is not None and not -_LARGEST < number < _LARGEST:
+                object.__setattr__(self, name, None)
+        for name in ("reason", "message"):
+            text = getattr(self, name)[:MOST_SAID].replace("\0", "?").encode(errors="replace").decode()
+            object.__setattr__(self, name, text)
 
 
 class RunningTask(Protocol):

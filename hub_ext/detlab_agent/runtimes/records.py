@@ -144,7 +144,7 @@ class TaskElsewhere(NotedTask):
         """
         try:
             report = json.loads(said or "null")
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter: brackets in brackets, thousands deep
             report = None
         if isinstance(report, dict):
             code, rank, reason = report.get("exit_code"), report.get("rank"), str(report.get("reason") or "")

@@ -199,6 +199,18 @@ class TestNotStarted:
         assert "localhost/no-such:7" in exit_.message
         agent.none_left()
 
+    @ON_FAKE
+    def test_a_volume_that_its_node_cannot_have(self, master, agents, kube):
+        """It was "starting" for ever, and kept its slots."""
+        agent = agents(settings={"start_limit": 2, "allow_config_maps": ["no-such"]})
+        volume = {"name": "v", "configMap": {"name": "no-such"}}
+        config = {"environment": {"pod_spec": {"spec": {"volumes": [volume]}}}}
+        exit_ = ended(master, launch(master, python(WAITS), config=config))
+        assert exit_.reason == "setup"
+        assert "its container cannot start: ContainerCreating on node real-1 for 2 s" in exit_.message
+        assert "no-such" in exit_.message, "and why, by the pod's events"
+        agent.none_left()
+
     def test_an_image_without_python(self, master, agent, kube):
         task = launch(master, python(WAITS), container=ContainerSpec(image=images.BARE))
         exit_ = ended(master, task)

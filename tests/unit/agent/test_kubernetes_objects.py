@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from detlab.schemas.podspec import MAIN_CONTAINER
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.kubernetes.endings import exit_of, is_over, kept_pod, waiting_for
 from detlab_agent.runtimes.kubernetes.homes import claim, claim_name, mounted
@@ -292,6 +293,22 @@ def test_every_pod_without_a_node_has_a_limit_but_those_in_kueues_queue(
 def test_a_pod_with_a_node_waits_for_it() -> None:
     pod = {"metadata": {"name": "det-1"}, "spec": {"nodeName": "n1", "schedulerName": "volcano"}, "status": {}}
     assert waiting_for(kept_pod(pod)) is None
+
+
+def test_a_pod_whose_containers_are_not_made_has_a_limit_of_its_own() -> None:
+    """It was "starting" for ever, and kept its slots: a volume or network that its node cannot have."""
+
+    def waits(reason: str) -> str:
+        states = [{"name": MAIN_CONTAINER, "state": {"waiting": {"reason": reason}}}]
+        status = {"phase": "Pending", "containerStatuses": states}
+        pod = {"metadata": {"name": "det-1"}, "spec": {"nodeName": "n1"}, "status": status}
+        found = waiting_for(kept_pod(pod))
+        assert found is not None
+        assert found.stage == "starting"
+        return found.limit
+
+    assert waits("ContainerCreating") == "creating"
+    assert waits("PodInitializing") == "", "an init container of the config may take its time"
 
 
 def test_a_node_that_does_not_take_a_pod_after_all_has_refused_it() -> None:

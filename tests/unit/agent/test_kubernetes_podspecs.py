@@ -34,6 +34,30 @@ from testbed.kubernetes.pod_schema import element, faults, fields_of, paths
 from testbed.kubernetes.pod_security import violations
 
 
+@pytest.mark.parametrize("amount", [1e9, 2.5e9, 17179869184, 1048576.0, "1e9", "0.5", 8.5, "16Gi"])
+def test_amounts_are_numbers_as_yaml_and_json_have_them(amount: object) -> None:
+    resources = {"requests": {"memory": amount}}
+    given = {"spec": {"containers": [{"name": MAIN_CONTAINER, "resources": resources}]}}
+    assert not list(mistakes(given))
+
+
+@pytest.mark.parametrize(
+    "amount", [float("nan"), float("inf"), -1.0, 1e300, True, "1e+9", "1 Gi", "-1", "", [], "\u0664"]
+)
+def test_what_is_no_amount_is_refused(amount: object) -> None:
+    given = {"spec": {"volumes": [{"name": "d", "emptyDir": {"sizeLimit": amount}}]}}
+    assert list(mistakes(given))
+
+
+def test_who_brings_shared_memory_is_told_what_sizes_it() -> None:
+    """Most pod_specs for training have it, and the refusal led nowhere."""
+    mounts = [{"name": "d", "mountPath": "/dev/shm"}]
+    volumes = [{"name": "d", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}}]
+    spec = {"volumes": volumes, "containers": [{"name": MAIN_CONTAINER, "volumeMounts": mounts}]}
+    with pytest.raises(SetupFailed, match=r"set resources\.shm_size"):
+        made_pod({"spec": spec})
+
+
 def test_what_every_user_may_say_is_in_the_pod() -> None:
     made = made_pod(FULL)
     spec = made["spec"]

@@ -61,5 +61,11 @@ def test_torn_and_forged_lines_are_no_records(task):
     assert len(other) == 7
 
 
+def test_brackets_in_brackets_are_no_record():
+    found, other = undelivered.find(f"{undelivered.MARK} logs " + '{"seq":' + "[" * 20_000)
+    assert not any(found.values())
+    assert len(other) == 1
+
+
 def test_nothing_is_left_of_a_task_that_never_began(tmp_path):
     assert left(TaskDir(tmp_path / "none")) == ""

@@ -381,6 +381,12 @@ class Cluster:
         said = [str(one.get("message")) for one in events if one.get("reason") == "NotTriggerScaleUp"]
         return said[-1] if said else ""
 
+    async def not_created(self, pod: str) -> str:
+        """Return why its node does not make the containers of a pod; "" where it does not say."""
+        events = await self._events(f"involvedObject.name={pod}")
+        said = [str(one.get("message")) for one in events if str(one.get("reason")).startswith("Failed")]
+        return said[-1][:600] if said else ""
+
     async def _events(self, selector: str) -> list[Object]:
         try:
             found = await self.api.ask("GET", self.api.path("events"), fieldSelector=selector, limit=50)

@@ -21,6 +21,8 @@ NO_PYTHON = frozenset({"StartError", "ContainerCannotRun"})
 IMAGE_TROUBLE = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError"})
 HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 START_TROUBLE = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+CREATING = "ContainerCreating"
+"""So long its node mounts volumes and makes a network; what lacks is only in its events."""
 _ADMISSION = ("OutOf", "NodeAffinity", "UnexpectedAdmissionError", "Topology", "InsufficientResource")
 """What the reasons of a node begin with that did not take a pod after all."""
 _KEPT = ("phase", "reason", "message", "podIP", "conditions", "containerStatuses", "initContainerStatuses")
@@ -34,7 +36,7 @@ class Waiting:
     Attributes:
         stage: As in a `TaskStage`: "queued" as long as no node has it.
         message: For people.
-        trouble: "" | gate | place | unseen | image | start | hopeless.
+        trouble: "" | gate | place | unseen | image | creating | start | hopeless.
     """
 
     stage: Stage
@@ -130,7 +132,8 @@ def waiting_for(pod: Object) -> Waiting | None:
     if not pod["node"] and not is_running(pod):
         return _unseen(pod)
     if reason:
-        return Waiting("starting", f"{reason} on node {pod['node']}")
+        trouble = "creating" if reason == CREATING else ""
+        return Waiting("starting", f"{reason} on node {pod['node']}", trouble)
     return None
 
 

@@ -145,6 +145,8 @@ class Options(_Block):
     """Seconds that a pod may wait for its node before its place is given up; others may use the node too."""
     image_limit: Annotated[float, Field(gt=0)] = 120.0
     """Seconds for which an image that cannot be pulled is tried again."""
+    start_limit: Annotated[float, Field(gt=0)] = 3600.0
+    """Seconds in which the node of a pod must have its image, volumes and network ready."""
 
     def gpu(self, resource: str) -> bool:
         """Whether a unit of a resource is a slot."""

@@ -132,18 +132,21 @@ class KubernetesTask(TaskElsewhere):
         options = self.cluster.rules.options
         group = self.cluster.group_of(self.node)
         place = options.pending_limit if group is None else group.limit
-        limits = {"hopeless": 0.0, "gate": math.inf, "place": place}
+        limits = {"hopeless": 0.0, "gate": math.inf, "place": place, "creating": options.start_limit}
         limit = limits.get(waits.limit, options.image_limit)
         if waited < limit:
             return
         why = "" if group is None else await self.cluster.not_scaled(self.pod)
+        if waits.limit == "creating":
+            why = await self.cluster.not_created(self.pod)
         await self.delete(0)
         if waits.limit == "place" and group is not None:
             raise RefusedTask(f"no new node of {group.name} in {limit:g} s: {why or waits.message}")
         if waits.limit == "place":
             raise RefusedTask(f"no place for pod {self.pod} in {limit:g} s: {waits.message}")
         what = "its image cannot be had" if waits.trouble in {"hopeless", "image"} else "its container cannot start"
-        raise SetupFailed(f"{what}: {waits.message}")
+        said = f"{waits.message} for {limit:g} s" + (f": {why}" if why else "") if waits.limit == "creating" else ""
+        raise SetupFailed(f"{what}: {said or waits.message}")
 
     async def finished(self) -> TaskExit:
         """See `RunningTask.finished`."""

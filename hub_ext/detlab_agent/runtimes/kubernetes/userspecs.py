@@ -17,6 +17,8 @@ from detlab_agent.runtimes.preparation import Order
 
 DIRECTORY = "Directory"
 """The type of a hostPath that must be there."""
+_INSTEAD = {"/dev/shm": "set resources.shm_size for more of it"}  # noqa: S108 - in pods
+"""What to write instead of a volume at a place of the agent's own."""
 _TOLD = 8
 """How many mistakes are named."""
 _PLAIN = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -188,10 +190,8 @@ def check_places(
             around = PurePosixPath(other["mountPath"])
             into = path.is_relative_to(around) and (path == around or other["name"] not in empty)
             if into or (other in ours and around.is_relative_to(path)):
-                raise SetupFailed(
-                    f"the config's mount at {path} is in the way of that at {around}: choose a path that is in no "
-                    "other volume"
-                )
+                instead = _INSTEAD.get(str(around), "choose a path that is in no other volume")
+                raise SetupFailed(f"the config's mount at {path} is in the way of that at {around}: {instead}")
 
 
 def _host_volume_not_allowed(where: str, source: Mapping[str, Any], rules: Rules) -> Iterator[str]:

@@ -39,6 +39,7 @@ _OVER = re.compile(
 _UNKNOWN_JOB = re.compile(r"invalid job id|^job \S+ not found", re.IGNORECASE | re.MULTILINE)
 _SAID = re.compile(r"^(?:sbatch|scontrol|squeue|scancel|sinfo|sacct): (?:error: |fatal: )?", re.MULTILINE)
 _GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))??[:=](?P<count>\d+)")
+_COUNT = re.compile(r"[0-9]{1,9}")  # what a user writes into a job's comment is not always one
 _TAIL = 20_000
 _ACCOUNTED = "--format=State,ExitCode,NodeList,Timelimit"
 MOST_PARTITIONS = 100
@@ -280,7 +281,7 @@ class Commands:
             status_of(known.get("ExitCode", "")),
             known.get("BatchHost") or known.get("NodeList", ""),
             known.get("TimeLimit", ""),
-            int(known.get("Restarts") or 0),
+            int(known["Restarts"]) if _COUNT.fullmatch(known.get("Restarts", "")) else 0,
         )
 
     def _accounted(self, job_id: str, name: str) -> JobEnd | None:
@@ -354,7 +355,9 @@ class Commands:
     def read(self, path: PurePath, whose: Whose) -> str:
         """See `SlurmClient.read`."""
         if self.host:
-            done = self._run(["tail", "-c", str(_TAIL), "--", str(path)], whose=whose)
+            # Of a user's FIFO it would wait for an end, and with it a thread of all users.
+            regular = 'test -f "$1" && exec tail -c "$2" -- "$1"'
+            done = self._run(["timeout", "5", "sh", "-c", regular, "sh", str(path), str(_TAIL)], whose=whose)
             return done.stdout if done.returncode == 0 else ""
         # Users write there: none of them is to show this agent another file under that name.
         try:

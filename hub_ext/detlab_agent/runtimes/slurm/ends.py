@@ -91,7 +91,7 @@ def of_ranks(said: Sequence[str], end: JobEnd | None) -> str:
 def _decides(report: Mapping[str, Any]) -> tuple[bool, float]:
     """Order reports of failures: who failed by itself comes before who was ended for it, and then who failed first."""
     code, at = report.get("exit_code"), report.get("ended_at")
-    return isinstance(code, int) and code < 0, float(at) if isinstance(at, int | float) else math.inf
+    return isinstance(code, int) and code < 0, at if isinstance(at, int | float) else math.inf
 
 
 def _of_memory(job_id: str, end: JobEnd | None, output: str) -> str:
@@ -133,7 +133,7 @@ def _reason(said: str) -> str:
 def _report(said: str) -> dict[str, Any]:
     try:
         report = json.loads(said or "null")
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: brackets in brackets, thousands deep
         return {}
     return report if isinstance(report, dict) else {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -33,6 +34,8 @@ _PASSED = ("HOME", "LOGNAME", "USER", "PATH", "LANG")
 _KEYS = ("partition", "account", "qos", "constraint", "reservation", "time")
 """Of the config's block; options of sbatch have the same names."""
 _GPUS = ("gpus-per-node", "gpus-per-task")
+_IMAGE = re.compile(r"(?:[a-z][a-z0-9+-]*://)?[A-Za-z0-9/][\x21-\x7e]{0,998}")
+"""What the image of a container looks like to each of the programs: a name, a path or an address, and no option."""
 
 
 File = Callable[[str], str]
@@ -452,11 +455,15 @@ def _image(order: Order, container: str, directory: PurePath) -> tuple[str, list
     """Return the image of a task, and what of the node is seen in it.
 
     Raises:
-        SetupFailed: No image is named.
+        SetupFailed: No image is named, or what is named could be an option of the program that runs it.
     """
     spec = order.launch.container
     if spec is None or not spec.image:
         raise SetupFailed(f"slurm.container is {container}, and environment.image names no image")
+    if not _IMAGE.fullmatch(spec.image):
+        raise SetupFailed(
+            f"environment.image: {spec.image[:200]!r} is no image: write registry/name:tag or an absolute path"
+        )
     mounts = [f"{directory}:{directory}"]
     mounts += [f"{m.host_path}:{m.container_path}{':ro' if m.read_only else ''}" for m in spec.mounts]
     return spec.image, mounts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,6 +36,7 @@ from detlab_agent.runtimes.slurm.watch import JobWatch
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+_LAST_PORT = 65535
 FORGOTTEN = 10.0
 """Seconds for which the nodes may take to end a job that Slurm has forgotten."""
 
@@ -264,7 +266,7 @@ class SlurmTask(TaskElsewhere):
         """
         text = await self._until_answered(lambda: self._read(SERVICE))
         address, _, port = text.partition(" ")
-        if not port.strip().isdigit():
+        if re.fullmatch(r"[1-9][0-9]{0,4}", port.strip(), re.ASCII) is None or int(port) > _LAST_PORT:
             return False
         known = await self._until_answered(lambda: self.client.addresses_of(node))
         if address not in known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
@@ -13,6 +14,8 @@ from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmClient, SlurmRefu
 _log = logging.getLogger(__name__)
 IDLE_FACTOR = 6
 """So much rarer are the looks while this agent has no task."""
+MOST_ENDED = 10
+"""Jobs that are ended after one look: any user can submit thousands that look like former tasks of this agent."""
 _REMEMBERED = 1000
 """Former tasks whose files are still known: a job of theirs may come late."""
 
@@ -115,19 +118,24 @@ class JobWatch:
             self._looked.notify_all()
 
     async def _end_strangers(self) -> None:
-        """End live jobs of tasks that this agent does not have, and second ones of those that it has."""
+        """End live jobs of tasks that this agent does not have, and second ones of those that it has.
+
+        Some after each look, of each user one in turn: all tasks wait for the next look.
+        """
+        turns = Counter[int | None]()
+        queue: list[tuple[int, Job, str]] = []
         for label in self._jobs:
             live = [job for job in self.of(label) if not job.ended]
-            if label not in self._known:
-                for job in live:
-                    _log.warning("job %s of the former task %s is cancelled", job.id, label)
-                    await self._end(job, label)
-            elif len(live) > 1:
-                kept = self._known[label] or live[0].id
-                for job in live:
-                    if job.id != kept:
-                        _log.warning("job %s of task %s is a second one, and is cancelled", job.id, label)
-                        await self._end(job, "")
+            known = label in self._known
+            kept = {self._known[label] or live[0].id} if known and live else set()
+            for job in live:
+                if job.id not in kept:
+                    queue.append((turns[job.uid], job, "" if known else label))
+                    turns[job.uid] += 1
+        for _, job, label in sorted(queue, key=lambda one: one[0])[:MOST_ENDED]:
+            said = f"of the former task {label}" if label else f"of task {job.label} is a second one, and"
+            _log.warning("job %s %s is cancelled", job.id, said)
+            await self._end(job, label)
 
         for label in list(self._strangers):
             if all(job.ended for job in self.of(label)):

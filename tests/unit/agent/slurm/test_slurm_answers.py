@@ -219,6 +219,23 @@ def test_only_a_regular_file_of_the_jobs_account_that_nobody_else_writes_is_its_
     assert len(Commands().read(tmp_path / "long", mine)) == 20_000
 
 
+def test_by_ssh_too_only_a_regular_file_is_read(tmp_path: Path) -> None:
+    """`tail` waits for the end of a FIFO: a few tasks of one user kept all threads of the agent."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec sh -c "$*"\n')
+    ssh.chmod(0o755)
+    client = Commands("login-1", {"PATH": f"{tmp_path}:/usr/bin:/bin"}, patience=10)
+    (tmp_path / "it's long").write_text("x" * 100_000 + "end")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "fifo")
+    assert client.read(tmp_path / "it's long", Whose()).endswith("xend")
+    assert len(client.read(tmp_path / "it's long", Whose())) == 20_000
+    began = time.monotonic()
+    for name in ("fifo", "zeros", "none", "."):
+        assert client.read(tmp_path / name, Whose()) == "", name
+    assert time.monotonic() - began < 4
+
+
 def ended(code: int | None, at: float, reason: str = "") -> str:
     return json.dumps({"exit_code": code, "reason": reason, "ended_at": at})
 
@@ -282,6 +299,25 @@ def test_an_image_is_run_by_what_the_cluster_has(tmp_path: Path, container: str,
     assert request.steps is (container == "pyxis")
     assert "--cpus-per-task=2" in request.arguments
     subprocess.run(["bash", "-n"], input=request.script, text=True, check=True)
+
+
+@pytest.mark.parametrize("container", ["apptainer", "pyxis"])
+@pytest.mark.parametrize("image", ["--bind=/etc://x", "-B", "--fakeroot", "x\n", "a b", "://", "\u2014x"])
+def test_an_image_that_the_program_could_take_for_an_option_is_refused(
+    tmp_path: Path, container: str, image: str
+) -> None:
+    order = order_of(tmp_path, {"container": container}, image)
+    with pytest.raises(SetupFailed, match="is no image"):
+        request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=False)
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["nvcr.io#nvidia/pytorch:24.01-py3", "oras://r.io/a:1", "library://lib/x", "/data/a_1+cu.sqsh", "a@sha256:0f"],
+)
+def test_images_of_sites_are_images(tmp_path: Path, image: str) -> None:
+    order = order_of(tmp_path, {"container": "pyxis"}, image)
+    assert image in request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=False).script
 
 
 def test_a_container_without_an_image_is_refused(tmp_path: Path) -> None:
@@ -452,6 +488,19 @@ async def test_the_hubs_proxy_is_sent_to_the_jobs_own_node_whatever_the_job_says
     assert (task.address, task.port, task.secure) == ("10.1.0.7", 80, True)
     noted = json.loads((tmp_path / "record.json").read_text())
     assert SlurmTask.noted(tmp_path / "record.json", noted)["secure"] is True
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "\u00b2", "-1", "9" * 5000, "80 81", "", "+80", "1e3"])
+async def test_a_port_that_is_none_is_not_taken(tmp_path: Path, port: str) -> None:
+    class Cluster(Commands):
+        def read(self, path: PurePath, whose: Whose) -> str:
+            return f"10.1.0.7 {port}"
+
+    task = SlurmTask(
+        "1.a.1", 1, (), tmp_path / "record.json", client=Cluster(), watch=JobWatch(Cluster(), "c", 1.0),
+        directory=PurePosixPath("/shared"), serves=True,
+    )  # fmt: skip
+    assert not await task._reached("n7")
 
 
 @pytest.mark.parametrize("later", [False, True])

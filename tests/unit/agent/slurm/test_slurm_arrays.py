@@ -21,7 +21,7 @@ from detlab_agent.runtimes.slurm.arrays import Arrays, Member, alike, array_of
 from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmFull, SlurmRefused, Whose
 from detlab_agent.runtimes.slurm.script import Request, files_of, request_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
-from detlab_agent.runtimes.slurm.watch import JobWatch
+from detlab_agent.runtimes.slurm.watch import MOST_ENDED, JobWatch
 from detlab_agent.slurm_options import SlurmOptions
 
 SHARED = PurePosixPath("/shared")
@@ -426,6 +426,40 @@ async def test_a_job_of_another_account_with_a_tasks_name_is_not_its_job(place: 
     finally:
         looks.cancel()
     assert place.watch.of("1.a.0") == [mine]
+
+
+async def test_thousands_of_jobs_that_look_like_former_tasks_keep_no_task_waiting(place: Place) -> None:
+    """Each was ended before the next look at all jobs: one user's array kept everybody's tasks waiting for minutes."""
+    ended: list[tuple[str, int | None]] = []
+
+    def job(number: int, uid: int) -> Job:
+        return Job(str(number), "PENDING", name=f"detlab-former.{number}", comment="detlab agent a", uid=uid)
+
+    def cancel(job_id: str, name: str, *, at_once: bool = False) -> None:
+        ended.append((job_id, next(one.uid for one in place.cluster.there if one.id == job_id)))
+
+    place.cluster.cancel = cancel  # type: ignore[method-assign]
+    place.cluster.there = [*(job(number, 1002) for number in range(500)), job(900, 1001)]
+    looks = asyncio.create_task(place.watch.run())
+    try:
+        await asyncio.wait_for(place.watch.next_look(), 20)
+        assert len(ended) <= MOST_ENDED
+        assert ("900", 1001) in ended, "another user's former task has its turn"
+        place.cluster.there = place.cluster.there[-3:]
+        await asyncio.wait_for(place.watch.next_look(fresh=True), 20)
+    finally:
+        looks.cancel()
+    assert {"498", "499"} <= {number for number, _ in ended}, "the others come with later looks"
+
+
+@pytest.mark.parametrize("word", ["x", "-1", "", "\u0664", "9" * 5000])
+def test_a_jobs_comment_says_nothing_of_its_end_that_cannot_be_read(tmp_path: Path, word: str) -> None:
+    program(
+        tmp_path, "scontrol", f"JobId=7 JobName=detlab-1.a.0 JobState=FAILED ExitCode=1:0 Comment=a Restarts={word} x"
+    )
+    end = Commands(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}).end_of("7", "detlab-1.a.0")
+    assert end is not None
+    assert (end.state, end.status, end.restarts) == ("FAILED", 1, 0)
 
 
 def test_lines_in_a_jobs_comment_are_no_jobs(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class SecretVolume(PodBlock):
 class EmptyDir(PodBlock):
     """A directory that goes with the pod."""
 
-    medium: Literal["", "Memory"] | None = None
+    medium: Literal["", "Memory", "HugePages", "HugePages-2Mi", "HugePages-1Gi"] | None = None
     size_limit: Quantity | None = None
 
 

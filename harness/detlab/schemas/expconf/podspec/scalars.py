@@ -46,7 +46,7 @@ def _matching(pattern: str, what: str) -> Callable[[object], object]:
 
 
 def _quantity(value: object) -> str:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
     if isinstance(value, bool) or not isinstance(value, str | int | float) or not re.fullmatch(_QUANTITY, text):
         refuse(f'must be an amount such as 2, "500m" or "4Gi", not {describe(value)}')
     return text
