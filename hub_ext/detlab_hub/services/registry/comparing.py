@@ -65,7 +65,7 @@ class Comparisons:
             ids = [view.lineage.experiment_id for view in views]
             return views, [one if one is not None and may_read(s, caller, one) else None for one in ids]
 
-        views, experiments = await self._shell.read(look)
+        views, experiments = await self._shell.look(caller.name, look)
         found = compare_views(views)
         return found.model_copy(update={"code": await self._compare_code(caller, views, experiments)})
 
