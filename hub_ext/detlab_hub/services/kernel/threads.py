@@ -259,6 +259,7 @@ class Workers:
 
     submissions: Threads = field(default_factory=lambda: Threads("submissions", 2, 64, each=1))
     code: Threads = field(default_factory=lambda: Threads("reading code", 1, 64))
+    comparisons: Threads = field(default_factory=lambda: Threads("comparisons", 2, 64, each=1, seconds=20.0))
     downloads: Threads = field(default_factory=lambda: Threads("downloads", 4, 256, each=2, seconds=60.0))
     uploads: Threads = field(default_factory=lambda: Threads("uploads", 2, 256, each=1))
     moves: Threads = field(default_factory=lambda: Threads("moves of stored files", 1, 256))
