@@ -12,6 +12,7 @@ from schemas_problems import GOOD, errors, hints, warnings
 from detlab.schemas.expconf import check, errors_of, parse, resolve
 from detlab.schemas.expconf.blocks.searchers import MEMBERS
 from detlab.schemas.expconf.checks.search_spaces import MAX_GRID_POINTS, grid_points
+from detlab.schemas.expconf.checks.suggestions import MOST_NAMES, WORD_CHARS, closest
 from detlab_hub.core.searchers import Started, make_searcher
 
 # --- searchers ----------------------------------------------------------------------------------------------
@@ -407,3 +408,12 @@ def test_a_range_inside_a_choice_is_warned_about_by_its_path() -> None:
     }
     plain = [{"type": "adam"}, {"type": "log"}, {"minval": 1, "maxval": 2}]  # words of the user's own code
     assert warnings({"hyperparameters": {"optimizer": {"type": "categorical", "vals": plain}}}) == {}
+
+
+def test_a_similar_word_is_looked_for_among_words_that_people_misspell() -> None:
+    """In the writer, too: the time grows with the square of the characters, which a user chooses."""
+    longest = "m" * WORD_CHARS
+    assert closest(longest[:-1], [longest]) == longest
+    assert closest(longest, [longest + "m"]) is None
+    assert closest(longest + "m", [longest]) is None
+    assert closest("loss", [*(f"name {number}" for number in range(MOST_NAMES)), "losss"]) is None

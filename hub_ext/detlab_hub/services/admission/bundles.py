@@ -73,7 +73,7 @@ class Bundles:
             return bundles.note_upload(turn.session, digest, size, caller.name, turn.now)
 
         async with self.moving:
-            await run(_store, upload, target)
+            await self._shell.workers.moves.run(caller.name, _store, upload, target)
             return await self._shell.write(note)
 
     async def path_for(self, caller: TaskCaller | AgentCaller | Caller, digest: str) -> Path:

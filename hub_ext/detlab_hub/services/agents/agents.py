@@ -63,7 +63,7 @@ class Agents:
 
     async def list(self, caller: Caller) -> list[AgentView]:
         """Return all agents. All callers see which slots are in use; only the owner sees by whom (I9)."""
-        return [*await self._shell.read(lambda s: self.views(s, caller))]
+        return [*await self._shell.look(caller.name, lambda s: self.views(s, caller))]
 
     def views(self, s: Session, caller: Caller, agent_id: str | None = None) -> Sequence[AgentView]:
         """Return what `list` does, within a read that is in progress, of all agents or of one."""

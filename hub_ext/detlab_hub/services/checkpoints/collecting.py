@@ -18,7 +18,7 @@ from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import Bookmark, GcItem, GcPolicy, GcPreview, GcRequest, Pin, PinList
 from detlab_hub.core.collection import Decision, Policy, Saved, decide
 from detlab_hub.core.rights import Action
-from detlab_hub.services.checkpoints.pins import Pins, pins_of
+from detlab_hub.services.checkpoints.pins import NeedsCheckpoints, Pins, pins_of
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting
 from detlab_hub.services.kernel.callers import Caller
@@ -51,11 +51,18 @@ class Collecting:
     async def preview(self, caller: Caller, experiment_id: int, policy: GcPolicy | None = None) -> GcPreview:
         """Return what a policy, or the experiment's own, would do now; nothing is changed."""
 
-        def look(turn: Turn) -> GcPreview:  # a turn, since only there the searches can be asked
-            row = experiment_for(turn.session, caller, experiment_id)
-            return _preview(turn, row, policy or policy_of(row), _plan(turn, row, policy))
+        def ask(turn: Turn) -> _Needed:
+            return _needed(turn, experiment_for(turn.session, caller, experiment_id))
 
-        return await self._shell.write(look)
+        needed = await self._shell.write(ask)
+        now = self._shell.clock()
+        until = now + self._shell.settings.trash_window
+
+        def look(s: Session) -> GcPreview:
+            row = experiment_for(s, caller, experiment_id)
+            return _preview(row, policy or policy_of(row), _plan(s, needed, row, policy), now, until)
+
+        return await self._shell.look(caller.name, look)
 
     async def apply(self, caller: Caller, experiment_id: int, wanted: GcRequest) -> GcPreview:
         """Change an experiment's policy, if one is given, and collect, if it has ended or `now` is set.
@@ -80,21 +87,21 @@ class Collecting:
                 row.gc_policy = wanted.policy.model_dump()
                 audit.note(turn, caller, "experiment.gc_policy", subject, _said(wanted.policy))
                 turn.changed_experiment(row.id)
-            plan = _plan(turn, row)
+            plan, until = _plan(turn.session, turn.searches, row), turn.now + turn.settings.trash_window
             if not (ended or wanted.now):
-                return _preview(turn, row, policy_of(row), plan)
-            due_at = turn.now + (0.0 if wanted.purge else turn.settings.trash_window)
+                return _preview(row, policy_of(row), plan, turn.now, until)
+            due_at = turn.now if wanted.purge else until
             gone = collect(turn, row, plan, due_at)
             if gone:
                 audit.note(turn, caller, "experiment.gc", subject, f"{gone} checkpoints")
-            return _preview(turn, row, policy_of(row), plan, due_at=due_at)
+            return _preview(row, policy_of(row), plan, turn.now, due_at, applied=True)
 
         return await self._shell.write(apply)
 
     async def pins(self, caller: Caller, uuid: str) -> PinList:
         """Return what keeps a checkpoint from being deleted or collected."""
 
-        def look(turn: Turn) -> PinList:
+        def look(turn: Turn) -> PinList:  # of one checkpoint; only the writer can ask the searches
             row = checkpoint_for(turn.session, caller, uuid)
             return PinList(items=pins_of(turn.session, [row], turn.searches).get(uuid, []))
 
@@ -181,7 +188,7 @@ def act(turn: Turn, experiment_id: int) -> None:
     row.gc_at = None
     if not ExperimentState(row.state).terminal:  # it is being deleted
         return
-    gone = collect(turn, row, _plan(turn, row), turn.now + turn.settings.trash_window)
+    gone = collect(turn, row, _plan(turn.session, turn.searches, row), turn.now + turn.settings.trash_window)
     if gone:
         audit.note(turn, audit.CLUSTER, "experiment.gc", f"experiment {experiment_id}", f"{gone} checkpoints")
         _log.info("experiment %d: %d checkpoints are in the trash", experiment_id, gone)
@@ -229,12 +236,34 @@ def _tell(turn: Turn, uuids: Sequence[str]) -> None:
             turn.event("checkpoint", view.experiment_id, view.trial_id, data)
 
 
-def _plan(turn: Turn, row: ExperimentRow, policy: GcPolicy | None = None) -> Plan:
-    s = turn.session
+@dataclass(frozen=True)
+class _Needed:
+    """What the search of one experiment may still need, asked in the writer; all else of a plan is read outside of it.
+
+    Attributes:
+        checkpoints: Theirs; None: perhaps all.
+    """
+
+    checkpoints: frozenset[str] | None
+
+    def needed_checkpoints(self, s: Session, row: ExperimentRow) -> frozenset[str] | None:
+        """Return them."""
+        del s, row
+        return self.checkpoints
+
+
+def _needed(turn: Turn, row: ExperimentRow) -> _Needed:
+    if ExperimentState(row.state).terminal or row.state == ExperimentState.DELETING:
+        return _Needed(frozenset())
+    found = turn.searches.needed_checkpoints(turn.session, row)
+    return _Needed(None if found is None else frozenset(found))
+
+
+def _plan(s: Session, searches: NeedsCheckpoints, row: ExperimentRow, policy: GcPolicy | None = None) -> Plan:
     s.flush()
     rows = collection.kept(s, row.id)
     metrics = collection.metrics_of(s, row.id, row.metric) if row.metric else {}
-    pins = pins_of(s, rows, turn.searches)
+    pins = pins_of(s, rows, searches)
     wanted = Policy(**(policy or policy_of(row)).model_dump())
     decisions = decide(wanted, [_saved(one, metrics) for one in rows], pins, smaller_is_better=row.smaller_is_better)
     return Plan(rows, metrics, decisions, pins)
@@ -246,14 +275,15 @@ def _saved(row: Kept, metrics: dict[str, float]) -> Saved:
     return Saved(row.uuid, row.trial_id, row.steps_completed, metric, row.created_at, current=row.since_anew)
 
 
-def _preview(turn: Turn, row: ExperimentRow, policy: GcPolicy, plan: Plan, *, due_at: float | None = None) -> GcPreview:
+def _preview(
+    row: ExperimentRow, policy: GcPolicy, plan: Plan, now: float, until: float, *, applied: bool = False
+) -> GcPreview:
     pairs = list(zip(plan.rows, plan.decisions, strict=True))
     items = within(
         _item(one, decision, plan.metrics.get(one.uuid), plan.pins.get(one.uuid, [])[:MOST_PINS])
         for one, decision in sorted(pairs, key=lambda pair: pair[1].keep)[:MOST_SHOWN]
     )
     going = [one.size for one, decision in pairs if not decision.keep]
-    until = turn.now + turn.settings.trash_window if due_at is None else due_at
     return GcPreview(
         experiment_id=row.id,
         policy=policy,
@@ -263,8 +293,8 @@ def _preview(turn: Turn, row: ExperimentRow, policy: GcPolicy, plan: Plan, *, du
         staying=len(pairs) - len(going),
         freed=sum(going),
         kept=sum(one.size for one in plan.rows) - sum(going),
-        applied=due_at is not None,
-        trash_until=until if until > turn.now else None,
+        applied=applied,
+        trash_until=until if until > now else None,
     )
 
 

@@ -18,7 +18,6 @@ from detlab.schemas.wire import ExperimentState, TrialState
 from detlab.schemas.wire.storage import Pin
 from detlab_hub.core.lifecycle.trial import Hold
 from detlab_hub.services.kernel.references import reference_pins
-from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import BookmarkRow, ExperimentRow, TrialRow
@@ -47,13 +46,20 @@ class Checkpoint(Protocol):
         """The experiment of that trial."""
 
 
-def pins_of(s: Session, rows: Sequence[Checkpoint], searches: Searches | None) -> Pins:
+class NeedsCheckpoints(Protocol):
+    """Says what searches need: `Searches`, or what they have said."""
+
+    def needed_checkpoints(self, s: Session, row: ExperimentRow) -> Set[str] | None:
+        """Return the checkpoints from which trials of a search may still start; None: perhaps all."""
+
+
+def pins_of(s: Session, rows: Sequence[Checkpoint], searches: NeedsCheckpoints | None) -> Pins:
     """Return what pins each of some checkpoints; those that nothing pins are not in it.
 
     Args:
         s: A session.
         rows: The checkpoints.
-        searches: Those of the writer's transaction; None outside of one: the searches are not asked then.
+        searches: Those of the writer's transaction, or what they have said; None: the searches are not asked.
     """
     found: defaultdict[str, list[Pin]] = defaultdict(list)
     uuids = {row.uuid for row in rows}
@@ -105,7 +111,7 @@ def _trials(
 
 
 def _searches(
-    s: Session, rows: Sequence[Checkpoint], experiments: Sequence[int], searches: Searches | None
+    s: Session, rows: Sequence[Checkpoint], experiments: Sequence[int], searches: NeedsCheckpoints | None
 ) -> Iterator[tuple[str, Pin]]:
     """Yield what searches may still start further trials from."""
     if searches is None:

@@ -38,7 +38,7 @@ class Trash:
                 experiment_for(s, caller, experiment_id)
             return _view(s, caller, experiment_id, now, math.inf)
 
-        return await self._shell.read(look)
+        return await self._shell.look(caller.name, look)
 
     async def empty(self, caller: Caller, wanted: EmptyTrash) -> TrashView:
         """Have what is in the trash be removed now; the tasks that do so are started with the next tick.

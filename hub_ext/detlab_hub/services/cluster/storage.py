@@ -54,7 +54,7 @@ class Storage:
                 warnings=[one.said for one in standings if one.level],
             )
 
-        return await self._shell.read(read)
+        return await self._shell.look(caller.name, read)
 
 
 def _most_first(item: tuple[Key, Use]) -> tuple[int, str]:

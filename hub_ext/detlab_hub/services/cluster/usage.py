@@ -60,7 +60,7 @@ class Usage:
             ]
             return UsageView(first=begin.isoformat(), last=end.isoformat(), items=items)
 
-        return await self._shell.read(read)
+        return await self._shell.look(caller.name, read)
 
 
 def _running(s: Session, caller: Caller) -> list[tuple[str, str, int, float]]:

@@ -34,7 +34,7 @@ from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.experiments import removal
 from detlab_hub.services.kernel import audit, offers, references
-from detlab_hub.services.kernel.access import experiment_for, person
+from detlab_hub.services.kernel.access import experiment_for, owns, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
@@ -112,7 +112,11 @@ class Experiments:
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
         row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)
-        return None if row is None else self._reply(s, row, caller, created=False)
+        if row is None:
+            return None
+        if not owns(caller, row.owner):  # noted by another act, such as the move of a label, with somebody's experiment
+            raise Conflict("this idempotency_key was used for something else", hint="Submit with another key.")
+        return self._reply(s, row, caller, created=False)
 
     def _reply(self, s: Session, row: ExperimentRow, caller: Caller, *, created: bool) -> CreateExperimentReply:
         view = experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons)

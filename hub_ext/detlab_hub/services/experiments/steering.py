@@ -165,7 +165,11 @@ class SearchSteering:
             NotFound: There is no such event.
         """
         now = self._shell.clock()
-        return await self._shell.read(lambda s: replayed(s, experiment_for(s, caller, experiment_id), at, now))
+
+        def read(s: Session) -> ReplayedSearch:
+            return replayed(s, experiment_for(s, caller, experiment_id), at, now)
+
+        return await self._shell.look(caller.name, read)
 
 
 def _refuse_ended(row: ExperimentRow) -> None:

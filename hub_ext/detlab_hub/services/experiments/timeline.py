@@ -72,7 +72,7 @@ class Timeline:
         def look(s: Session) -> TimelineView:
             return TimelineView(items=_course(s, experiment_for(s, caller, experiment_id)))
 
-        return await self._shell.read(look)
+        return await self._shell.look(caller.name, look)
 
 
 def _course(s: Session, row: ExperimentRow) -> list[TimelineItem]:

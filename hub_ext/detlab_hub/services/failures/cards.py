@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
+from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.wire import FailureView
 from detlab_hub.services.failures.diagnosis import (
     Diagnosis,
@@ -265,9 +265,9 @@ def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: It
     reported = sorted(report)
     names = ", ".join(reported[:TAIL_NAMES]) or "nothing"
     wanted = experiment.config["searcher"].get("time_metric")
-    meant = [] if wanted in reported else get_close_matches(str(wanted), reported, n=1)
+    meant = None if wanted in reported else closest(wanted, reported)
     told = error.replace(trial.request_id, str(trial.id))  # the search knows no ids of trials
-    advice = f"write searcher.time_metric: {meant[0]}, which the trial reports, or " if meant else ""
+    advice = f"write searcher.time_metric: {meant}, which the trial reports, or " if meant else ""
     return FailureView(
         kind="searcher",
         message=f"{told}; the report contained: {names}",

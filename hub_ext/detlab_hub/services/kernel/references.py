@@ -98,7 +98,9 @@ def _readable(s: Session, caller: Caller, uuids: Sequence[str]) -> list[str]:
         return []
     who = person(caller)
     models = select(VersionRow.checkpoint_uuid).join(ModelRow, ModelRow.id == VersionRow.model_id)
-    shown = models.where(visible(Kind.MODEL, who, owner=ModelRow.owner, model_id=ModelRow.id))
+    models = models.where(visible(Kind.MODEL, who, owner=ModelRow.owner, model_id=ModelRow.id))
+    # As `access.models_using`: a version that somebody else has made in a model of theirs shares nothing.
+    shown = models.where(or_(ModelRow.owner == ExperimentRow.owner, VersionRow.owner == ExperimentRow.owner))
     query = (
         select(CheckpointRow.uuid)
         .join(ExperimentRow, ExperimentRow.id == CheckpointRow.experiment_id)
@@ -107,7 +109,7 @@ def _readable(s: Session, caller: Caller, uuids: Sequence[str]) -> list[str]:
         .where(
             or_(
                 visible(Kind.EXPERIMENT, who, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id),
-                CheckpointRow.uuid.in_(shown.where(VersionRow.checkpoint_uuid.in_(uuids))),
+                shown.where(VersionRow.checkpoint_uuid == CheckpointRow.uuid).exists(),
             )
         )
     )

@@ -259,8 +259,11 @@ class Workers:
 
     submissions: Threads = field(default_factory=lambda: Threads("submissions", 2, 64, each=1))
     code: Threads = field(default_factory=lambda: Threads("reading code", 1, 64))
+    comparisons: Threads = field(default_factory=lambda: Threads("comparisons", 2, 64, each=1, seconds=20.0))
     downloads: Threads = field(default_factory=lambda: Threads("downloads", 4, 256, each=2, seconds=60.0))
     uploads: Threads = field(default_factory=lambda: Threads("uploads", 2, 256, each=1))
+    moves: Threads = field(default_factory=lambda: Threads("moves of stored files", 1, 256))
+    """For what is done while a lock is held that others wait for: never behind the other uploads of one user."""
     looks: Threads = field(default_factory=lambda: Threads("looks at checkpoints", 4, 1024, each=1, seconds=20.0))
     credentials: Threads = field(default_factory=lambda: Threads("storage credentials", 2, 256, each=1, seconds=30.0))
     searches: Threads = field(default_factory=lambda: Threads("searching output", 2, 64, each=1))

@@ -78,7 +78,7 @@ class Jobs:
             found = views(kept, caller, self._shell.pending_reasons, starts, around.now, _elsewhere(s, kept))
             return JobList(items=[view for entry, view in found if not mine or owns(caller, entry.owner)])
 
-        return await self._shell.read(read)
+        return await self._shell.look(caller.name, read)
 
     async def why(self, caller: Caller, job_id: str) -> JobWhy:
         """Return why a job's tasks are pending, and what would let them start; of `trial-12` only that trial."""
@@ -111,7 +111,7 @@ class Jobs:
                 )
             return JobWhy(job=view, items=items[: why_waiting.EXPLAINED], waiting=waiting)
 
-        return await self._shell.read(read)
+        return await self._shell.look(caller.name, read)
 
     async def update(self, caller: Caller, job_id: str, change: JobUpdate) -> JobView:
         """Change a job; its owner and administrators may. A value that is set already is left unchanged.

@@ -33,7 +33,7 @@ class Queue:
 
     async def view(self, caller: Caller) -> QueueView:
         """Return the queue. Of tasks that the caller may not read (I9) only position, size and age are shown."""
-        return QueueView(items=await self._shell.read(lambda s: items(s, caller, self._shell)))
+        return QueueView(items=await self._shell.look(caller.name, lambda s: items(s, caller, self._shell)))
 
 
 def by_priority(settings: Settings, pool: str) -> bool:

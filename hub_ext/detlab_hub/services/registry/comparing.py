@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from detlab_hub.services.experiments.code import FILE_LIMIT, Code
 from detlab_hub.services.kernel.access import may_read, model_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.threads import TooSlow
 from detlab_hub.services.registry.labels import version_of
 from detlab_hub.services.registry.views import version_views
 from detlab_hub.store.queries.registry import models
@@ -32,6 +34,10 @@ _EMPTY: tuple[Any, ...] = (None, {}, [], "")
 """What says nothing in a config: written or left out, it is the same."""
 DIFFED_BYTES = 256 * 1024
 """Bytes of the largest file that is compared line by line."""
+DIFFED_LINES = 3000
+"""Lines of such a file: the time that a comparison takes grows with their square, and faster."""
+DIFFS_SECONDS = 10.0
+"""After which no further file of a request is compared line by line."""
 
 
 class Comparisons:
@@ -65,8 +71,8 @@ class Comparisons:
             ids = [view.lineage.experiment_id for view in views]
             return views, [one if one is not None and may_read(s, caller, one) else None for one in ids]
 
-        views, experiments = await self._shell.read(look)
-        found = compare_views(views)
+        views, experiments = await self._shell.look(caller.name, look)
+        found = await self._shell.workers.comparisons.run(caller.name, compare_views, views)
         return found.model_copy(update={"code": await self._compare_code(caller, views, experiments)})
 
     async def _compare_code(
@@ -86,11 +92,13 @@ class Comparisons:
             return []
         by_path = [{file.path: file for file in files} for files in lists]
         found: list[FileDifference] = []
+        until = asyncio.get_running_loop().time() + DIFFS_SECONDS
         for path in sorted({path for files in by_path for path in files}):
             here = [files.get(path) for files in by_path]
             if len({None if file is None else file.digest for file in here}) < 2:
                 continue
-            text = await self._diff(caller, path, here, sources, views) if len(found) < MOST_DIFFS else ""
+            more = len(found) < MOST_DIFFS and asyncio.get_running_loop().time() < until
+            text = await self._diff(caller, path, here, sources, views) if more else ""
             digests = [None if file is None else file.digest for file in here]
             found.append(FileDifference(path=path, digests=digests, diff=text))
             if len(found) >= MOST_FILES:
@@ -118,10 +126,20 @@ class Comparisons:
             except (DetlabError, UnicodeDecodeError):  # gone meanwhile, or no text
                 return ""
             names.append(f"{path} (version {views[place].version})")
-        before, after = (text.splitlines(keepends=True) for text in texts)
-        lines = difflib.unified_diff(before, after, names[0], names[1])
-        text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
-        return text if len(text) <= DIFF_CHARS else f"{text[:DIFF_CHARS]}\n… (longer than is shown)\n"
+        try:
+            return await self._shell.workers.comparisons.run(caller.name, unified, texts, names)
+        except TooSlow:
+            return ""
+
+
+def unified(texts: Sequence[str], names: Sequence[str]) -> str:
+    """Return the unified difference of two texts; empty if one has too many lines."""
+    before, after = (text.splitlines(keepends=True) for text in texts)
+    if max(len(before), len(after)) > DIFFED_LINES:
+        return ""
+    lines = difflib.unified_diff(before, after, names[0], names[1])
+    text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    return text if len(text) <= DIFF_CHARS else f"{text[:DIFF_CHARS]}\n… (longer than is shown)\n"
 
 
 def compare_views(views: Sequence[VersionView]) -> Comparison:

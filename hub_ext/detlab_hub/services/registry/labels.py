@@ -47,7 +47,7 @@ class Labels:
             row = model_for(s, caller, model)
             return LabelMoves(items=[move_view(move) for move in models.moves(s, row.id, limit=limit, label=label)])
 
-        return await self._shell.read(look)
+        return await self._shell.look(caller.name, look)
 
     async def move(self, caller: Caller, model: str, label: str, wanted: MoveLabel) -> LabelMove:
         """Give a label to a version, and take it from the one that had it; where it is already, nothing changes.

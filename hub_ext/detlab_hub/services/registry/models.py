@@ -82,7 +82,7 @@ class Models:
 
     async def words(self, caller: Caller) -> Sequence[str]:
         """Return the labels of all models that the caller may see, the most frequent first."""
-        return await self._shell.read(lambda s: models.words(s, visible(caller)))
+        return await self._shell.look(caller.name, lambda s: models.words(s, visible(caller)))
 
     async def create(self, caller: Caller, wanted: CreateModel) -> ModelView:
         """Make a model.

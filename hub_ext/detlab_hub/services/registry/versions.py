@@ -169,7 +169,7 @@ class Versions:
             row = model_for(s, caller, model)
             return graph_of(s, caller, row, version_of(s, row, version))
 
-        return await self._shell.read(look)
+        return await self._shell.look(caller.name, look)
 
     async def search(
         self,

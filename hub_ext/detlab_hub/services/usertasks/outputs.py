@@ -83,15 +83,16 @@ class Outputs:
         try:
             check_name(name)
             run = partial(self._shell.workers.uploads.run, user_of(task))
+            move = partial(self._shell.workers.moves.run, user_of(task))
             size = (await run(upload.stat)).st_size
             owner, groups = await self._shell.read(lambda s: _check_quota(s, _holder(s, task), name, size, settings))
             await upload_limits.count(self._shell, owner, groups, size)
             digest = await run(_digest_of, upload)
             async with self._moving:
-                await run(_move, upload, output_file(settings, digest))
+                await move(_move, upload, output_file(settings, digest))
                 view, orphan = await self._shell.write(lambda turn: _note(turn, task, name, size, digest))
                 if orphan is not None:
-                    await run(_remove, output_file(settings, orphan))
+                    await move(_remove, output_file(settings, orphan))
         finally:
             await asyncio.to_thread(upload.unlink, missing_ok=True)
         return view

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import tarfile
@@ -13,7 +14,7 @@ from services_scripted import ALICE, BOB, World, config, report
 
 from detlab.schemas.wire import GrantRequest
 from detlab.schemas.wire.registry import CreateModel, CreateVersion
-from detlab_hub.services.registry.comparing import differences
+from detlab_hub.services.registry.comparing import DIFFED_LINES, differences, unified
 from detlab_hub.store.tables import ExperimentRow
 
 OLD = {
@@ -68,11 +69,15 @@ async def sent(world: World, tmp_path: Path, files: dict[str, bytes]) -> str:
 @pytest.fixture
 async def coded(make_world, tmp_path: Path) -> Coded:
     """Model `digits` with version 1 of an experiment with the old code, and version 2 of one with the new."""
-    world = await make_world(scoring)
+    return await registered(await make_world(scoring), tmp_path, OLD, NEW)
+
+
+async def registered(world: World, tmp_path: Path, *codes: dict[str, bytes]) -> Coded:
+    """Make a version of `digits` for each code."""
     await world.add_agent()
     place = Coded(world)
     await world.services.models.create(ALICE, CreateModel(name="digits"))
-    for files in (OLD, NEW):
+    for files in codes:
         bundle = await sent(world, tmp_path, files)
         made = await world.submit(config(name="mine", hyperparameters={"lr": 0.1}), ALICE, bundle=bundle)
         await world.finish(made.id)
@@ -92,6 +97,28 @@ async def test_what_differs_of_the_code_is_shown_line_by_line(coded: Coded) -> N
     assert by_path["new.py"].digests[0] is None
     assert by_path["data.bin"].diff == by_path["new.py"].diff == ""
     assert "s3cret" not in found.model_dump_json(), "values of files of secrets are never shown"
+
+
+async def test_code_made_to_be_slow_to_compare_holds_up_nobody(make_world, tmp_path: Path) -> None:
+    """Every second line is the same: the time grows with the square of the lines; it was spent on the event loop."""
+    before = [f"{number}\n" for number in range(9000)]
+    after = [line if number % 2 else f"x{line}" for number, line in enumerate(before)]
+    codes = ({"slow.py": "".join(lines).encode()} for lines in (before, after))
+    coded = await registered(await make_world(scoring), tmp_path, *codes)
+    asked = asyncio.ensure_future(coded.world.services.comparisons.compare(ALICE, "digits", []))
+    loop, longest = asyncio.get_running_loop(), 0.0
+    while not asked.done():
+        began = loop.time()
+        await asyncio.sleep(0.01)
+        longest = max(longest, loop.time() - began)
+    assert [(one.path, one.diff) for one in (await asked).code] == [("slow.py", "")]
+    assert longest < 2.0
+
+
+def test_files_are_compared_line_by_line_up_to_a_number_of_lines() -> None:
+    most = ["a\n" * DIFFED_LINES, "b\n" + "a\n" * (DIFFED_LINES - 1)]
+    assert unified(most, ["old", "new"]).startswith("--- old\n+++ new\n")
+    assert unified([most[0], most[1] + "a\n"], ["old", "new"]) == ""
 
 
 async def test_the_code_is_that_of_the_registration_though_the_experiment_has_got_other_code(

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from services_scripted import ALICE, BOB, ROOT
+from services_scripted import ALICE, BOB, ROOT, config
 from sqlalchemy import update
 
-from detlab.errors import Forbidden, NotFound
+from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.wire import GrantRequest, GrantTo
 from detlab.schemas.wire.registry import (
     CreateVersion,
@@ -179,6 +179,8 @@ async def test_i9_what_somebody_else_had_registered_follows_the_grants_of_the_ex
     for reader in (BOB, VERA):
         with pytest.raises(NotFound, match="no checkpoint"):
             await services.checkpoints.get(reader, uuid)
+    await two.world.submit(config(entrypoint=["evaluate", uuid]), caller=BOB, activate=False)
+    assert [one.kind for one in (await services.collecting.pins(ALICE, uuid)).items] == ["version"]
     await services.grants.put(ALICE, two.experiment, GrantRequest(kind="user", name="bob"))
     assert (await services.checkpoints.get(BOB, uuid)).uuid == uuid
     with pytest.raises(NotFound, match="no checkpoint"):
@@ -282,3 +284,15 @@ async def test_an_event_of_each_change_goes_to_those_who_may_read_it(two) -> Non
     assert (await asyncio.wait_for(told["vera"], 10))[-1].data["did"] == "deleted"
     assert not told["bob"].done()
     told["bob"].cancel()
+
+
+async def test_i9_a_key_of_another_act_gives_no_view_of_the_experiment_that_it_was_noted_with(two) -> None:
+    services = two.services
+    await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob", write=True))
+    await services.version_labels.move(BOB, "alice/digits", "x", MoveLabel(version=1, idempotency_key="k"))
+    again = CreateVersion(checkpoint=two.checkpoints[0], labels=["y"], idempotency_key="k")
+    await services.versions.register(BOB, "alice/digits", again)
+    model = (await services.models.get(BOB, "alice/digits")).id
+    for key in (f"label {model} x k", f"register {model} k"):
+        with pytest.raises(Conflict, match="idempotency_key"):
+            await two.world.submit(config(), caller=BOB, idempotency_key=key)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from typing import Any, TypeGuard
 
 from detlab.schemas.expconf.blocks import searchers, stopping, storage
@@ -18,6 +19,9 @@ from detlab.schemas.expconf.blocks.scalars import Block
 from detlab.schemas.expconf.blocks.searchers import UnnamedSearcher
 from detlab.schemas.expconf.blocks.storage import UntypedStorage
 
+WORD_CHARS, MOST_NAMES = 100, 1000
+"""Characters of a word for which a similar one is looked for, and how many it may mean: people misspell no longer ones,
+and the time grows with the square of the characters."""
 RENAMED: dict[str, str] = {
     "batches_per_step": "it is called `scheduling_unit` since Determined 0.13, and deprecated",
     "hyperparameter": "it is called `hyperparameters`",
@@ -113,7 +117,9 @@ def _of_siblings(key: str, model: type[Block]) -> str | None:
 
 def closest(word: object, known: Iterable[str]) -> str | None:
     """Return the known word that is most like the given one, if any is close."""
-    given, names = str(word).lower(), list(known)
+    given, names = str(word).lower(), [name for name in islice(known, MOST_NAMES) if len(name) <= WORD_CHARS]
+    if len(given) > WORD_CHARS:
+        return None
     matches = difflib.get_close_matches(given, names, n=1, cutoff=0.7)
     if matches:
         return matches[0]
