@@ -27,8 +27,11 @@ Every other store is opened by tasks with their owner's rights, and by people wi
 - A task of the owner (garbage collection's) removes what the master does not; a store that does not answer holds up
   that task alone, and it is tried again an hour later.
 - Where nobody looks at a commit, the manifest of the trial counts, which made it of what it has stored. Where nobody
-  looks at an undelete, the mark alone is taken back: who reads the checkpoint then verifies it.
-- What is not downloaded through the master is refused with `storage.not_the_clusters`. `det checkpoint download UUID`
+  looks at an undelete, the mark alone is taken back: `det checkpoint verify UUID --mode task` looks then.
+- What is not downloaded through the master is refused with `storage.not_the_clusters`. With `--mode task` a task
+  without slots reads it for the owner, with the keys of their block: it verifies each file, and hands it over
+  as an output of at most `c.DetHub.outputs_limit_mb` in all. Nobody else may start it, as it holds these keys.
+- `det checkpoint download UUID`
   reads directly on its own where this machine has keys and the address is the cloud's own or that of
   `AWS_ENDPOINT_URL`; `--mode direct` sends your keys to whatever address the block names, so look at it first.
 - Of the cluster's own store the master waits 15 s for a request, and repeats nothing of its answers but the status and

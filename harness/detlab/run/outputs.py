@@ -101,12 +101,12 @@ class Outputs:
         """Its directory, which is removed after it."""
         return Path(self._info.task_dir)
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes | Path) -> None:
         """Hand over a file; one of the same name is replaced.
 
         Args:
             name: Of the file; no slashes.
-            data: Its bytes.
+            data: Its bytes, or the file that has them.
 
         Raises:
             Refused: The master does not take the file: it is too large, for example.
@@ -130,15 +130,17 @@ class Outputs:
             time.sleep(pause)
             pause = min(5.0, pause * 2)
 
-    def _send(self, name: str, data: bytes) -> None:
+    def _send(self, name: str, data: bytes | Path) -> None:
         url = f"{self._info.master_url.rstrip('/')}/api/v1/task/outputs/{quote(name, safe='')}"
         headers = {
             "Authorization": f"Bearer {read_token(self._info.task_dir)}",
             "Content-Type": "application/octet-stream",
+            "Content-Length": str(data.stat().st_size if isinstance(data, Path) else len(data)),
         }
-        request = urllib.request.Request(url, data=data, headers=headers, method="PUT")  # noqa: S310  (the agent's own)
-        with self._opener.open(request, timeout=_REQUEST_SECONDS) as reply:
-            reply.read()
+        with contextlib.ExitStack() as stack:
+            body = stack.enter_context(data.open("rb")) if isinstance(data, Path) else data
+            request = urllib.request.Request(url, data=body, headers=headers, method="PUT")  # noqa: S310  (the agent's)
+            stack.enter_context(self._opener.open(request, timeout=_REQUEST_SECONDS)).read()
 
 
 def opener_for(master_url: str) -> urllib.request.OpenerDirector:

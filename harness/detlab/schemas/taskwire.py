@@ -16,6 +16,7 @@ from pydantic import Field
 from detlab.schemas.wire import (
     AgentView,
     AllocationState,
+    CheckpointFile,
     ClusterView,
     ExperimentView,
     FailureView,
@@ -139,6 +140,29 @@ class TaskSource(PersonRequest):
     """File of the code -> the cell that wrote it."""
 
 
+READING_REPORT = "report.json"
+"""Output of a task that reads a checkpoint: which of its files are not as committed."""
+MOST_READ = 500
+
+
+class ReadCheckpoint(PersonRequest):
+    """Of POST tasks: the checkpoint that a command of the master's reads with the rights of its owner."""
+
+    uuid: str = Field(max_length=200)
+    paths: list[str] = Field([], max_length=MOST_READ)
+    """Files that it hands over as outputs, each named by the hex digits of its digest; none: it verifies all files."""
+
+
+class ReadingView(Wire):
+    """GET task/checkpoint: what the calling task reads."""
+
+    uuid: str
+    files: dict[str, CheckpointFile]
+    hands_over: bool
+    """Whether it uploads the files, or verifies them only."""
+    storage: dict[str, Any]
+
+
 class CreateTask(PersonRequest):
     """POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig)."""
 
@@ -152,6 +176,8 @@ class CreateTask(PersonRequest):
     experiment_ids: list[int] = Field([], fail_fast=True)
     trial_ids: list[int] = Field([], fail_fast=True)
     source: TaskSource = TaskSource()
+    reads: ReadCheckpoint | None = None
+    """A `command` that the master writes itself, without a config: it reads a checkpoint of the caller's own."""
 
 
 class CreateTaskReply(Wire):

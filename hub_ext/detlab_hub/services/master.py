@@ -89,6 +89,7 @@ from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_l
 from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.services.usertasks.outputs import Outputs
+from detlab_hub.services.usertasks.reading_tasks import ReadingTasks
 from detlab_hub.services.usertasks.retention import Retention
 from detlab_hub.services.usertasks.search_tasks import SearchTasks
 from detlab_hub.services.usertasks.servers import Servers
@@ -148,7 +149,7 @@ class Services:
         self.grants = Grants(self.shell)
         self.removals = Removals(self.shell)
         self.collecting = Collecting(self.shell)
-        self.collection_tasks = CollectionTasks(self.shell)
+        self.collection_tasks, self.reading_tasks = CollectionTasks(self.shell), ReadingTasks(self.shell)
         self.event_files = EventFiles(self.shell)
         self.trash = Trash(self.shell)
         self.edits = Edits(self.shell)
@@ -224,6 +225,8 @@ class Services:
 
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Start a user task, by the master or through the Hub."""
+        if request.reads is not None:
+            return await self.reading_tasks.start(caller, request)
         if request.kind.served_by_hub:
             return await self.servers.start(caller, request)
         return await self.usertasks.create(caller, request)

@@ -168,6 +168,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("task/storage-credentials", tasks.Credentials),
     ("task/search", tasks.CustomSearch),
     ("task/collection", tasks.Collection),
+    ("task/checkpoint", tasks.Reading),
     ("task/certificate", tasks.Certificate),
     ("task/token", tasks.Token),
 ]

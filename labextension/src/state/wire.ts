@@ -200,6 +200,7 @@ export interface CreateTask {
   experiment_ids?: number[];
   trial_ids?: number[];
   source?: TaskSource;
+  reads?: ReadCheckpoint | null;
 }
 
 /** What became of it. `task` is None for a dry run. */
@@ -804,6 +805,12 @@ export interface QuotaView {
   waiting: number;
   set_by: string;
   set_at: number;
+}
+
+/** Of POST tasks: the checkpoint that a command of the master's reads with the rights of its owner. */
+export interface ReadCheckpoint {
+  uuid: string;
+  paths?: string[];
 }
 
 /** POST models/{model}/labels/{label}/remove. */

@@ -105,11 +105,11 @@ def describe(invocation: Invocation, uuid: str) -> None:
 _uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
 _mode = click.option(
     "--mode",
-    type=click.Choice(["auto", "direct", "master"]),
+    type=click.Choice(["auto", "direct", "master", "task"]),
     default="auto",
     show_default=True,
     help="direct: from the storage, mounted here or with this machine's credentials; master: through the master; "
-    "auto: direct if possible.",
+    "task: by a task of yours, from a store that the master does not open; auto: direct if possible, else master.",
 )
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 

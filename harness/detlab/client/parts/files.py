@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client.loading import cache_folder, load_folder, may_be_looked_at, plan
+from detlab.client.operations.reading import bad_files, damaged, start_reading, unread
 from detlab.client.parts.edits import CheckpointEdits
+from detlab.client.tasks import Task
 from detlab.client.transport.calls import Progress
 from detlab.client.transport.copying import copied, store_of
-from detlab.client.transport.downloads import AnyMode, download, local_folder, selected
+from detlab.client.transport.downloads import AnyMode, check_mode, chosen, complete, download, local_folder, selected
+from detlab.client.transport.interrupts import Interrupted
 from detlab.client.transport.verifying import BadFile, verify
+from detlab.schemas.taskwire import READING_REPORT
+from detlab.schemas.wire import CheckpointView
 
 
 class CheckpointFiles(CheckpointEdits):
@@ -36,7 +41,9 @@ class CheckpointFiles(CheckpointEdits):
             path: Folder to create. If it already holds the checkpoint, nothing is transferred; the unchanged result
                 of an earlier download is replaced.
             mode: `direct` copies from the storage: a folder that is mounted here, or an object store, with this
-                machine's own credentials; `master` downloads through the master; `auto` copies if it can.
+                machine's own credentials; `master` downloads through the master; `task` lets a task of yours read a
+                store that the master does not open, with the keys in the block of your experiment; `auto` is
+                `direct` if that is possible, else `master`.
             progress: Called with (bytes done, bytes in all).
             globs: Take only files that match one of these patterns: `*` and `?` match within a folder, `**` matches
                 folders, too.
@@ -47,7 +54,7 @@ class CheckpointFiles(CheckpointEdits):
             ValueError: There is no such mode.
         """
         target = Path(path) if path is not None else self._default_target()
-        return self._session.run(download(self.view, target, mode, progress, globs))
+        return self._fetch(target, mode, progress, globs)
 
     def load(
         self,
@@ -85,10 +92,9 @@ class CheckpointFiles(CheckpointEdits):
         what = f"checkpoint {self.uuid}"
         files = selected(self.view, globs).files
         looked_at = may_be_looked_at({name: file.size for name, file in files.items()})
-        chosen = plan(files, what, allow_pickle=allow_pickle or looked_at)
-        target = cache_folder(self.uuid, chosen.files) if path is None else Path(path)
-        flow = download(self.view, target, mode, progress, chosen.files, cached=path is None)
-        folder = self._session.run(flow)
+        planned = plan(files, what, allow_pickle=allow_pickle or looked_at)
+        target = cache_folder(self.uuid, planned.files) if path is None else Path(path)
+        folder = self._fetch(target, mode, progress, planned.files, cached=path is None)
         return load_folder(folder, map_location=map_location, allow_pickle=allow_pickle, what=what)
 
     def verify(self, mode: AnyMode = "auto", *, progress: Progress | None = None) -> list[BadFile]:
@@ -102,6 +108,8 @@ class CheckpointFiles(CheckpointEdits):
             CheckpointError: Its files were deleted.
             StorageError: The storage cannot be read at all.
         """
+        if check_mode(mode) == "task":
+            return self._read_by_task([])[1]
         return self._session.run(verify(self.view, mode, progress))
 
     def copy(self, to: str | Mapping[str, Any], mode: AnyMode = "auto", *, progress: Progress | None = None) -> str:
@@ -120,10 +128,44 @@ class CheckpointFiles(CheckpointEdits):
             CheckpointError: A file is damaged, or another checkpoint has this uuid there.
         """
         store = store_of(to)
-        here = None if mode == "master" else local_folder(self.view)
+        here = None if mode in {"master", "task"} else local_folder(self.view)
         if here is not None:
             return copied(self.view, here, store)
         with tempfile.TemporaryDirectory(prefix="detlab-copy-", ignore_cleanup_errors=True) as name:
             folder = Path(name) / "files"
-            self._session.run(download(self.view, folder, mode, progress))
+            self._fetch(folder, mode, progress)
             return copied(self.view, folder, store)
+
+    def _fetch(
+        self,
+        target: Path,
+        mode: AnyMode,
+        progress: Progress | None,
+        globs: Sequence[str] = (),
+        *,
+        cached: bool = False,
+    ) -> Path:
+        """Download files; in the mode `task` those that a task has handed over."""
+        task = ""
+        view: CheckpointView = chosen(self.view, globs, cached=cached)
+        if check_mode(mode) == "task" and not complete(view, target):
+            task, bad = self._read_by_task(sorted(view.files))
+            if bad:
+                raise damaged(self.view, bad)
+        flow = download(self.view, target, mode, progress, globs, cached=cached, task=task)
+        return self._session.run(flow)
+
+    def _read_by_task(self, paths: Sequence[str]) -> tuple[str, list[BadFile]]:
+        """Have a task of the caller's read files; return its id, and which are bad. One given up on is ended."""
+        task = Task(self._session, self._session.run(start_reading(self.uuid, paths)))
+        try:
+            task.wait()
+        except BaseException as error:
+            task.kill()
+            if isinstance(error, KeyboardInterrupt):
+                raise Interrupted(f"task {task.id}, which read checkpoint {self.uuid}, was ended") from None
+            raise
+        found = [item for item in task.outputs() if item.name == READING_REPORT]
+        if not found:
+            raise unread(self.uuid, task.view, task.logs(tail=5))
+        return task.id, bad_files(task.read_output(found[0]))

@@ -37,13 +37,14 @@ class DownloadMode(StrEnum):
 
     DIRECT = "direct"
     MASTER = "master"
+    TASK = "task"
     AUTO = "auto"
 
 
 _WILD = re.compile(r"(\*\*/|\*\*|\*|\?)")
 _MEANS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
-AnyMode: TypeAlias = DownloadMode | Literal["auto", "direct", "master"]
+AnyMode: TypeAlias = DownloadMode | Literal["auto", "direct", "master", "task"]
 
 
 class HashingWriter:
@@ -294,6 +295,7 @@ def download(
     globs: Sequence[str] = (),
     *,
     cached: bool = False,
+    task: str = "",
 ) -> Flow[Path]:
     """Download a checkpoint to a folder and return that folder.
 
@@ -302,28 +304,26 @@ def download(
         target: Folder to create. If it already holds the checkpoint, nothing is transferred; the unchanged result of
             an earlier download is replaced.
         mode: `direct` copies from the storage, which must be mounted here, or an object store that this machine has
-            credentials for; `master` downloads through the master; `auto` copies if it can.
+            credentials for; `master` downloads through the master; `task` takes what a task has handed over; `auto`
+            copies if it can.
         progress: Called with (bytes done, bytes in all).
         globs: Patterns of the files to take; all if there is none.
         cached: The target is a folder of a cache, of which anything may be replaced; `globs` are paths.
+        task: The task that has handed the files over, for the mode `task`.
 
     Raises:
         ValueError: There is no such mode.
         StorageError: Something else is at `target`, or the storage cannot be read from here.
         CheckpointError: A file is damaged.
     """
-    if mode not in {"auto", "direct", "master"}:
-        raise ValueError(f"the mode is one of auto, direct and master, not {mode!r}")
-    if cached:
-        view = view.model_copy(update={"files": {path: view.files[path] for path in globs}})
-    else:
-        view = selected(view, globs)
+    view = chosen(view, globs, cached=cached)
+    source = check_mode(mode)
     if complete(view, target):
         return target
     taken = target.exists() and not (target.is_dir() and not any(target.iterdir()))
     if taken and not (cached or replaceable(target)):
         raise _taken(target)
-    folder, store = source_of(view, mode)
+    folder, store = source_of(view, source)
     with Assembly(view, target, progress, replaces=taken) as assembly:
         if store is not None:
             assembly.fetch_all(store)
@@ -332,10 +332,28 @@ def download(
                 if folder is not None:
                     _copy(folder / path, assembly, path)
                 else:
-                    yield _file_call(view, assembly, path, file)
+                    yield _file_call(view, assembly, path, file, task)
             assembly.verify(path, file)
         assembly.commit()
     return target
+
+
+def check_mode(mode: AnyMode) -> AnyMode:
+    """Return a mode that there is.
+
+    Raises:
+        ValueError: There is no such mode.
+    """
+    if mode not in set(DownloadMode):
+        raise ValueError(f"the mode is one of auto, direct, master and task, not {mode!r}")
+    return mode
+
+
+def chosen(view: CheckpointView, globs: Sequence[str], *, cached: bool) -> CheckpointView:
+    """Return the view with the files that a download takes; of a cache's, `globs` are paths."""
+    if cached:
+        return view.model_copy(update={"files": {path: view.files[path] for path in globs}})
+    return selected(view, globs)
 
 
 def source_of(view: CheckpointView, mode: AnyMode) -> tuple[Path | None, StorageManager | None]:
@@ -344,7 +362,7 @@ def source_of(view: CheckpointView, mode: AnyMode) -> tuple[Path | None, Storage
     Raises:
         StorageError: The mode is `direct`, and neither can be read from here.
     """
-    if mode == "master":
+    if mode in {"master", "task"}:
         return None, None
     folder = local_folder(view)
     if folder is not None:
@@ -364,8 +382,9 @@ def source_of(view: CheckpointView, mode: AnyMode) -> tuple[Path | None, Storage
     return None, store
 
 
-def _file_call(view: CheckpointView, assembly: Assembly, path: str, file: CheckpointFile) -> Call:
-    address = f"checkpoints/{quote(view.uuid, safe='')}/files/{quote(file.digest, safe=':')}"
+def _file_call(view: CheckpointView, assembly: Assembly, path: str, file: CheckpointFile, task: str) -> Call:
+    of = f"tasks/{quote(task, safe='')}/outputs" if task else f"checkpoints/{quote(view.uuid, safe='')}/files"
+    address = f"{of}/{quote(file.digest, safe=':')}"
     return Call("GET", address, sink=lambda: assembly.writing(path))
 
 

@@ -57,7 +57,7 @@ class Operation(StrEnum):
 
     WRITE = "save, restore and check before the first step"
     COMMIT = "commit: compare the sizes with the manifest"
-    READ = "download and verify through the master"
+    READ = "download and verify through the master, or with `--mode task`"
     READ_DIRECT = "download and verify with `--mode direct`"
     UNDELETE = "undelete: look whether the files are there"
     DELETE = "`det checkpoint delete`, `rm`: remove files"
@@ -75,7 +75,7 @@ def _row(cluster: Who, files: Who, users: Who) -> dict[Store, Who]:
 ACCESS: Mapping[Operation, Mapping[Store, Who]] = {
     Operation.WRITE: _row(Who.TASK, Who.TASK, Who.TASK),
     Operation.COMMIT: _row(Who.MASTER, Who.MASTER, Who.NOBODY),
-    Operation.READ: _row(Who.MASTER, Who.MASTER, Who.NOBODY),
+    Operation.READ: _row(Who.MASTER, Who.MASTER, Who.TASK),
     Operation.READ_DIRECT: _row(Who.CLIENT, Who.CLIENT, Who.CLIENT),
     Operation.UNDELETE: _row(Who.MASTER, Who.MASTER, Who.NOBODY),
     Operation.DELETE: _row(Who.TASK, Who.MASTER, Who.TASK),
@@ -154,9 +154,9 @@ def readable(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -
     if found is None:
         raise NotTheClusters(
             "the master does not open this checkpoint's storage: it is not one of the cluster's own",
-            hint="read it with your own keys, where they are set: det checkpoint download UUID --mode direct (they are"
-            " sent to the address in its checkpoint_storage); an operator adds stores of the cluster's own in"
-            " c.DetHub.checkpoint_stores",
+            hint="its owner reads it by a task: det checkpoint download UUID --mode task; others with their own keys:"
+            " --mode direct (they are sent to the address in its checkpoint_storage); an operator adds stores of the"
+            " cluster's own in c.DetHub.checkpoint_stores",
         )
     return found
 

@@ -15,7 +15,7 @@ from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_attempt, current_holder
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.threads import user_of
-from detlab_hub.store.queries.storage.collection import collected_by
+from detlab_hub.store.queries.storage.collection import collected_by, read_by
 from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
@@ -66,8 +66,11 @@ async def with_keys(shell: Shell, owner: str, block: Mapping[str, Any]) -> dict[
 
 
 def _storage_of(s: Session, task: TaskCaller) -> tuple[str, dict[str, Any]]:
-    """Return the owner and the storage of a trial that may still write, or of a task that removes its checkpoints."""
+    """Return the owner and the storage of a trial that may still write, or a task that removes or reads checkpoints."""
     _, holder = current_holder(s, task)
+    read = read_by(s, holder) if isinstance(holder, TaskRow) else None
+    if read is not None:
+        return s.get_one(ExperimentRow, read.experiment_id).owner, dict(read.storage)
     experiment = collected_by(s, holder) if isinstance(holder, TaskRow) else None
     if experiment is None:
         _, trial = current_attempt(s, task)

@@ -128,7 +128,7 @@ def act(turn: Turn, experiment_id: int) -> None:
 def _begin(turn: Turn, row: ExperimentRow) -> None:
     try:
         uids.assign(turn, row.owner)
-        config = _config(row)
+        config = task_config(row, PROGRAM, f"gc of experiment {row.id}")
         fields = queue_fields(turn.settings, config, 0, Caller(row.owner, groups=frozenset(row.owner_groups)))
     except DetlabError as error:  # no uid is left, or no pool is there: the operator is told, and it is tried again
         _log.warning("checkpoints of experiment %d stay: %s", row.id, error.message)
@@ -161,14 +161,14 @@ def _begin(turn: Turn, row: ExperimentRow) -> None:
     _log.info("experiment %d: task %s removes its checkpoints", row.id, task.id)
 
 
-def _config(row: ExperimentRow) -> dict[str, Any]:
-    """Return the config of the task: how trials run, without slots, in the pool of such tasks; no credentials."""
+def task_config(row: ExperimentRow, program: list[str], description: str) -> dict[str, Any]:
+    """Return the config of a task on an experiment's storage: how its trials run, without slots; no credentials."""
     kept = {key: row.config[key] for key in _OF_TASK if row.config.get(key) is not None}
     storage = row.config.get("checkpoint_storage") or {}
     return {
         **kept,
-        "entrypoint": PROGRAM,
-        "description": f"gc of experiment {row.id}",
+        "entrypoint": program,
+        "description": description,
         "checkpoint_storage": {key: storage[key] for key in _PATHS if storage.get(key) is not None},
         "resources": {"slots": 0},
     }

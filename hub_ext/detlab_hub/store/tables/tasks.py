@@ -25,6 +25,8 @@ class TaskNote(StrEnum):
     """The attempt that was launched with a certificate."""
     GC = "gc"
     """The experiment whose checkpoints it removes."""
+    READS = "reads"
+    """The checkpoint of its owner that it reads, and which files it hands over."""
     SEARCH = "search"
     """The experiment whose search it is."""
     TOLD = "told"

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, RootModel
 
+from detlab.schemas.taskwire import ReadingView
 from detlab.schemas.wire import (
     Arrival,
     BestValidationReply,
@@ -201,6 +202,16 @@ class BestValidation(TaskRoute):
     async def get(self) -> BestValidationReply:
         """Return the best searcher metric of the experiment so far."""
         return await self.services.tasks.best_validation(self.task)
+
+
+class Reading(TaskRoute):
+    """What the task reads for its owner."""
+
+    @needs("task", cross_site="token")
+    async def get(self) -> ReadingView:
+        """Return the checkpoint that this task reads for its owner, with the storage's block as its owner wrote it."""
+        self.set_header("Cache-Control", "no-store")
+        return await self.services.reading_tasks.get(self.task)
 
 
 class Credentials(TaskRoute):

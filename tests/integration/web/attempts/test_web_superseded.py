@@ -54,6 +54,7 @@ NOT_FOR_IT = {
     "POST task/search",
     "GET task/collection",
     "POST task/collection",
+    "GET task/checkpoint",
 }
 """What only user tasks, searches, collections, or trials over several nodes may do: no attempt of this one."""
 WRITTEN_ANYWAY = {"lease", "agents", "tokens", "meta", "usage"}

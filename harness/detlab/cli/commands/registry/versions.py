@@ -360,11 +360,11 @@ def lineage(invocation: Invocation, reference: str) -> None:
 )
 @click.option(
     "--mode",
-    type=click.Choice(["auto", "direct", "master"]),
+    type=click.Choice(["auto", "direct", "master", "task"]),
     default="auto",
     show_default=True,
     help="direct: from the storage, mounted here or with this machine's credentials; master: through the master;"
-    " auto: direct if possible.",
+    " task: by a task of yours; auto: direct if possible.",
 )
 @json_option
 @pass_invocation

@@ -200,6 +200,14 @@ def collected_by(s: Session, task: TaskRow) -> ExperimentRow | None:
     return row if row is not None and row.gc_task == task.id else None
 
 
+def read_by(s: Session, task: TaskRow) -> CheckpointRow | None:
+    """Return the checkpoint that a task reads, if its owner's: no other may have the keys of its block."""
+    noted = task.source.get(TaskNote.READS) or {}
+    row = s.get(CheckpointRow, noted["uuid"]) if noted else None
+    experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
+    return row if experiment is not None and experiment.owner == task.owner else None
+
+
 def trash_of(s: Session, uuids: Sequence[str]) -> dict[str, float]:
     """Return uuid -> when its time in the trash is over, of those that can be restored."""
     found: dict[str, float] = {}

@@ -1,0 +1,124 @@
+"""Checkpoints in a user's own store: a task reads them for their owner, and for nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from services_scripted import ALICE, BOB, ROOT
+from sqlalchemy import select
+from test_lost_checkpoints import Place, saved
+
+from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
+from detlab.schemas.taskwire import CreateTask, ReadCheckpoint, TaskKind, TaskView
+from detlab_hub.services.kernel.callers import Caller, TaskCaller
+from detlab_hub.services.kernel.fencing import caller_of
+from detlab_hub.services.kernel.settings import MIB
+from detlab_hub.services.usertasks.outputs import OutputsTooLarge
+from detlab_hub.services.usertasks.reading_tasks import PROGRAM
+from detlab_hub.store.tables import AllocationRow, CheckpointRow
+
+STORE = {"type": "s3", "bucket": "hers", "access_key": "AKIA", "secret_key": "only-alice-has-it"}
+
+
+async def hers(make_world: Any, **settings: Any) -> Place:
+    """A world whose checkpoints are in a store of alice's own."""
+    place = await saved(make_world, **settings)
+    await moved(place)
+    return place
+
+
+async def moved(place: Place) -> None:
+    await place.end()
+
+    def move(turn: Any) -> None:
+        for uuid in place.uuids:
+            turn.session.get_one(CheckpointRow, uuid).storage = STORE
+
+    await place.services.shell.write(move)
+
+
+async def start(place: Place, caller: Caller = ALICE, *paths: str, **more: Any) -> TaskView:
+    reads = ReadCheckpoint(uuid=place.uuids[0], paths=list(paths))
+    request = CreateTask(**{"kind": TaskKind.COMMAND, "reads": reads, **more})
+    reply = await place.services.start_task(caller, request)
+    assert "only-alice-has-it" not in reply.model_dump_json()
+    return reply.task
+
+
+async def caller_in(place: Place, task_id: str) -> TaskCaller:
+    await place.world.steps(4)
+
+    def read(s: Any) -> TaskCaller:
+        return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == task_id)).one())
+
+    return await place.services.shell.read(read)
+
+
+async def test_the_owners_task_gets_the_block_with_its_keys(make_world: Any) -> None:
+    place = await hers(make_world)
+    task = await start(place, ALICE, "model.pt")
+    assert (task.owner, task.config["entrypoint"], task.config["resources"]["slots"]) == (ALICE.name, PROGRAM, 0)
+    found = await place.services.reading_tasks.get(await caller_in(place, task.id))
+    assert (found.uuid, found.storage, found.hands_over) == (place.uuids[0], STORE, True)
+    assert found.files.keys() == {"model.pt"}
+    task = await start(place)
+    found = await place.services.reading_tasks.get(await caller_in(place, task.id))
+    assert (found.hands_over, len(found.files)) == (False, len(found.files) or 1)
+
+
+@pytest.mark.parametrize("caller", [BOB, ROOT])
+async def test_nobody_else_gets_the_owners_keys(make_world: Any, caller: Caller) -> None:
+    """A reader of a shared experiment, or an administrator, would have had them in a task of their own."""
+    place = await hers(make_world)
+    with pytest.raises((Forbidden, NotFound)) as caught:
+        await start(place, caller, "model.pt")
+    assert caller is BOB or "--mode direct" in str(caught.value)
+
+
+async def test_another_task_of_hers_gets_none(make_world: Any) -> None:
+    place = await hers(make_world)
+    request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]})
+    made = await place.services.usertasks.create(ALICE, request)
+    with pytest.raises(NotFound, match="reads no checkpoint"):
+        await place.services.reading_tasks.get(await caller_in(place, made.task.id))
+
+
+async def test_the_command_is_the_masters_own(make_world: Any) -> None:
+    place = await hers(make_world)
+    for more in ({"config": {"entrypoint": ["env"]}}, {"bundle": f"sha256:{'0' * 64}"}, {"kind": TaskKind.SHELL}):
+        with pytest.raises(ConfigError, match="itself"):
+            await start(place, ALICE, **more)
+
+
+async def test_what_cannot_be_handed_over_is_refused_at_once(make_world: Any) -> None:
+    place = await hers(make_world, outputs_limit=MIB)
+    with pytest.raises(OutputsTooLarge, match="--glob"):
+        await start(place, ALICE, "model.pt")
+    with pytest.raises(ConfigError, match="has no file"):
+        await start(place, ALICE, "other.pt")
+    await start(place)
+
+
+async def test_what_the_master_opens_needs_no_task(make_world: Any) -> None:
+    place = await saved(make_world)
+    with pytest.raises(Conflict, match="--mode master"):
+        await start(place)
+    await moved(place)
+    await place.services.removals.delete(ALICE, place.uuids[0])
+    with pytest.raises(Conflict, match="were deleted"):
+        await start(place)
+
+
+async def test_short_lived_keys_are_those_of_the_checkpoints_storage(make_world: Any) -> None:
+    asked: list[Any] = []
+
+    def give(owner: str, block: Any) -> dict[str, str]:
+        asked.append((owner, block["bucket"]))
+        return {"token": "t"}
+
+    place = await hers(make_world, storage_credentials=give)
+    task = await start(place)
+    found = await place.services.tasks.storage_credentials(await caller_in(place, task.id))
+    assert found.values == {"token": "t"}
+    assert asked == [(ALICE.name, "hers")]
