@@ -95,7 +95,7 @@ def test_the_registrys_lists(store: Store, monkeypatch: pytest.MonkeyPatch, seed
         for viewer in SOME:
             readable = {key for key, thing in things.items() if right_of(viewer, thing) >= Right.READ}
             visible = rights.visible(Kind.MODEL, viewer, owner=ModelRow.owner, model_id=ModelRow.id)
-            assert {row.id for row in models.page(s, visible, limit=100).rows} == readable
+            assert set(models.page(s, visible, limit=100)) == readable
             assert len(models.words(s, visible)) == len(readable)
             for name in ("prod1", "digits2"):
                 found = {row.id for row in models.of_name(s, name, visible, 100)}
@@ -107,7 +107,7 @@ def test_the_registrys_lists(store: Store, monkeypatch: pytest.MonkeyPatch, seed
                     for where, least in (("", 1), ("version >= 1", 1), ("semver = 2.0.0", 2), ("not version = 1", 2)):
                         page = search.best(s, visible, parse(where), metric, smaller_is_better=False, limit=100)
                         wanted = {key for key, model, number in versions if model in readable and number >= least}
-                        assert {row.id for row in page.rows} == wanted, (viewer, window, few, metric, where)
+                        assert set(page) == wanted, (viewer, window, few, metric, where)
                         shown[window, few] += len(wanted)
         return shown
 
@@ -158,7 +158,7 @@ def test_the_lists_of_experiments_users_and_quotas(store: Store, seed: int) -> N
         for viewer in SOME:
             known = {name for name in USERS if right_of(viewer, Thing(Kind.USER, name)) >= Right.READ}
             readable = {key for key, thing in things.items() if right_of(viewer, thing) >= Right.READ}
-            assert {row.id for row in of_experiments.page(s, viewer=viewer)} == readable
+            assert set(of_experiments.page(s, viewer=viewer)) == readable
             assert {row.owner for row in usage.between(s, "2026-01-01", "2026-01-02", viewer)} == known
             live = Counter([*owners.values(), *s.scalars(select(TaskRow.owner))])
             assert limits.live_jobs_by_owner(s, viewer) == {name: live[name] for name in known if live[name]}

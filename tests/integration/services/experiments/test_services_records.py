@@ -94,7 +94,7 @@ async def test_records_that_can_never_be_taken_do_not_block_the_rest(make_world)
     assert all(refused.code and refused.message for refused in ack.refused)
     trial = await world.services.trials.get(ALICE, task.caller.trial_id)
     assert trial.summary["validation"]["<img onerror=x>"].last == 1.0
-    values = await world.services.trials.values(ALICE, trial.id)
+    values, _ = await world.services.trials.values(ALICE, trial.id)
     assert {value["name"]: value["value"] for value in values} == {"matrix": [[1, 2], [3, 4]], "huge": 10**400}
 
 
