@@ -67,6 +67,8 @@ class Labels:
             request = f"label {row.id} {label} {wanted.idempotency_key}" if wanted.idempotency_key else None
             if known_experiment(turn.session, caller.name, request) is not None:
                 made = models.moves(turn.session, row.id, limit=_LOOKED_BACK, label=label)
+                if not made:
+                    raise Conflict("this idempotency_key was used for something else", hint="Use another key.")
                 mine = (one for one in made if one.by == caller.name and one.to_version is not None)
                 return move_view(next(mine, made[0]))
             version = version_of(turn.session, row, wanted.version)

@@ -296,3 +296,6 @@ async def test_i9_a_key_of_another_act_gives_no_view_of_the_experiment_that_it_w
     for key in (f"label {model} x k", f"register {model} k"):
         with pytest.raises(Conflict, match="idempotency_key"):
             await two.world.submit(config(), caller=BOB, idempotency_key=key)
+    await two.world.submit(config(), caller=BOB, idempotency_key=f"label {model} z k")
+    with pytest.raises(Conflict, match="idempotency_key"):  # and not a failure of the master
+        await services.version_labels.move(BOB, "alice/digits", "z", MoveLabel(version=1, idempotency_key="k"))
