@@ -156,7 +156,8 @@ class TaskState(MasterState):
         """
         with self.changed:
             self.asked.append(body)
-            config = body.config or {}
+            reads = {"entrypoint": ["python3", "-m", "detlab.run.read_checkpoint"]} if body.reads else {}
+            config = body.config or reads
             found = errors_of(taskconf.check(config, body.kind))
             problems = self.problems or [ProblemView.model_validate(problem.to_dict()) for problem in found]
             if problems:
