@@ -156,7 +156,8 @@ class TaskState(MasterState):
         """
         with self.changed:
             self.asked.append(body)
-            config = body.config or {}
+            program: list[str] = ["python3", "-m", "detlab.run.read_checkpoint"]
+            config: dict[str, Any] = body.config or ({"entrypoint": program} if body.reads else {})
             found = errors_of(taskconf.check(config, body.kind))
             problems = self.problems or [ProblemView.model_validate(problem.to_dict()) for problem in found]
             if problems:

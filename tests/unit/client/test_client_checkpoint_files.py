@@ -16,6 +16,7 @@ from safetensors.torch import save
 from detlab.client import loading
 from detlab.client.client import Client
 from detlab.client.loading import PickleNotAllowed, load_folder, plan
+from detlab.client.tasks import Task
 from detlab.client.transport.copying import store_of
 from detlab.client.transport.direct import remote_store
 from detlab.client.transport.downloads import matches
@@ -408,3 +409,29 @@ def test_the_client_imports_neither_torch_nor_a_store() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# --- by a task of the owner
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+def test_a_task_that_reads_is_ended_with_whoever_waits_for_it(
+    master: FakeMaster, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def wait(self: Task) -> None:
+        raise error
+
+    monkeypatch.setattr(Task, "wait", wait)
+    with pytest.raises(error):
+        checkpoint(master, client).download(tmp_path / "best", mode="task")
+    assert [task.state for task in client.list_tasks()] == ["CANCELED"]
+    assert not (tmp_path / "best").exists()
+
+
+def test_a_task_that_ends_without_a_report_is_an_error_that_names_it(
+    master: FakeMaster, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Task, "wait", Task.kill)
+    with pytest.raises(StorageError, match="no report") as caught:
+        checkpoint(master, client).verify(mode="task")
+    assert f"det task logs {client.list_tasks()[0].id}" in str(caught.value)

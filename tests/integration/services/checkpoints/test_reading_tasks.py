@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 from services_scripted import ALICE, BOB, ROOT
-from sqlalchemy import select
+from sqlalchemy import select, update
 from test_lost_checkpoints import Place, saved
 
 from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, ReadCheckpoint, TaskKind, TaskView
+from detlab.schemas.wire import GrantRequest
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.services.kernel.settings import MIB
 from detlab_hub.services.usertasks.outputs import OutputsTooLarge
 from detlab_hub.services.usertasks.reading_tasks import PROGRAM
-from detlab_hub.store.tables import AllocationRow, CheckpointRow
+from detlab_hub.store.tables import AllocationRow, CheckpointRow, TaskRow
 
 STORE = {"type": "s3", "bucket": "hers", "access_key": "AKIA", "secret_key": "only-alice-has-it"}
 
@@ -67,13 +68,26 @@ async def test_the_owners_task_gets_the_block_with_its_keys(make_world: Any) -> 
     assert (found.hands_over, len(found.files)) == (False, len(found.files) or 1)
 
 
-@pytest.mark.parametrize("caller", [BOB, ROOT])
-async def test_nobody_else_gets_the_owners_keys(make_world: Any, caller: Caller) -> None:
-    """A reader of a shared experiment, or an administrator, would have had them in a task of their own."""
+async def test_nobody_else_gets_the_owners_keys(make_world: Any) -> None:
+    """One to whom the experiment is shared, or an administrator, would have them in a task of their own."""
     place = await hers(make_world)
-    with pytest.raises((Forbidden, NotFound)) as caught:
-        await start(place, caller, "model.pt")
-    assert caller is BOB or "--mode direct" in str(caught.value)
+    with pytest.raises(NotFound):
+        await start(place, BOB, "model.pt")
+    await place.services.grants.put(ALICE, place.experiment, GrantRequest(kind="user", name=BOB.name, write=True))
+    for caller in (BOB, ROOT):
+        for more in ({}, {"dry_run": True}):
+            with pytest.raises(Forbidden, match="--mode direct"):
+                await start(place, caller, "model.pt", **more)
+
+
+async def test_a_task_whose_owner_is_another_than_the_checkpoints_gets_none(make_world: Any) -> None:
+    place = await hers(make_world)
+    task = await start(place, ALICE, "model.pt")
+    caller = await caller_in(place, task.id)
+    theirs = update(TaskRow).where(TaskRow.id == task.id).values(owner=BOB.name)
+    await place.services.shell.write(lambda turn: turn.session.execute(theirs))
+    with pytest.raises(NotFound, match="reads no checkpoint"):
+        await place.services.reading_tasks.get(caller)
 
 
 async def test_another_task_of_hers_gets_none(make_world: Any) -> None:
