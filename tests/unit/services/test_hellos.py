@@ -85,6 +85,13 @@ def test_an_operator_may_allow_more() -> None:
         check_hello(hello(slots=[{"id": str(n)} for n in range(4)]), wide)
 
 
+def test_an_agent_that_comes_back_says_what_runs_on_its_slots() -> None:
+    """It was refused with its running tasks, which then counted as lost."""
+    check_hello(hello(**slot(allocation_id="1.2.1"), tasks=[{"allocation_id": "1.2.1", "run": 1}]), SETTINGS)
+    with pytest.raises(Conflict, match="has a device"):
+        check_hello(hello(**slot(device="cuda0")), SETTINGS)
+
+
 def test_very_many_users_are_refused_before_each_is_looked_at() -> None:
     with pytest.raises(ValidationError, match="more than 50000 keys"):
         hello(uids={str(number): "" for number in range(50_001)})
