@@ -39,8 +39,9 @@ def objects(*settings: str) -> list[dict[str, Any]]:
 
 
 def one(found: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
-    """Return the one object of this kind and name."""
-    (it,) = [it for it in found if it["kind"] == kind and it["metadata"]["name"] == name]
+    """Return the one object of this kind and name, in the release's namespace or in none."""
+    there = [it for it in found if it["metadata"].get("namespace", NAMESPACE) == NAMESPACE]
+    (it,) = [it for it in there if it["kind"] == kind and it["metadata"]["name"] == name]
     return it
 
 

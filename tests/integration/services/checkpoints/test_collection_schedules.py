@@ -230,9 +230,8 @@ def collector(cluster: Cluster) -> Actor:
         def collect(turn: Turn, policy: GcPolicy = policy) -> int:
             row = turn.experiment(1)
             row.gc_policy = policy.model_dump()
-            return collecting.collect(
-                turn, row, collecting._plan(turn, row), turn.now + cluster.rng.choice((0.0, WINDOW))
-            )
+            plan = collecting._plan(turn.session, turn.searches, row)
+            return collecting.collect(turn, row, plan, turn.now + cluster.rng.choice((0.0, WINDOW)))
 
         if cluster.write(collect):
             cluster.happened.add("collected")
