@@ -97,9 +97,11 @@ def test_a_trial_in_a_container_is_paused_and_resumes_where_it_was(site: Lab) ->
 def test_an_agent_and_an_engine_that_are_killed_cost_a_trial_nothing(
     site: Lab, docker_engine: docker.Engine, meeting_place: Path
 ) -> None:
-    gate = meeting_place / "container-gate"
+    gates = meeting_place / "gates"  # not the meeting place itself, in which the agent's own mounts are
+    gates.mkdir(mode=0o755)
+    gate = gates / "container-gate"
     config = single("toy.py", hparams={"steps": 40, "pause": 0.05, "hold_until": str(gate)})
-    experiment = site.submit(contained(config, meeting_place))
+    experiment = site.submit(contained(config, gates))
     trial = site.at_step(site.first_trial(experiment), 5, 60)
     old = site.cluster.pid("agent")
     assert old is not None
