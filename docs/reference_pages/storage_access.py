@@ -7,7 +7,7 @@ from reference_pages.markdown import page, table
 
 def storage_access() -> str:
     """The page that says who opens which checkpoint storage, from the table that decides it."""
-    from detlab_hub.services.checkpoints.stores import ACCESS, Operation, Store, Who
+    from detlab_hub.services.checkpoints.stores import ACCESS, Store, StoreOperation, Who
 
     intro = """
 A `checkpoint_storage` block is a user's word, so that the master calls nobody whom only a block names. It opens file
@@ -21,7 +21,8 @@ systems that it sees (each file must belong to the uid of its user), and the clu
 Every other store is opened by tasks with their owner's rights, and by people with their own keys.
 """
     rows = [
-        (str(operation), *(_said(ACCESS[operation][store], Who.NOBODY) for store in Store)) for operation in Operation
+        (str(operation), *(_said(ACCESS[operation][store], Who.NOBODY) for store in Store))
+        for operation in StoreOperation
     ]
     told = """
 - A task of the owner (garbage collection's) removes what the master does not; a store that does not answer holds up

@@ -13,7 +13,7 @@ import click
 
 ContainerProgram = Literal["none", "apptainer", "pyxis"]
 WHOLE_OPTION = re.compile(r"--[a-z]+(?:-[a-z]+)*(?:=[^\x00-\x1f\x7f]+)?")
-"""What is passed to sbatch looks like this, whoever wrote it."""
+"""The form of every option that is passed to sbatch, the operator's included."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

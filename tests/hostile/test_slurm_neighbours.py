@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detlab.schemas.sbatch import OPTIONS, NotAllowed, option_of, parse_sbatch
+from detlab.schemas.sbatch import OPTIONS, SbatchNotAllowed, option_of, parse_sbatch
 from detlab.testing.master import Allocation, MasterDouble
 from detlab_agent.runtimes.slurm.client import Commands, SlurmRefused, Whose
 from testbed import processes
@@ -166,7 +166,7 @@ def test_no_option_runs_something_else_or_as_somebody_else(place: Place, evil: P
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_the_parser_refuses_never_reaches_sbatch(text: str) -> None:
-    with pytest.raises(NotAllowed):
+    with pytest.raises(SbatchNotAllowed):
         parse_sbatch(text)
 
 
@@ -179,7 +179,7 @@ def test_every_option_of_this_sbatch_is_known_here_and_no_abbreviation_of_one_is
         for length in range(1, len(name)):
             if name[:length] not in OPTIONS:
                 for text in (f"--{name[:length]}", f"--{name[:length]}=1"):
-                    with pytest.raises(NotAllowed):
+                    with pytest.raises(SbatchNotAllowed):
                         parse_sbatch(text)
 
 

@@ -1,6 +1,6 @@
 """Mounts of directories in which users may rename things.
 
-The engine follows the path again, as root, and whoever may rename what is in a folder chooses where it leads.
+The engine follows the path again, as root, and a user who may rename what is in a folder chooses where it leads.
 """
 
 import os

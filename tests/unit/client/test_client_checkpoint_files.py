@@ -415,7 +415,7 @@ def test_the_client_imports_neither_torch_nor_a_store() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
-def test_a_task_that_reads_is_ended_with_whoever_waits_for_it(
+def test_a_task_that_reads_is_ended_when_its_client_gives_up(
     master: FakeMaster, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     def wait(self: Task) -> None:

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from detlab.schemas.expconf import check
-from detlab.schemas.sbatch import OPTIONS, NotAllowed, elsewhere, parse_sbatch
+from detlab.schemas.sbatch import OPTIONS, SbatchNotAllowed, elsewhere, parse_sbatch
 from testbed.sbatch_words import ALLOWED, HOSTILE, SBATCH
 
 WHOLE = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?:=([^\s=/-][^\s/]*))?")
@@ -23,7 +23,7 @@ def test_what_sites_need_is_allowed(text: str) -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_sbatch_reads_otherwise_is_refused(text: str) -> None:
-    with pytest.raises(NotAllowed) as refused:
+    with pytest.raises(SbatchNotAllowed) as refused:
         parse_sbatch(text)
     assert refused.value.message
     assert refused.value.hint
@@ -34,7 +34,7 @@ def test_every_abbreviation_of_every_option_is_refused() -> None:
         for length in range(len(name)):
             if (cut := name[:length]) not in OPTIONS:
                 for text in (f"--{cut}", f"--{cut}=1", f"--{cut}=/tmp/x"):
-                    with pytest.raises(NotAllowed):
+                    with pytest.raises(SbatchNotAllowed):
                         parse_sbatch(text)
 
 
@@ -56,7 +56,7 @@ def test_no_option_that_opens_a_file_or_names_the_job_is_in_the_table() -> None:
 def test_what_passes_is_one_whole_option_that_we_write_ourselves(text: str) -> None:
     try:
         made = parse_sbatch(text)
-    except NotAllowed:
+    except SbatchNotAllowed:
         return
     found = WHOLE.fullmatch(made.render())
     assert found is not None, "no positional, no short one, no path, no further word"
@@ -92,6 +92,6 @@ def test_all_mistakes_are_told_with_their_places() -> None:
     ],
 )
 def test_a_refusal_says_what_to_write(text: str, hint: str) -> None:
-    with pytest.raises(NotAllowed) as refused:
+    with pytest.raises(SbatchNotAllowed) as refused:
         parse_sbatch(text)
     assert hint in refused.value.hint

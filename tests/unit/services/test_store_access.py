@@ -15,8 +15,8 @@ from detlab_hub.services.checkpoints.stores import (
     ACCESS,
     NotTheClusters,
     OpenStore,
-    Operation,
     Store,
+    StoreOperation,
     Who,
     kind_of,
     opened_by_master,
@@ -85,7 +85,7 @@ def test_a_block_that_names_the_operators_store_is_the_clusters_own(block: dict[
 )
 def test_a_store_that_only_a_user_names_is_not_opened(block: dict[str, Any], own: dict[str, Any]) -> None:
     assert kind_of(block, [own]) is Store.USERS
-    assert [one for one in Operation if opened_by_master(one, block, [own]) is not None] == []
+    assert [one for one in StoreOperation if opened_by_master(one, block, [own]) is not None] == []
     with pytest.raises(NotTheClusters, match="one of the cluster's own") as caught:
         readable(block, [own])
     assert "--mode direct" in str(caught.value)
@@ -94,7 +94,7 @@ def test_a_store_that_only_a_user_names_is_not_opened(block: dict[str, Any], own
 def test_fsspec_is_never_opened_not_even_the_operators() -> None:
     block = {"type": "fsspec", "url": "file:///etc"}
     assert kind_of(block, [block]) is Store.FSSPEC
-    assert [one for one in Operation if opened_by_master(one, block, [block]) is not None] == []
+    assert [one for one in StoreOperation if opened_by_master(one, block, [block]) is not None] == []
 
 
 def test_further_stores_of_the_operators_are_the_clusters_own() -> None:
@@ -103,7 +103,7 @@ def test_further_stores_of_the_operators_are_the_clusters_own() -> None:
 
 
 def test_each_operation_says_of_each_store_who_opens_it() -> None:
-    for operation in Operation:
+    for operation in StoreOperation:
         assert ACCESS[operation].keys() == set(Store)
         for store in (Store.USERS, Store.FSSPEC):
             assert ACCESS[operation][store] is not Who.MASTER, f"{operation} x {store}"

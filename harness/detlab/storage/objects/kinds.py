@@ -47,7 +47,28 @@ class _Clients:
 _clients = _Clients()
 
 
-class S3Storage(ObjectStorage):
+class _BucketStorage(ObjectStorage):
+    """A store that is opened by its block, with a client that requests share."""
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return the store of a block; see `StorageType.from_config`."""
+        return cls(cls._objects(config, {}))
+
+    @classmethod
+    def for_service(cls, config: Mapping[str, Any]) -> Self:
+        """Return the store as the master opens it, for many people: see `obstores.BRIEF`."""
+        from detlab.storage.objects.obstores import BRIEF
+
+        return cls(cls._objects(config, BRIEF), patience=0.0)
+
+    @staticmethod
+    def _objects(config: Mapping[str, Any], how: Mapping[str, Any]) -> Objects:
+        """Return the client of a block; `how` overrides how requests are sent."""
+        raise NotImplementedError
+
+
+class S3Storage(_BucketStorage):
     """`s3`: a bucket of Amazon S3, or of a store that speaks like it."""
 
     @classmethod
@@ -57,18 +78,6 @@ class S3Storage(ObjectStorage):
 
         return S3Config
 
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return the store of a block; see `StorageType.from_config`."""
-        return cls(cls._objects(config, {}))
-
-    @classmethod
-    def for_service(cls, config: Mapping[str, Any]) -> Self:
-        """Return the store as the master opens it, for many people: see `obstores.BRIEF`."""
-        from detlab.storage.objects.obstores import BRIEF
-
-        return cls(cls._objects(config, BRIEF), patience=0.0)
-
     @staticmethod
     def _objects(config: Mapping[str, Any], how: Mapping[str, Any]) -> Objects:
         from detlab.storage.objects.obstores import s3_objects
@@ -77,7 +86,7 @@ class S3Storage(ObjectStorage):
         return _clients.get([config, how], lambda: s3_objects(config, **how))
 
 
-class GCSStorage(ObjectStorage):
+class GCSStorage(_BucketStorage):
     """`gcs`: a bucket of Google Cloud Storage."""
 
     @classmethod
@@ -87,18 +96,6 @@ class GCSStorage(ObjectStorage):
 
         return GCSConfig
 
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return the store of a block; see `StorageType.from_config`."""
-        return cls(cls._objects(config, {}))
-
-    @classmethod
-    def for_service(cls, config: Mapping[str, Any]) -> Self:
-        """Return the store as the master opens it, for many people: see `obstores.BRIEF`."""
-        from detlab.storage.objects.obstores import BRIEF
-
-        return cls(cls._objects(config, BRIEF), patience=0.0)
-
     @staticmethod
     def _objects(config: Mapping[str, Any], how: Mapping[str, Any]) -> Objects:
         from detlab.storage.objects.obstores import gcs_objects
@@ -107,7 +104,7 @@ class GCSStorage(ObjectStorage):
         return _clients.get([config, how], lambda: gcs_objects(config, **how))
 
 
-class AzureStorage(ObjectStorage):
+class AzureStorage(_BucketStorage):
     """`azure`: a container of Azure Blob Storage."""
 
     @classmethod
@@ -116,18 +113,6 @@ class AzureStorage(ObjectStorage):
         from detlab.schemas.expconf.blocks.storage import AzureConfig
 
         return AzureConfig
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return the store of a block; see `StorageType.from_config`."""
-        return cls(cls._objects(config, {}))
-
-    @classmethod
-    def for_service(cls, config: Mapping[str, Any]) -> Self:
-        """Return the store as the master opens it, for many people: see `obstores.BRIEF`."""
-        from detlab.storage.objects.obstores import BRIEF
-
-        return cls(cls._objects(config, BRIEF), patience=0.0)
 
     @staticmethod
     def _objects(config: Mapping[str, Any], how: Mapping[str, Any]) -> Objects:

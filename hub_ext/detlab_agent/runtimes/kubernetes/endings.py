@@ -144,7 +144,7 @@ def _only_kueues(gates: list[str]) -> bool:
 def _unseen(pod: Object) -> Waiting:
     """Return why a pod waits that has no node and of which no scheduler has said anything."""
     if pod["gates"]:
-        said = f"scheduling gates {', '.join(pod['gates'])}: whoever set them has not opened them"
+        said = f"scheduling gates {', '.join(pod['gates'])}: no controller has removed them"
         return Waiting("queued", said, "gate" if _only_kueues(pod["gates"]) else "unseen")
     said = f"no scheduler has looked at the pod: is the scheduler {pod['scheduler']!r} (schedulerName) installed?"
     return Waiting("queued", said, "unseen")

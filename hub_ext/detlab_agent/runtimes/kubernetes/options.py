@@ -63,7 +63,7 @@ class Home(_Block):
     """HOME in the container."""
 
 
-class Place(_Block):
+class GroupPlace(_Block):
     """Where tasks of a group or user run, instead of where all others do."""
 
     namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] | None = None
@@ -111,9 +111,9 @@ class Options(_Block):
     pod_security: Literal["restricted", "privileged"] | None = None
     """Level of Pod Security that all pods meet. None: restricted, unless the command line allows host directories or
     capabilities, which that level does not have."""
-    groups: dict[str, Place] = {}
+    groups: dict[str, GroupPlace] = {}
     """Groups of the Hub whose tasks run elsewhere; of several the first one here counts."""
-    users: dict[str, Place] = {}
+    users: dict[str, GroupPlace] = {}
     """The same for users; it comes before their groups."""
     allow_labels: list[str] = [f"{USERS_LABELS}/*"]
     """Keys of labels that users may set by pod_spec (patterns with `*`); never those by which Services find pods."""
@@ -181,12 +181,12 @@ class Rules:
         named = [place.namespace for place in (*options.groups.values(), *options.users.values())]
         return sorted({name for name in named if name is not None} - {usual})
 
-    def place(self, owner: str, groups: Sequence[str]) -> Place:
+    def place(self, owner: str, groups: Sequence[str]) -> GroupPlace:
         """Return where tasks of a user run."""
         options = self.options
         if owner in options.users:
             return options.users[owner]
-        return next((place for name, place in options.groups.items() if name in groups), Place())
+        return next((place for name, place in options.groups.items() if name in groups), GroupPlace())
 
 
 def allowed(patterns: list[str], name: str) -> bool:

@@ -11,7 +11,7 @@ from detlab_agent.runtimes.kubernetes.kubeconfig import Opened
 from detlab_agent.runtimes.kubernetes.options import NodeGroup, Rules
 
 
-class Elsewhere(Cluster):
+class NamespaceCluster(Cluster):
     """Pods of another namespace of the same cluster, whose nodes the first one knows.
 
     Args:
@@ -53,7 +53,7 @@ class Elsewhere(Cluster):
         self._first.pod_changed(name)
 
 
-class Places:
+class Namespaces:
     """The clusters of an agent, one for each namespace; the first one has the nodes.
 
     Args:
@@ -64,7 +64,9 @@ class Places:
 
     def __init__(self, opened: Opened, rules: Rules, *, sees_all: bool) -> None:
         self.first = Cluster(Api(opened), rules, sees_all=sees_all)
-        self._others = {name: Elsewhere(Api(opened, name), self.first) for name in rules.namespaces(opened.namespace)}
+        self._others = {
+            name: NamespaceCluster(Api(opened, name), self.first) for name in rules.namespaces(opened.namespace)
+        }
         self.first.elsewhere = [other.pods for other in self._others.values()]
 
     async def begin(self, on_change: Callable[[], None], patience: float) -> None:

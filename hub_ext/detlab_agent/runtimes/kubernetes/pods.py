@@ -19,7 +19,7 @@ from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.homes import claim, mounted
 from detlab_agent.runtimes.kubernetes.nodes import TO_COME, closed, gpu_resource
-from detlab_agent.runtimes.kubernetes.options import Home, Options, Place, Rules
+from detlab_agent.runtimes.kubernetes.options import GroupPlace, Home, Options, Rules
 from detlab_agent.runtimes.kubernetes.userspecs import DIRECTORY, check_host_path, check_places, checked
 from detlab_agent.runtimes.preparation import Order
 
@@ -64,7 +64,7 @@ def group_name(allocation_id: str) -> str:
     return pod_name(allocation_id)
 
 
-def place_of(order: Order, rules: Rules) -> Place:
+def place_of(order: Order, rules: Rules) -> GroupPlace:
     """Return where a task runs: its user or one of their groups may have a namespace of their own."""
     return rules.place(order.launch.owner, order.launch.owner_groups)
 
@@ -236,7 +236,7 @@ def _notes(order: Order, wanted: Mapping[str, Any], rules: Rules) -> Object:
     return {"labels": labels, "annotations": annotations}
 
 
-def _defaults(inner: Object, options: Options, place: Place, more: Sequence[str]) -> None:
+def _defaults(inner: Object, options: Options, place: GroupPlace, more: Sequence[str]) -> None:
     """Add what the operator sets for all pods, where the config says nothing."""
     if options.priority_class:
         inner.setdefault("priorityClassName", options.priority_class)

@@ -17,7 +17,7 @@ from detlab_agent.runtimes.kubernetes.cluster import Cluster
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, Standing, holder_of
 from detlab_agent.runtimes.kubernetes.options import Options, Rules, read_options
-from detlab_agent.runtimes.kubernetes.places import Places
+from detlab_agent.runtimes.kubernetes.places import Namespaces
 from detlab_agent.runtimes.kubernetes.pods import (
     SERVICE_PORT,
     home_claim,
@@ -56,16 +56,16 @@ class KubernetesRuntime:
 
     def __init__(self, opened: Opened, rules: Rules, directory: Path, *, sees_all: bool = False) -> None:
         self._opened, self._rules, self._directory, self._sees_all = opened, rules, directory, sees_all
-        self._places: Places | None = None
+        self._places: Namespaces | None = None
         self._held: Held | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
-    def places(self) -> Places:
+    def places(self) -> Namespaces:
         """The namespaces of the cluster; first asked for in the agent's loop."""
         if self._places is None:
-            self._places = Places(self._opened, self._rules, sees_all=self._sees_all)
+            self._places = Namespaces(self._opened, self._rules, sees_all=self._sees_all)
         return self._places
 
     @property

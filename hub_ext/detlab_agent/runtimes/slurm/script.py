@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from detlab.launch.elsewhere import ASK_CERTIFICATE, LEAVE, NODE_NAME, NODE_RANK, VARIABLE
-from detlab.schemas.sbatch import ONE_NAME, NotAllowed, SbatchOption, option_of, parse_all
+from detlab.schemas.sbatch import ONE_NAME, SbatchNotAllowed, SbatchOption, option_of, parse_all
 from detlab.schemas.wire import Launch
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.preparation import Order
@@ -224,7 +224,7 @@ def _given(asked: Mapping[str, Any]) -> list[SbatchOption]:
     try:
         keys = [option_of(key, str(asked[key])) for key in _KEYS if asked.get(key)]
         return [*keys, *parse_all(map(str, asked.get("sbatch_args") or ()))]
-    except NotAllowed as error:
+    except SbatchNotAllowed as error:
         raise SetupFailed(f"slurm.sbatch_args: {error}") from error
 
 

@@ -226,7 +226,7 @@ class SlurmTask(TaskElsewhere):
         ours = job.name == self._name and job.comment == self.watch.comment
         if ours and self.uid in {None, job.uid}:
             return
-        if ours or job.uid == self.uid:  # else it is a stranger's, and whoever told its number has told a wrong one
+        if ours or job.uid == self.uid:  # else it is another account's job, and the number that was given is wrong
             await self._until_answered(lambda: self.client.cancel(job_id, job.name, at_once=True))
         raise SlurmRefused(
             f"job {job_id} came to be {job.name!r} of uid {job.uid}, and was to be {self._name!r} of uid {self.uid}: it"

@@ -4,7 +4,7 @@ What a caller is to an object (its owner, someone it is shared with, the task th
 Not here: loading those facts (services/kernel/access.py), and which verbs a token may call (web/scopes.py).
 """
 
-from detlab_hub.core.rights.actions import ACTIONS, Action, CallerKind, Rule, may, may_ask
+from detlab_hub.core.rights.actions import ACTIONS, Action, ActionRule, CallerKind, may, may_ask
 from detlab_hub.core.rights.model import Agent, Attempt, Kind, Person, Relation, Right, Thing, Who
 from detlab_hub.core.rights.table import TABLE, relations, right_of
 
@@ -12,6 +12,7 @@ __all__ = [
     "ACTIONS",
     "TABLE",
     "Action",
+    "ActionRule",
     "Agent",
     "Attempt",
     "CallerKind",
@@ -19,7 +20,6 @@ __all__ = [
     "Person",
     "Relation",
     "Right",
-    "Rule",
     "Thing",
     "Who",
     "may",

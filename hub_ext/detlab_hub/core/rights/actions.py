@@ -98,7 +98,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True)
-class Rule:
+class ActionRule:
     """A row of the table.
 
     Attributes:
@@ -125,86 +125,88 @@ _HUB = frozenset({CallerKind.SPAWNERS})
 _NONE, _READ, _WRITE, _OWN = Right.NONE, Right.READ, Right.WRITE, Right.OWN
 _EXPERIMENT, _CHECKPOINT, _MODEL = (Kind.EXPERIMENT,), (Kind.CHECKPOINT,), (Kind.MODEL,)
 
-ACTIONS: Mapping[Action, Rule] = {
-    Action.EXPERIMENT_CREATE: Rule((), _NONE, PEOPLE, "submit an experiment"),
-    Action.EXPERIMENT_EDIT: Rule(_EXPERIMENT, _WRITE, PEOPLE, "change its name, texts and labels"),
-    Action.EXPERIMENT_ARCHIVE: Rule(_EXPERIMENT, _OWN, THEMSELVES, "archive it, or restore it", Action.EXPERIMENT_EDIT),
-    Action.EXPERIMENT_PAUSE: Rule(_EXPERIMENT, _WRITE, PEOPLE, "pause it"),
-    Action.EXPERIMENT_ACTIVATE: Rule(_EXPERIMENT, _WRITE, PEOPLE, "continue it"),
-    Action.EXPERIMENT_CANCEL: Rule(_EXPERIMENT, _WRITE, PEOPLE, "end it after a last checkpoint"),
-    Action.EXPERIMENT_KILL: Rule(_EXPERIMENT, _WRITE, PEOPLE, "end it now"),
-    Action.EXPERIMENT_DELETE: Rule(_EXPERIMENT, _OWN, THEMSELVES, "delete it with all that belongs to it"),
-    Action.EXPERIMENT_GC: Rule(_EXPERIMENT, _OWN, THEMSELVES, "change which checkpoints it keeps, and collect"),
-    Action.EXPERIMENT_DELETE_EVENT_FILES: Rule(_EXPERIMENT, _OWN, THEMSELVES, "delete its TensorBoard files"),
-    Action.EXPERIMENT_KEEP_LOGS: Rule(
+ACTIONS: Mapping[Action, ActionRule] = {
+    Action.EXPERIMENT_CREATE: ActionRule((), _NONE, PEOPLE, "submit an experiment"),
+    Action.EXPERIMENT_EDIT: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "change its name, texts and labels"),
+    Action.EXPERIMENT_ARCHIVE: ActionRule(
+        _EXPERIMENT, _OWN, THEMSELVES, "archive it, or restore it", Action.EXPERIMENT_EDIT
+    ),
+    Action.EXPERIMENT_PAUSE: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "pause it"),
+    Action.EXPERIMENT_ACTIVATE: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "continue it"),
+    Action.EXPERIMENT_CANCEL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "end it after a last checkpoint"),
+    Action.EXPERIMENT_KILL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "end it now"),
+    Action.EXPERIMENT_DELETE: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "delete it with all that belongs to it"),
+    Action.EXPERIMENT_GC: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "change which checkpoints it keeps, and collect"),
+    Action.EXPERIMENT_DELETE_EVENT_FILES: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "delete its TensorBoard files"),
+    Action.EXPERIMENT_KEEP_LOGS: ActionRule(
         _EXPERIMENT, _OWN, THEMSELVES, "set for how long its output is kept, which may delete it"
     ),
-    Action.EXPERIMENT_SHARE: Rule(_EXPERIMENT, _OWN, THEMSELVES, "share it"),
-    Action.EXPERIMENT_UNSHARE: Rule(_EXPERIMENT, _OWN, THEMSELVES, "withdraw a grant"),
-    Action.SEARCH_STEER: Rule(_EXPERIMENT, _WRITE, PEOPLE, "extend or steer its search"),
-    Action.SEARCH_CODE: Rule(
+    Action.EXPERIMENT_SHARE: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "share it"),
+    Action.EXPERIMENT_UNSHARE: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "withdraw a grant"),
+    Action.SEARCH_STEER: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "extend or steer its search"),
+    Action.SEARCH_CODE: ActionRule(
         _EXPERIMENT, _OWN, THEMSELVES, "give its search other code, which runs as its owner", Action.SEARCH_STEER
     ),
-    Action.SEARCH_ASK: Rule(_EXPERIMENT, _WRITE, PEOPLE, "have its search propose a trial"),
-    Action.SEARCH_TELL: Rule(_EXPERIMENT, _WRITE, PEOPLE, "tell its search a result"),
-    Action.TRIAL_KILL: Rule(_EXPERIMENT, _WRITE, PEOPLE, "end one of its trials"),
-    Action.JOB_UPDATE: Rule(
+    Action.SEARCH_ASK: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "have its search propose a trial"),
+    Action.SEARCH_TELL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "tell its search a result"),
+    Action.TRIAL_KILL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "end one of its trials"),
+    Action.JOB_UPDATE: ActionRule(
         (Kind.EXPERIMENT, Kind.TASK), _OWN, THEMSELVES, "change its pool, priority, weight or place in the queue"
     ),
-    Action.TRASH_EMPTY: Rule(_EXPERIMENT, _OWN, THEMSELVES, "empty its trash, or that of all of one's own"),
-    Action.BUNDLE_UPLOAD: Rule((), _NONE, PEOPLE, "upload code"),
-    Action.CHECKPOINT_EDIT: Rule(_CHECKPOINT, _WRITE, PEOPLE, "change its metadata"),
-    Action.CHECKPOINT_BOOKMARK: Rule(_CHECKPOINT, _WRITE, PEOPLE, "bookmark it, which keeps it"),
-    Action.CHECKPOINT_UNBOOKMARK: Rule(_CHECKPOINT, _READ, THEMSELVES, "remove one's own bookmark"),
-    Action.CHECKPOINT_UNBOOKMARK_ALL: Rule(
+    Action.TRASH_EMPTY: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "empty its trash, or that of all of one's own"),
+    Action.BUNDLE_UPLOAD: ActionRule((), _NONE, PEOPLE, "upload code"),
+    Action.CHECKPOINT_EDIT: ActionRule(_CHECKPOINT, _WRITE, PEOPLE, "change its metadata"),
+    Action.CHECKPOINT_BOOKMARK: ActionRule(_CHECKPOINT, _WRITE, PEOPLE, "bookmark it, which keeps it"),
+    Action.CHECKPOINT_UNBOOKMARK: ActionRule(_CHECKPOINT, _READ, THEMSELVES, "remove one's own bookmark"),
+    Action.CHECKPOINT_UNBOOKMARK_ALL: ActionRule(
         _CHECKPOINT, _OWN, THEMSELVES, "remove others' bookmarks", Action.CHECKPOINT_UNBOOKMARK
     ),
-    Action.CHECKPOINT_DELETE: Rule(_CHECKPOINT, _OWN, THEMSELVES, "delete it"),
-    Action.CHECKPOINT_UNDELETE: Rule(_CHECKPOINT, _OWN, THEMSELVES, "restore it from the trash"),
-    Action.CHECKPOINT_REMOVE_FILES: Rule(_CHECKPOINT, _OWN, THEMSELVES, "remove some of its files"),
-    Action.CHECKPOINT_REGISTER: Rule(
+    Action.CHECKPOINT_DELETE: ActionRule(_CHECKPOINT, _OWN, THEMSELVES, "delete it"),
+    Action.CHECKPOINT_UNDELETE: ActionRule(_CHECKPOINT, _OWN, THEMSELVES, "restore it from the trash"),
+    Action.CHECKPOINT_REMOVE_FILES: ActionRule(_CHECKPOINT, _OWN, THEMSELVES, "remove some of its files"),
+    Action.CHECKPOINT_REGISTER: ActionRule(
         _CHECKPOINT, _WRITE, PEOPLE, "make it a version of a model of its owner", Action.VERSION_REGISTER
     ),
-    Action.CHECKPOINT_REGISTER_ELSEWHERE: Rule(
+    Action.CHECKPOINT_REGISTER_ELSEWHERE: ActionRule(
         _CHECKPOINT, _OWN, THEMSELVES, "make it a version of another's model", Action.VERSION_REGISTER
     ),
-    Action.MODEL_CREATE: Rule((), _NONE, PEOPLE, "make a model"),
-    Action.MODEL_EDIT: Rule(_MODEL, _WRITE, PEOPLE, "change its texts, metadata and labels"),
-    Action.MODEL_RENAME: Rule(_MODEL, _OWN, THEMSELVES, "give it another name", Action.MODEL_EDIT),
-    Action.MODEL_ARCHIVE: Rule(_MODEL, _OWN, THEMSELVES, "archive it, or restore it", Action.MODEL_EDIT),
-    Action.MODEL_DELETE: Rule(_MODEL, _OWN, THEMSELVES, "delete it with its versions"),
-    Action.MODEL_SHARE: Rule(_MODEL, _OWN, THEMSELVES, "share it"),
-    Action.MODEL_UNSHARE: Rule(_MODEL, _OWN, THEMSELVES, "withdraw a grant"),
-    Action.VERSION_REGISTER: Rule(_MODEL, _WRITE, PEOPLE, "register a version"),
-    Action.VERSION_EDIT: Rule(_MODEL, _WRITE, PEOPLE, "change a version's texts, metadata and semantic version"),
-    Action.VERSION_DELETE: Rule(_MODEL, _OWN, THEMSELVES, "delete a version"),
-    Action.LABEL_MOVE: Rule(_MODEL, _WRITE, PEOPLE, "move a label to a version"),
-    Action.LABEL_REMOVE: Rule(_MODEL, _WRITE, PEOPLE, "take a label away"),
-    Action.TASK_CREATE: Rule((), _NONE, PEOPLE, "start a task"),
-    Action.TASK_START_SERVER: Rule(
+    Action.MODEL_CREATE: ActionRule((), _NONE, PEOPLE, "make a model"),
+    Action.MODEL_EDIT: ActionRule(_MODEL, _WRITE, PEOPLE, "change its texts, metadata and labels"),
+    Action.MODEL_RENAME: ActionRule(_MODEL, _OWN, THEMSELVES, "give it another name", Action.MODEL_EDIT),
+    Action.MODEL_ARCHIVE: ActionRule(_MODEL, _OWN, THEMSELVES, "archive it, or restore it", Action.MODEL_EDIT),
+    Action.MODEL_DELETE: ActionRule(_MODEL, _OWN, THEMSELVES, "delete it with its versions"),
+    Action.MODEL_SHARE: ActionRule(_MODEL, _OWN, THEMSELVES, "share it"),
+    Action.MODEL_UNSHARE: ActionRule(_MODEL, _OWN, THEMSELVES, "withdraw a grant"),
+    Action.VERSION_REGISTER: ActionRule(_MODEL, _WRITE, PEOPLE, "register a version"),
+    Action.VERSION_EDIT: ActionRule(_MODEL, _WRITE, PEOPLE, "change a version's texts, metadata and semantic version"),
+    Action.VERSION_DELETE: ActionRule(_MODEL, _OWN, THEMSELVES, "delete a version"),
+    Action.LABEL_MOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "move a label to a version"),
+    Action.LABEL_REMOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "take a label away"),
+    Action.TASK_CREATE: ActionRule((), _NONE, PEOPLE, "start a task"),
+    Action.TASK_START_SERVER: ActionRule(
         (), _NONE, THEMSELVES, "start a server of the Hub, which has a token of its own", Action.TASK_CREATE
     ),
-    Action.TASK_KILL: Rule((Kind.TASK,), _WRITE, PEOPLE, "end it now"),
-    Action.AGENT_ENROL: Rule((), _NONE, frozenset({CallerKind.ENROLMENT}), "get an agent's key"),
-    Action.AGENT_RECORDS: Rule((), _NONE, frozenset({CallerKind.AGENT}), "deliver what its tasks have left"),
-    Action.ENROLMENT_CREATE: Rule((Kind.AGENT,), _OWN, _ADMIN, "make an enrolment token"),
-    Action.NODE_ENABLE: Rule((Kind.AGENT,), _OWN, _ADMIN, "let it, or one of its slots, take tasks"),
-    Action.NODE_DISABLE: Rule((Kind.AGENT,), _OWN, _ADMIN, "let it, or one of its slots, take none"),
-    Action.NODE_DRAIN: Rule((Kind.AGENT,), _OWN, _ADMIN, "drain it"),
-    Action.NODE_FORGET: Rule((Kind.AGENT,), _OWN, _ADMIN, "send it away"),
-    Action.CLUSTER_DRAIN: Rule((Kind.CLUSTER,), _OWN, _ADMIN, "drain the cluster"),
-    Action.QUOTA_SET: Rule((Kind.QUOTA,), _OWN, _ADMIN, "set a quota"),
-    Action.QUOTA_REMOVE: Rule((Kind.QUOTA,), _OWN, _ADMIN, "remove a quota"),
-    Action.TOKEN_REVOKE: Rule((Kind.SITE,), _OWN, _ADMIN, "revoke a token"),
-    Action.SPAWN_START: Rule((), _NONE, _HUB, "start a user's server"),
-    Action.SPAWN_CLAIM: Rule((), _NONE, _HUB, "take over a server that is up"),
-    Action.SPAWN_END: Rule((), _NONE, _HUB, "end a user's server"),
-    Action.ATTEMPT_REPORT: Rule((), _NONE, _TASK, "report of itself: records, metadata, outputs, preemption"),
-    Action.ATTEMPT_MEET: Rule((), _NONE, _TASK, "find its other ranks, and get certificates for them"),
-    Action.ATTEMPT_COMMIT: Rule((), _NONE, _TASK, "commit a checkpoint of its trial"),
-    Action.ATTEMPT_DELETE_CHECKPOINT: Rule(_CHECKPOINT, _OWN, _TASK, "delete a checkpoint of its trial"),
-    Action.ATTEMPT_COLLECT: Rule((), _NONE, _TASK, "take and report what its owner has to remove"),
-    Action.ATTEMPT_RENEW: Rule((), _NONE, _TASK, "renew its token"),
+    Action.TASK_KILL: ActionRule((Kind.TASK,), _WRITE, PEOPLE, "end it now"),
+    Action.AGENT_ENROL: ActionRule((), _NONE, frozenset({CallerKind.ENROLMENT}), "get an agent's key"),
+    Action.AGENT_RECORDS: ActionRule((), _NONE, frozenset({CallerKind.AGENT}), "deliver what its tasks have left"),
+    Action.ENROLMENT_CREATE: ActionRule((Kind.AGENT,), _OWN, _ADMIN, "make an enrolment token"),
+    Action.NODE_ENABLE: ActionRule((Kind.AGENT,), _OWN, _ADMIN, "let it, or one of its slots, take tasks"),
+    Action.NODE_DISABLE: ActionRule((Kind.AGENT,), _OWN, _ADMIN, "let it, or one of its slots, take none"),
+    Action.NODE_DRAIN: ActionRule((Kind.AGENT,), _OWN, _ADMIN, "drain it"),
+    Action.NODE_FORGET: ActionRule((Kind.AGENT,), _OWN, _ADMIN, "send it away"),
+    Action.CLUSTER_DRAIN: ActionRule((Kind.CLUSTER,), _OWN, _ADMIN, "drain the cluster"),
+    Action.QUOTA_SET: ActionRule((Kind.QUOTA,), _OWN, _ADMIN, "set a quota"),
+    Action.QUOTA_REMOVE: ActionRule((Kind.QUOTA,), _OWN, _ADMIN, "remove a quota"),
+    Action.TOKEN_REVOKE: ActionRule((Kind.SITE,), _OWN, _ADMIN, "revoke a token"),
+    Action.SPAWN_START: ActionRule((), _NONE, _HUB, "start a user's server"),
+    Action.SPAWN_CLAIM: ActionRule((), _NONE, _HUB, "take over a server that is up"),
+    Action.SPAWN_END: ActionRule((), _NONE, _HUB, "end a user's server"),
+    Action.ATTEMPT_REPORT: ActionRule((), _NONE, _TASK, "report of itself: records, metadata, outputs, preemption"),
+    Action.ATTEMPT_MEET: ActionRule((), _NONE, _TASK, "find its other ranks, and get certificates for them"),
+    Action.ATTEMPT_COMMIT: ActionRule((), _NONE, _TASK, "commit a checkpoint of its trial"),
+    Action.ATTEMPT_DELETE_CHECKPOINT: ActionRule(_CHECKPOINT, _OWN, _TASK, "delete a checkpoint of its trial"),
+    Action.ATTEMPT_COLLECT: ActionRule((), _NONE, _TASK, "take and report what its owner has to remove"),
+    Action.ATTEMPT_RENEW: ActionRule((), _NONE, _TASK, "renew its token"),
 }
 
 

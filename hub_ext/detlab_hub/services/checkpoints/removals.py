@@ -25,7 +25,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_metadata
 from detlab_hub.services.checkpoints.pins import Pins, pins_of
-from detlab_hub.services.checkpoints.stores import OpenStore, Operation, opened_by_master
+from detlab_hub.services.checkpoints.stores import OpenStore, StoreOperation, opened_by_master
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
@@ -156,7 +156,7 @@ class Removals:
         if found is None:
             return True
         failure, slow = found.failure, False
-        store = self._store(Operation.DELETE, found.storage)
+        store = self._store(StoreOperation.DELETE, found.storage)
         if not failure and store is not None:
             run = self._shell.workers.removals.run
             try:
@@ -168,19 +168,19 @@ class Removals:
         await self._shell.write(lambda turn: end_removal(turn, uuid, found.paths, failure))
         return not slow
 
-    def _store(self, operation: Operation, block: Mapping[str, Any]) -> OpenStore | None:
+    def _store(self, operation: StoreOperation, block: Mapping[str, Any]) -> OpenStore | None:
         return opened_by_master(operation, block, self._shell.settings.cluster_stores)
 
     async def _is_seen(self, caller: Caller, block: Mapping[str, Any], uuid: str) -> bool:
         """Whether the master removes a checkpoint itself: it is on a file system that it sees."""
-        store = self._store(Operation.DELETE, block)
+        store = self._store(StoreOperation.DELETE, block)
         return store is not None and await self._shell.workers.looks.run(
             caller.name, files.is_reachable, store.block, uuid
         )
 
     async def _are_gone(self, caller: Caller, block: Mapping[str, Any], uuid: str, sizes: Mapping[str, int]) -> bool:
         """Whether the files of a checkpoint are missing for sure; a store that is not the master's is not judged."""
-        store = self._store(Operation.UNDELETE, block)
+        store = self._store(StoreOperation.UNDELETE, block)
         try:
             return store is not None and await self._shell.workers.looks.run(
                 caller.name, files.are_gone, store, uuid, sizes

@@ -52,7 +52,7 @@ class Who(StrEnum):
     NOBODY = "nobody"
 
 
-class Operation(StrEnum):
+class StoreOperation(StrEnum):
     """What is done with the files of checkpoints and experiments."""
 
     WRITE = "save, restore and check before the first step"
@@ -72,20 +72,20 @@ def _row(cluster: Who, files: Who, users: Who) -> dict[Store, Who]:
     return {Store.CLUSTER: cluster, Store.FILES: files, Store.USERS: users, Store.FSSPEC: users}
 
 
-ACCESS: Mapping[Operation, Mapping[Store, Who]] = {
-    Operation.WRITE: _row(Who.TASK, Who.TASK, Who.TASK),
-    Operation.COMMIT: _row(Who.MASTER, Who.MASTER, Who.NOBODY),
-    Operation.READ: _row(Who.MASTER, Who.MASTER, Who.TASK),
-    Operation.READ_DIRECT: _row(Who.CLIENT, Who.CLIENT, Who.CLIENT),
-    Operation.UNDELETE: _row(Who.MASTER, Who.MASTER, Who.NOBODY),
-    Operation.DELETE: _row(Who.TASK, Who.MASTER, Who.TASK),
-    Operation.COLLECT: _row(Who.TASK, Who.TASK, Who.TASK),
-    Operation.REMOVE_EXPERIMENT: _row(Who.MASTER, Who.MASTER, Who.TASK),
-    Operation.EVENT_FILES: _row(Who.MASTER, Who.MASTER, Who.TASK),
-    Operation.TENSORBOARD: _row(Who.TASK, Who.TASK, Who.TASK),
-    Operation.CHECK: _row(Who.CLIENT, Who.CLIENT, Who.CLIENT),
+ACCESS: Mapping[StoreOperation, Mapping[Store, Who]] = {
+    StoreOperation.WRITE: _row(Who.TASK, Who.TASK, Who.TASK),
+    StoreOperation.COMMIT: _row(Who.MASTER, Who.MASTER, Who.NOBODY),
+    StoreOperation.READ: _row(Who.MASTER, Who.MASTER, Who.TASK),
+    StoreOperation.READ_DIRECT: _row(Who.CLIENT, Who.CLIENT, Who.CLIENT),
+    StoreOperation.UNDELETE: _row(Who.MASTER, Who.MASTER, Who.NOBODY),
+    StoreOperation.DELETE: _row(Who.TASK, Who.MASTER, Who.TASK),
+    StoreOperation.COLLECT: _row(Who.TASK, Who.TASK, Who.TASK),
+    StoreOperation.REMOVE_EXPERIMENT: _row(Who.MASTER, Who.MASTER, Who.TASK),
+    StoreOperation.EVENT_FILES: _row(Who.MASTER, Who.MASTER, Who.TASK),
+    StoreOperation.TENSORBOARD: _row(Who.TASK, Who.TASK, Who.TASK),
+    StoreOperation.CHECK: _row(Who.CLIENT, Who.CLIENT, Who.CLIENT),
 }
-"""Operation x store -> who opens the store. docs/reference/storage-access.md shows it."""
+"""StoreOperation x store -> who opens the store. docs/reference/storage-access.md shows it."""
 
 
 class NotTheClusters(StorageError):
@@ -135,7 +135,7 @@ def kind_of(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) ->
 
 
 def opened_by_master(
-    operation: Operation, block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]
+    operation: StoreOperation, block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]
 ) -> OpenStore | None:
     """Return the store of a block as the master opens it for an operation; None: it is not the master's to open."""
     kind = kind_of(block, operators)
@@ -150,7 +150,7 @@ def readable(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -
     Raises:
         StorageError: It is not the master's to open; says how to read it.
     """
-    found = opened_by_master(Operation.READ, block, operators)
+    found = opened_by_master(StoreOperation.READ, block, operators)
     if found is None:
         raise NotTheClusters(
             "the master does not open this checkpoint's storage: it is not one of the cluster's own",

@@ -16,7 +16,7 @@ from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.rights import Action
 from detlab_hub.services.checkpoints import event_files, files
 from detlab_hub.services.checkpoints.removals import end_removal
-from detlab_hub.services.checkpoints.stores import OpenStore, Operation, opened_by_master
+from detlab_hub.services.checkpoints.stores import OpenStore, StoreOperation, opened_by_master
 from detlab_hub.services.ingest.storage_credentials import with_keys
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
@@ -127,7 +127,7 @@ class _Stores:
 
     async def _opened(self, one: Files) -> OpenStore | None:
         """Return the store with its keys; None: it is not the master's to open, or not there."""
-        store = opened_by_master(Operation.REMOVE_EXPERIMENT, one.storage, self._shell.settings.cluster_stores)
+        store = opened_by_master(StoreOperation.REMOVE_EXPERIMENT, one.storage, self._shell.settings.cluster_stores)
         if store is None or not store.of_objects:
             run = self._shell.workers.removals.run
             seen = store is not None and await run(self._owner, files.is_reachable, store.block, one.uuid)
@@ -158,7 +158,7 @@ async def remove_event_files(shell: Shell, experiment_id: int) -> None:
     if found is None:
         return
     owner, storage, names, uid = found
-    store = opened_by_master(Operation.EVENT_FILES, storage, shell.settings.cluster_stores)
+    store = opened_by_master(StoreOperation.EVENT_FILES, storage, shell.settings.cluster_stores)
     if store is None or (store.of_objects and len(names) > MOST_FOLDERS):
         return
     if store.of_objects:

@@ -34,7 +34,7 @@ from detlab_hub.services.admission.storage_quotas import StorageWarnings
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.checkpoints.removals import DELETED, announce, begin_removal, check_unneeded
-from detlab_hub.services.checkpoints.stores import Operation, opened_by_master
+from detlab_hub.services.checkpoints.stores import StoreOperation, opened_by_master
 from detlab_hub.services.ingest import records, rendezvous, storage_credentials
 from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.kernel.access import no_such, who_is
@@ -193,7 +193,7 @@ class Tasks:
         Elsewhere the manifest counts, which the trial has made of what it has read back.
         """
         storage = await self._shell.read(lambda s: _storage_of(s, task))
-        store = opened_by_master(Operation.COMMIT, storage, self._shell.settings.cluster_stores)
+        store = opened_by_master(StoreOperation.COMMIT, storage, self._shell.settings.cluster_stores)
         if store is None or not made_for(commit.uuid, task.trial_id or 0):  # the latter is refused, without its sizes
             return
         sizes = {path: entry.size for path, entry in commit.files.items()}

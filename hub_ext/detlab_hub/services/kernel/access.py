@@ -243,7 +243,7 @@ def model_for(s: Session, caller: Caller, name: str, action: Action | None = Non
         s: A session.
         caller: Who asks.
         name: The name of a model of the caller's own, anybody's `OWNER/NAME`, or an id. A name alone never means a
-            model of somebody else: whose it is could change under whoever wrote it.
+            model of somebody else: its owner could rename it, and the name would then mean another model.
         action: What they want to do.
 
     Raises:

@@ -14,7 +14,7 @@ from detlab.schemas import taskconf
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, ReadCheckpoint, ReadingView, TaskKind
 from detlab.schemas.wire import CheckpointFile
 from detlab_hub.services.checkpoints.removals import DELETED
-from detlab_hub.services.checkpoints.stores import ACCESS, Operation, Who, kind_of
+from detlab_hub.services.checkpoints.stores import ACCESS, StoreOperation, Who, kind_of
 from detlab_hub.services.kernel.access import checkpoint_for, owns
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
@@ -105,7 +105,7 @@ def _own(s: Session, caller: Caller, wanted: ReadCheckpoint, settings: Settings)
             hint="ask them for a copy: det checkpoint copy UUID --to WHERE --mode task; or read it with keys of your"
             " own: --mode direct",
         )
-    if ACCESS[Operation.READ][kind_of(row.storage, settings.cluster_stores)] is not Who.TASK:
+    if ACCESS[StoreOperation.READ][kind_of(row.storage, settings.cluster_stores)] is not Who.TASK:
         raise Conflict("the master opens the storage of this checkpoint itself", hint="use --mode master")
     if row.state == DELETED:
         raise Conflict(f"the files of checkpoint {row.uuid} were deleted", hint=f"det checkpoint undelete {row.uuid}")

@@ -53,14 +53,14 @@ def insert_or_ignore(s: Session, table: Table) -> Insert:
 
 
 @dataclass(frozen=True)
-class Page(Generic[R]):
+class RowPage(Generic[R]):
     """Rows of a list, and whether there are more."""
 
     rows: list[R]
     more: bool
 
 
-def first_that_fit(s: Session, table: type[R], keys: Sequence[Any], most: int) -> Page[R]:
+def first_that_fit(s: Session, table: type[R], keys: Sequence[Any], most: int) -> RowPage[R]:
     """Load rows by their primary keys, in that order, up to `most` and as many as `READ_BYTES` hold, one at least.
 
     Each may hold a megabyte, and a page a thousand of them. They are measured in the database before they are read.
@@ -81,7 +81,7 @@ def first_that_fit(s: Session, table: type[R], keys: Sequence[Any], most: int) -
     rows: dict[Any, R] = {}
     for some in chunks(chosen):
         rows.update((getattr(row, key.key), row) for row in s.scalars(select(table).where(key.in_(some))))
-    return Page([rows[one] for one in chosen if one in rows], len(keys) > len(chosen))
+    return RowPage([rows[one] for one in chosen if one in rows], len(keys) > len(chosen))
 
 
 @cache

@@ -43,7 +43,7 @@ export function closed(me: UserView | null, e: ExperimentView): string | null {
   return `Read-only: ${owner} can allow you to change it (det experiment share ${e.id} --user … --write).`;
 }
 
-/** Why this user may not archive an experiment, or null: that is its owner's, whoever may change it. */
+/** Why this user may not archive an experiment, or null: only its owner may, not those who may change it. */
 export function ownersAlone(me: UserView | null, e: ExperimentView): string | null {
   return closed(me, e) ?? (e.may === 'own' ? null : `Only its owner, ${nameText(e.owner, 40)}, and administrators may do this.`);
 }

@@ -239,7 +239,7 @@ async def test_a_name_alone_is_ones_own_whatever_others_share(two) -> None:
 
 
 async def test_i9_code_that_names_its_own_model_never_gets_a_strangers(two) -> None:
-    """Whatever the owner does to theirs, and whoever shares one of that name: it is refused, with what to write."""
+    """Whatever the owner does to theirs, and if others share one of that name: it is refused, with what to write."""
     services = two.services
     await two.model(caller=BOB)
     await services.models.share(BOB, "digits", GrantRequest(kind="user", name="alice"))

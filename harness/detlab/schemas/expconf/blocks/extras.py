@@ -22,7 +22,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     ignored,
     refuse,
 )
-from detlab.schemas.sbatch import ONE_NAME, OPTIONS, NotAllowed, parse_sbatch
+from detlab.schemas.sbatch import ONE_NAME, OPTIONS, SbatchNotAllowed, parse_sbatch
 
 LOG_ACTIONS = ("exclude_node", "cancel_retries")
 
@@ -120,7 +120,7 @@ def _as_sbatch_arg(value: object) -> object:
     if isinstance(value, str):
         try:
             parse_sbatch(value)
-        except NotAllowed as error:
+        except SbatchNotAllowed as error:
             refuse(error.message, error.hint)
     return value
 
