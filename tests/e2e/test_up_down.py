@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -187,6 +189,19 @@ def test_the_story_of_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
+def locked_for_a_while(cluster: Cluster, seconds: float) -> Iterator[None]:
+    """Hold the supervisor's lock for some seconds of the block, once it is free."""
+    with (cluster.folder / "supervisor.lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        timer = threading.Timer(seconds, fcntl.flock, (file, fcntl.LOCK_UN))
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.join()
+
+
+@contextlib.contextmanager
 def foreground(cluster: Cluster) -> Iterator[subprocess.Popen[str]]:
     """`det up --foreground` from its first line on."""
     command = cluster.command("up", "--foreground", "--port", str(cluster.port), "--slots", str(cluster.slots))
@@ -278,6 +293,15 @@ def test_whatever_is_killed_comes_back_and_trials_do_not_notice(cluster: Cluster
 
     for trial in until(lambda: completed(cluster, experiment), "the experiment's end", cluster):
         assert (trial["restarts"], trial["run"]) == (0, 1)
+
+    # a killed supervisor has its lock until the kernel is done with it: det up does not wait for it for ever
+    os.kill(cluster.pid("supervisor") or 0, signal.SIGKILL)
+    os.kill(parts["hub"] or 0, signal.SIGKILL)
+    with locked_for_a_while(cluster, seconds=1.0):
+        again = cluster.up()
+    assert again.returncode == 0, again.stderr
+    assert alive(cluster.pid("supervisor") or 0)
+    parts = {part: cluster.pid(part) for part in parts}
 
     # det down also ends parts that have no supervisor any more
     os.kill(cluster.pid("supervisor") or 0, signal.SIGKILL)

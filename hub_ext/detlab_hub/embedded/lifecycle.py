@@ -130,7 +130,11 @@ def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
     folder.create()
     deadline = time.monotonic() + options.timeout
     with folder.starting(patience=options.timeout):  # one of several starts the cluster, the others join
-        return _join(folder, deadline, say) if folder.locked else _start(folder, options, deadline, say, fresh=fresh)
+        if folder.locked:
+            # a supervisor that was killed has the lock until the kernel is done with it: then nobody is to be joined
+            with contextlib.suppress(SupervisorEnded):
+                return _join(folder, deadline, say)
+        return _start(folder, options, deadline, say, fresh=fresh)
 
 
 @contextlib.contextmanager
@@ -301,6 +305,10 @@ def remember(folder: StateFolder) -> None:
     write_atomic(notes / STARTED_NOTE, lines.encode(), durable=True)
 
 
+class SupervisorEnded(Exception):
+    """The supervisor whose cluster was waited for is gone."""
+
+
 class Waiting:
     """Waits for a cluster to come up and finds out what keeps it from doing so.
 
@@ -328,6 +336,7 @@ class Waiting:
 
         Raises:
             PartFailed: A part ended twice, or the time ran out.
+            SupervisorEnded: We did not start it, and it runs no longer.
         """
         plan = self._plan
         master = MasterClient(plan.service_url, self._folder.secret("user_token"), plan.certificate)
@@ -378,6 +387,8 @@ class Waiting:
         if self._supervisor is not None and self._supervisor.poll() is not None:
             code = self._supervisor.returncode
             raise PartFailed(_SUPERVISOR, f"it ended with status {code}", self._folder.log(_SUPERVISOR))
+        if self._supervisor is None and not self._folder.locked:
+            raise SupervisorEnded
         report = read_report(self._folder)
         if report is None or (self._supervisor is not None and report.pid != self._supervisor.pid):
             return False  # still the one of an earlier supervisor
