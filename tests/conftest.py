@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx._transports.default
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -30,6 +31,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Tests make thousands of HTTP clients, many of them in waiting loops, and each would read the certificates of the world
 # anew, which takes 50 ms of processor time. What is read is the same each time.
 httpx._transports.default.create_ssl_context = cache(httpx._transports.default.create_ssl_context)
+
+# Machines that run the tests are shared: no deadline per example.
+settings.register_profile("shared-machine", deadline=None)
+settings.load_profile("shared-machine")
 
 _numbers = itertools.count(1)
 

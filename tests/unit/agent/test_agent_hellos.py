@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tornado.websocket import WebSocketClientConnection
 
 from detlab.schemas.wire import Hello, MoreNodes, NodeHello, RunningTask, SlotView
 from detlab.testing.master import MasterDouble
-from detlab_agent.connection import Connector
+from detlab_agent.connection import Connector, dial
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing
 from detlab_agent.hellos import FIRST_NODES, in_parts
@@ -70,7 +71,14 @@ def test_an_older_master_hears_of_as_many_nodes_as_it_takes(
         (tmp_path / "invitation").write_text(master.enrolment_token)
         endpoints = Endpoints(master.url)
         keys = KeyRing(tmp_path / "key.json", "a", endpoints, tmp_path / "invitation")
-        connector = Connector(endpoints, keys, TaskTable(cast("Any", None), cast("Any", None)), lambda: hello(1500))
+        made: list[WebSocketClientConnection] = []
+
+        async def noted(*arguments: Any) -> WebSocketClientConnection:
+            made.append(await dial(*arguments))
+            return made[-1]
+
+        table = TaskTable(cast("Any", None), cast("Any", None))
+        connector = Connector(endpoints, keys, table, lambda: hello(1500), dial=noted)
 
         async def connect() -> None:
             running = asyncio.create_task(connector.run())
@@ -82,6 +90,9 @@ def test_an_older_master_hears_of_as_many_nodes_as_it_takes(
             finally:
                 running.cancel()
                 await asyncio.wait([running])
+                for connection in made:  # closed by both sides, before the loop that would do it has ended
+                    while await connection.read_message() is not None:
+                        pass
 
         asyncio.run(connect())
     assert len(master.hellos) == 1, "it stays connected"

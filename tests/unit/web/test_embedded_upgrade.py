@@ -6,6 +6,7 @@ import gzip
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,13 @@ def folder(tmp_path: Path) -> StateFolder:
     return found
 
 
+@pytest.fixture
+def supervised(folder: StateFolder) -> Iterator[StateFolder]:
+    """A folder on which a supervisor runs."""
+    with folder.lock():
+        yield folder
+
+
 def up_for_now(folder: StateFolder, said: list[str]) -> lifecycle.Waiting:
     """What waits for a cluster whose master is this process, and whose Hub never answers."""
     me = identify(os.getpid())
@@ -39,18 +47,18 @@ def up_for_now(folder: StateFolder, said: list[str]) -> lifecycle.Waiting:
 
 
 def test_time_does_not_count_while_the_master_upgrades_its_database(
-    folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+    supervised: StateFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An upgrade of minutes was ended by the 90 seconds of det up, and started over at each next one."""
     said: list[str] = []
-    waiting = up_for_now(folder, said)
-    folder.upgrade_note.write_text(f"{os.getpid()}\n")
+    waiting = up_for_now(supervised, said)
+    supervised.upgrade_note.write_text(f"{os.getpid()}\n")
     polls = []
 
     def pause(seconds: float) -> None:
         polls.append(seconds)
         if len(polls) == 5:
-            folder.upgrade_note.unlink()
+            supervised.upgrade_note.unlink()
 
     monkeypatch.setattr(lifecycle.time, "sleep", pause)
     with pytest.raises(lifecycle.PartFailed, match="the hub does not come up"):
@@ -61,16 +69,23 @@ def test_time_does_not_count_while_the_master_upgrades_its_database(
 
 
 def test_a_note_of_a_master_that_was_killed_delays_nothing(
-    folder: StateFolder, monkeypatch: pytest.MonkeyPatch
+    supervised: StateFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    waiting = up_for_now(folder, said)
+    waiting = up_for_now(supervised, said)
     monkeypatch.setattr(lifecycle.time, "sleep", lambda _: pytest.fail("the time is up"))
     for note in (f"{os.getppid()}\n", "", "nonsense"):
-        folder.upgrade_note.write_text(note)
+        supervised.upgrade_note.write_text(note)
         with pytest.raises(lifecycle.PartFailed):
             waiting.until_ready(time.monotonic() - 1.0)
     assert said == []
+
+
+def test_nobody_waits_for_a_supervisor_that_has_ended(folder: StateFolder) -> None:
+    """Killed, it held its lock a moment longer than det up needed to look; the Hub was then waited for in vain."""
+    waiting = up_for_now(folder, [])
+    with pytest.raises(lifecycle.SupervisorEnded):
+        waiting.until_ready(time.monotonic() + 60.0)
 
 
 def test_the_master_notes_an_upgrade_while_it_lasts_and_no_other_start(
