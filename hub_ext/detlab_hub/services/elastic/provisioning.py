@@ -30,7 +30,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.elasticwire import ElasticPoolView, InstanceView, ProviderErrorView
-from detlab_hub.backends.instances import Order, ProviderError
+from detlab_hub.backends.instances import Order, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.provisioning import (
     Decision,
@@ -367,6 +367,9 @@ class Provisioning:
         known = {instance.id: instance for instance in state.instances}
         for ending in endings:
             instance = known[ending.id]
+            if instance.trouble:
+                failed = ProviderError(Trouble(instance.trouble), instance.why, instance.hint)
+                self._note(pool, state, "launch", failed)
             if not await self._shell.write(partial(_close, agent_id=instance.agent_id)):
                 continue  # a task was placed there since we looked
             try:
