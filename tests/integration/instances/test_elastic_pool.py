@@ -195,15 +195,20 @@ async def test_a_stock_out_after_the_answer_is_the_pool_s_reason_and_launches_ar
         google.credentials(tmp_path / "account.json")
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
         said = {
-            **{"type": "gcp", "project": "lab-project", "zone": "europe-west4-a", "endpoint_url": google.address},
-            **{"boot_disk_source_image": "lab", "cpu_slots_allowed": True, "instance_type": {"gpu_num": 0}},
+            "type": "gcp",
+            "project": "lab-project",
+            "zone": "europe-west4-a",
+            "endpoint_url": google.address,
+            "boot_disk_source_image": "lab",
+            "cpu_slots_allowed": True,
+            "instance_type": {"gpu_num": 0},
         }
         pools, _ = read_pools({"elastic": {"provider": said}})
         (pool,) = make_pools(pools, Surroundings(elastic.root, "https://hub.example.org", "c1"))
         real = elastic.pool
         provisioning._pools["elastic"] = (replace(real, provider=pool.provider), elastic.state)
         google.fails("ZONE_RESOURCE_POOL_EXHAUSTED", "try another zone.")
-        task = await elastic.submit()
+        await elastic.submit()
         for _ in range(5):
             await provisioning.poll()
         (view,) = provisioning.list(ADMIN)
@@ -213,7 +218,8 @@ async def test_a_stock_out_after_the_answer_is_the_pool_s_reason_and_launches_ar
         assert "another zone" in error.hint
         assert view.instances == []
         assert "the last launch failed: tried again in" in view.held_back
-        assert "the last launch failed" in provisioning.awaited("elastic", task)
+        (waits,) = elastic.state.decision.awaited
+        assert "the last launch failed" in provisioning.awaited("elastic", waits)
         (first,) = google.requests("instances.insert")
         script = first.body["metadata"]["items"][0]["value"]
         token = script.partition("printf '%s\\n' ")[2].partition(" ")[0]

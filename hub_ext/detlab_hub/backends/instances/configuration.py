@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from detlab.schemas.expconf.blocks.environment import parse_size
 from detlab_hub.backends.instances.aws import AwsProvider, AwsSettings
@@ -23,7 +24,7 @@ from detlab_hub.backends.instances.base import Provider
 from detlab_hub.backends.instances.determined_keys import common_names, names_of_ec2, refuse_what_is_not_here
 from detlab_hub.backends.instances.durations import as_seconds
 from detlab_hub.backends.instances.gcp import GcpProvider
-from detlab_hub.backends.instances.gcp_settings import GcpSettings
+from detlab_hub.backends.instances.gcp_settings import EXAMPLES, GcpSettings
 from detlab_hub.backends.instances.local import LocalProvider
 from detlab_hub.core.provisioning import Limits, Shape, with_shape
 from detlab_hub.core.scheduling import MAX_ZERO_SLOT_TASKS, UNBOUNDED, Agent, PoolConfig, Pools
@@ -169,14 +170,19 @@ def _google(said: Mapping[str, Any]) -> GcpSettings:
     try:
         return GcpSettings.model_validate({key: value for key, value in said.items() if key not in others})
     except ValidationError as error:
-        raise ValueError("; ".join(_said(one["loc"], one["type"], one["msg"]) for one in error.errors())) from error
+        raise ValueError("; ".join(map(_said, error.errors()))) from error
 
 
-def _said(path: tuple[str | int, ...], kind: str, message: str) -> str:
-    where = ".".join(map(str, path))
+def _said(mistake: ErrorDetails) -> str:
+    path, kind = mistake["loc"], mistake["type"]
+    where = ".".join(str(step) for step in path if step != "[key]")
+    message = mistake["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden" and len(path) == 1:
         return f"{where} is unknown; there are {', '.join(sorted({*GcpSettings.model_fields, *_TEMPLATE}))}"
-    message = "is missing" if kind == "missing" else message.removeprefix("Value error, ")
+    if kind == "string_pattern_mismatch":
+        shown = f"{str(mistake['input'])[:80]!r} is none"
+        message = f"{shown}, such as {EXAMPLES[where]}" if where in EXAMPLES else f"{shown} that Google takes"
+    message = {"missing": "is missing", "extra_forbidden": "is unknown"}.get(kind, message)
     return f"{where}: {message}" if where else message
 
 

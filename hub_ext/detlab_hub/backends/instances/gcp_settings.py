@@ -19,6 +19,21 @@ _ALL_OF_GOOGLE = "https://www.googleapis.com/auth/cloud-platform"
 _HAVE_GPUS = ("a2-", "a3-", "a4-", "a4x-", "g2-", "g4-")
 """Families of machines that come with their GPUs: none are asked for beside them."""
 
+EXAMPLES = {
+    "project": "lab-project-123",
+    "zone": "europe-west4-a",
+    "boot_disk_source_image": "projects/PROJECT/global/images/NAME",
+    "boot_disk_type": "pd-balanced",
+    "name_prefix": "det-",
+    "label_key": "managed-by",
+    "label_value": "detlab",
+    "network_interface.network": "projects/PROJECT/global/networks/NAME",
+    "network_interface.subnetwork": "projects/PROJECT/regions/REGION/subnetworks/NAME",
+    "service_account.email": "NAME@PROJECT.iam.gserviceaccount.com",
+    "instance_type.machine_type": "n1-standard-8",
+    "instance_type.gpu_type": "nvidia-tesla-t4",
+}
+"""Values of settings, for who has written another thing."""
 Word: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
 """A name of Google's: of a zone, a type of machine, a tag."""
 Path: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,499}$")]
