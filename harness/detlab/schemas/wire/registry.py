@@ -36,7 +36,7 @@ def version_label(text: str) -> str:
     label = normal(text)
     # Without regard to what it ends with: `v1-` has been one.
     problem = name_problem(f"{label}x", "._-", LABEL_CHARS + 1)
-    if problem or label[0].isdigit():
+    if problem or not label[:1].isalpha():
         raise ValueError(
             "a label begins with a letter and has letters, digits, `.`, `_` and `-`, 64 characters at most"
         )

@@ -74,7 +74,9 @@ def page(
     if after is not None:
         query = query.where(ModelRow.id < after)
     if name:
-        query = query.where(func.lower(ModelRow.name).contains(normal(clean_text(name)).lower(), autoescape=True))
+        text = normal(clean_text(name))  # SQLite knows the small letters of ASCII only
+        alike = func.lower(ModelRow.name).contains(text.lower(), autoescape=True)
+        query = query.where(or_(alike, ModelRow.name.contains(text, autoescape=True)))
     if owner:
         query = query.where(ModelRow.owner == clean_text(owner))
     for label in labels:
