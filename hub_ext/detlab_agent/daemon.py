@@ -20,6 +20,7 @@ from detlab.launch.host.identity import UidRules, read_uids
 from detlab.schemas import wire
 from detlab.schemas.runtimes import SLURM
 from detlab_agent.capacity import usable_cpus, usable_memory
+from detlab_agent.cloud_metadata import MetadataGuard
 from detlab_agent.connection import Connector, run_until
 from detlab_agent.enrolment import KeyRing, NotEnrolled
 from detlab_agent.runtimes.bundles import BundleCache
@@ -142,6 +143,9 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         HeldPorts(settings.service_ports),
         settings.endpoints,
     )
+    guard = MetadataGuard() if settings.task_metadata == "block" else None
+    if guard is not None:
+        await asyncio.to_thread(guard.open)
     made = await asyncio.to_thread(make_runtimes, maker, settings, directory, os.environ)
     tenancy = maker.tenancy = _tenancy_of(settings, made, tenancy)
     runtimes = RuntimeTable(maker, made)
@@ -177,9 +181,12 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
     _log.info("agent %s offers %d slots of its own: %s", settings.agent_id, len(own), ", ".join(s.id for s in own))
     connector = Connector(settings.endpoints, keys, table, hello, queue=runtimes.queue)
     await runtimes.begin(connector.introduce_again)
+    guarding = asyncio.create_task(guard.keep(), name="metadata guard") if guard is not None else None
     try:
         await run_until(connector, stop)
     finally:
+        if guarding is not None:
+            guarding.cancel()
         await table.close()
         maker.ports.close()
         await runtimes.close()

@@ -51,6 +51,7 @@ class AgentSettings:
         task_network: Whether each task has a private network; auto: if that works.
         task_subnet: Addresses for these networks; None for free ones.
         task_ports: Ports of this machine's loopback that all tasks reach.
+        task_metadata: Whether tasks reach a cloud's metadata service, which has this machine's credentials.
         task_memory: Bytes for a task that does not request any; None for no limit.
         task_pids: Processes and threads that a task may have; 0 for no limit.
         slurm: How it works with a Slurm cluster; None: not at all.
@@ -86,6 +87,7 @@ class AgentSettings:
     task_network: Literal["private", "host", "auto"] = "auto"
     task_subnet: str | None = None
     task_ports: tuple[int, ...] = ()
+    task_metadata: Literal["allow", "block"] = "allow"
     task_memory: int | None = None
     task_pids: int = DEFAULT_PIDS
     slurm: SlurmOptions | None = None

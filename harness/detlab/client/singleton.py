@@ -382,6 +382,8 @@ def best(metric: str, where: str = "", *, smaller_is_better: bool = False, limit
 def load_model(reference: str, path: str | Path | None = None, *, allow_pickle: bool = False, **options: Any) -> Any:
     """Download a registered model, verified, and load it.
 
+    Of a folder with one model in a pickle, which is allowed, that model is returned; else see `Checkpoint.load`.
+
     Args:
         reference: `digits@production`, `digits@3`, `digits@1.2.0`, or `digits`, which is its newest version.
         path: Folder to keep the files in; None: a folder of this user's cache, so that they are fetched once.

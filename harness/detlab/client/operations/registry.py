@@ -57,10 +57,6 @@ def names_version(reference: str) -> bool:
     return "@" in reference.rpartition("/")[2]
 
 
-_NAME = (
-    "must begin and end with a letter or a digit, and have only letters, digits, spaces and . _ - between them, 256"
-    " characters at most"
-)
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
@@ -75,11 +71,7 @@ def _checked(cls: type[_Body], fields: dict[str, Any]) -> _Body:
     except ValidationError as error:
         what = "version" if "Version" in cls.__name__ else "model"
         problems = [
-            Problem(
-                ".".join(map(str, one["loc"])),
-                _NAME if one["type"] == "string_pattern_mismatch" and one["loc"] == ("name",) else one["msg"],
-            )
-            for one in error.errors()
+            Problem(".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, ")) for one in error.errors()
         ]
         raise ConfigError(problems, f"this cannot be written about a {what}") from error
 
