@@ -295,7 +295,7 @@ class Services:
         def deleting(s: Session) -> list[int]:
             return list(s.scalars(select(ExperimentRow.id).where(ExperimentRow.state == ExperimentState.DELETING)))
 
-        for experiment_id in await self.shell.read(deleting):
+        for experiment_id in [] if self.settings.is_copy else await self.shell.read(deleting):
             await removal.remove_experiment(self.shell, experiment_id)
         await self.removals.finish()
         await self.suggestions.recover()
@@ -321,8 +321,8 @@ class Services:
                 drains.due(s, now),
                 budgets.due(s, now),
                 search_tasks.due(s),
-                collecting.due(s, now),
-                collection_tasks.due(s, now),
+                [] if self.settings.is_copy else collecting.due(s, now),
+                [] if self.settings.is_copy else collection_tasks.due(s, now),
                 removal.due(s),
             )
         )
@@ -358,11 +358,11 @@ class Services:
         """Assign what can start now and note why everything else waits."""
         shell = self.shell
         nodes = self.connections.nodes(shell.clock())
-        draining, refusals, queues = shell.draining, dict(shell.refusals), dict(self.connections.queues)
+        halted, refusals, queues = shell.halted, dict(shell.refusals), dict(self.connections.queues)
 
         def place(turn: Turn) -> placement.Verdict:
             began = self._cpu_clock()
-            verdict = placement.place(turn, nodes, refusals, self._known_tasks, shell.saving, queues, draining=draining)
+            verdict = placement.place(turn, nodes, refusals, self._known_tasks, shell.saving, queues, halted=halted)
             # Before the commit: a checkpoint that is committed next is one of theirs, though nobody was told yet.
             shell.saving = verdict.saving
             self._pass_cost = self._cpu_clock() - began
