@@ -27,6 +27,7 @@ from detlab.storage.unfinished import (
     folders_of,
     is_uuid,
     refuse_foreign_manifest,
+    refuse_foreign_metadata,
     storage_errors,
     sync_folders,
 )
@@ -83,6 +84,8 @@ class PosixStorage:
         if MANIFEST_NAME in chosen:
             refuse_foreign_manifest(source / MANIFEST_NAME)
             chosen.remove(MANIFEST_NAME)
+        if METADATA_NAME in chosen:
+            refuse_foreign_metadata(source / METADATA_NAME)
         empty = found.empty_directories if selector is None else ()
         stage = self.stage(uuid)
         with self._making_durable(uuid, stage):
@@ -99,6 +102,8 @@ class PosixStorage:
         stage = self._staged(uuid)
         if (stage / MANIFEST_NAME).exists():
             refuse_foreign_manifest(stage / MANIFEST_NAME)
+        if (stage / METADATA_NAME).exists():
+            refuse_foreign_metadata(stage / METADATA_NAME)
         with self._making_durable(uuid, stage):
             return describe_stage(stage)
 
@@ -166,10 +171,12 @@ class PosixStorage:
             target.mkdir(parents=True, exist_ok=True)
             for name in manifest.directories if selector is None else ():
                 _inside(target, name).mkdir(parents=True, exist_ok=True)
-        for name, entry in manifest.files.items():
-            if selector is None or selector(name):
-                self._fetch(uuid, _inside(target, name), name, entry)
-                done.append(name)
+        with storage_errors("write", target):
+            for name, entry in manifest.files.items():
+                if selector is None or selector(name):
+                    self._fetch(uuid, _inside(target, name), name, entry)
+                    done.append(name)
+        files.check_apart(target, done)
         return done
 
     def open_file(self, uuid: str, name: str, *, owner: int | None = None) -> BinaryIO:
@@ -229,7 +236,7 @@ class PosixStorage:
             top, *rest = safe.relative_to(self.root).parts
             target = self._own.make(top).joinpath(*rest) if rest else safe
             target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_name(f".{target.name}.partial")
+            partial = files.partial_of(target)
             partial.unlink(missing_ok=True)
             files.copy(source, partial)
             partial.replace(target)
@@ -335,7 +342,7 @@ class PosixStorage:
         _compare(uuid, name, entry, actual, size)
 
     def _fetch(self, uuid: str, target: Path, name: str, entry: CheckpointFile) -> None:
-        partial = target.with_name(f".{target.name}.partial")
+        partial = files.partial_of(target)
         try:
             with self._reading(uuid, name) as descriptor:
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -243,6 +243,25 @@ def refuse_foreign_manifest(path: Path) -> None:
         )
 
 
+def refuse_foreign_metadata(path: Path) -> None:
+    """Let the metadata of a checkpoint pass (a restored one that is stored again), which is written anew; refuse others.
+
+    Raises:
+        CheckpointError: It is a file of the user's own, which would be lost.
+    """
+    try:
+        with os.fdopen(files.open_regular(path), "rb") as stream:
+            document = json.load(stream)
+    except (OSError, ValueError, RecursionError):
+        document = None
+    if not (isinstance(document, dict) and type(document.get("steps_completed")) is int):
+        raise CheckpointError(
+            f"{METADATA_NAME} at the top of a checkpoint is where its metadata is written, and yours would be lost",
+            hint="name your file differently, put it into a folder, or leave it out with a selector; what is to be in"
+            " the metadata is given to store_path() and upload()",
+        )
+
+
 def remove_tree(path: Path) -> None:
     """Remove a folder with all that is in it; harmless if it is gone."""
     with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
@@ -266,6 +285,12 @@ def storage_errors(verb: str, path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _DENIED:
             raise _denied(verb, path, error) from error
+        if error.errno == errno.ENAMETOOLONG:
+            where = str(error.filename or path)
+            raise StorageError(
+                f"cannot {verb} {where[:200]} …: its path has {len(os.fsencode(where))} bytes, too many for this system",
+                hint="use a folder with a shorter path",
+            ) from error
         raise StorageError(f"cannot {verb} {path}: {error}") from error
 
 

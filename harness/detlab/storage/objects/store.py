@@ -33,6 +33,7 @@ from detlab.storage.unfinished import (
     is_uuid,
     last_change,
     refuse_foreign_manifest,
+    refuse_foreign_metadata,
     remove_tree,
     storage_errors,
 )
@@ -105,6 +106,8 @@ class ObjectStorage:
             chosen = [name for name in found.files if selector is None or selector(name)]
             if MANIFEST_NAME in chosen:
                 refuse_foreign_manifest(source / MANIFEST_NAME)
+            if METADATA_NAME in chosen:
+                refuse_foreign_metadata(source / METADATA_NAME)
             # That of the checkpoint from which this one was made; its own is written by `publish`.
             chosen = [name for name in chosen if name not in {MANIFEST_NAME, METADATA_NAME}]
             wanted = {name: (source / name, self._key(uuid, name)) for name in chosen}
@@ -198,6 +201,7 @@ class ObjectStorage:
             for name in manifest.directories if selector is None else ():
                 (target / plain_path(name)).mkdir(parents=True, exist_ok=True)
             transfers.download(self.objects, uuid, wanted, self._patience)
+            files.check_apart(target, names)
         return names
 
     def open_file(self, uuid: str, name: str, *, owner: int | None = None) -> BinaryIO:
