@@ -284,6 +284,22 @@ class PosixStorage:
         self._check_owned()
         return self._unfinished.sweep(older_than, clock=clock)
 
+    def notes(self) -> list[tuple[str, str, int]]:
+        """Return uuid, owner and run of what our user has begun and not seen to be committed."""
+        return self._unfinished.notes()
+
+    def staged_sizes(self) -> dict[str, int]:
+        """Return the bytes of our user's stages, by uuid."""
+        return {uuid: bytes_below(path) for uuid, path in self._unfinished.stages().items()}
+
+    def own_sizes(self) -> dict[str, int]:
+        """Return the bytes of our user's checkpoints, by uuid."""
+        self._check_mounted()
+        with storage_errors("list", self.root), contextlib.suppress(FileNotFoundError):
+            found = [path for path in self.root.iterdir() if is_uuid(path.name) and self._own.owns(path)]
+            return {path.name: bytes_below(path) for path in found}
+        return {}
+
     def _staged(self, uuid: str) -> Path:
         stage = self._unfinished.find_stage(uuid)
         if stage is None:

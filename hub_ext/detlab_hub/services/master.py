@@ -86,6 +86,7 @@ from detlab_hub.services.registry.models import Models
 from detlab_hub.services.registry.versions import Versions
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_limits
+from detlab_hub.services.usertasks.checking_tasks import CheckingTasks
 from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.services.usertasks.outputs import Outputs
@@ -150,8 +151,7 @@ class Services:
         self.removals = Removals(self.shell)
         self.collecting = Collecting(self.shell)
         self.collection_tasks, self.reading_tasks = CollectionTasks(self.shell), ReadingTasks(self.shell)
-        self.event_files = EventFiles(self.shell)
-        self.trash = Trash(self.shell)
+        self._prepare_storage()
         self.edits = Edits(self.shell)
         self.steering = SearchSteering(self.shell)
         self.by_hand = ByHand(self.shell)
@@ -202,6 +202,12 @@ class Services:
         self.refusals = Refusals(self.shell)
         self.limits = UserLimits(self.shell)
 
+    def _prepare_storage(self) -> None:
+        """Make what looks after stored files."""
+        self.checking_tasks = CheckingTasks(self.shell)
+        self.event_files = EventFiles(self.shell)
+        self.trash = Trash(self.shell)
+
     def _prepare_registry(self) -> None:
         self.models = Models(self.shell)
         self.versions = Versions(self.shell)
@@ -225,6 +231,8 @@ class Services:
 
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Start a user task, by the master or through the Hub."""
+        if request.checks is not None:
+            return await self.checking_tasks.start(caller, request)
         if request.reads is not None:
             return await self.reading_tasks.start(caller, request)
         if request.kind.served_by_hub:

@@ -279,6 +279,10 @@ class ObjectStorage:
         """Return the marks of `owner` as run and uuid, oldest run first."""
         return self._pending.marked(owner)
 
+    def notes(self) -> Iterator[tuple[str, str, int]]:
+        """Give uuid, owner and run of all that was begun and not seen to be committed."""
+        return self._pending.notes()
+
     def sweep(self, older_than: float, *, clock: Callable[[], float] = time.time) -> list[str]:
         """Remove what was begun and not published for `older_than` seconds, also the stages on this node; return uuids.
 
@@ -295,7 +299,9 @@ class ObjectStorage:
                     continue
                 self.discard(uuid)
                 gone.append(uuid)
-            self.objects.delete([key])
+                self.objects.delete([key])
+            elif self._pending.is_nobodys(key):  # a trial's own says that its commit never came
+                self.objects.delete([key])
         return sorted(set(gone))
 
     def _sweep_stages(self, older_than: float, clock: Callable[[], float]) -> list[str]:
