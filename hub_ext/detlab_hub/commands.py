@@ -37,6 +37,12 @@ _found_dir_option = click.option(
 )
 
 
+_COPY = (
+    "This cluster is a copy of one that may still run. It starts nothing, and leaves the checkpoints alone: they are",
+    "the original's. Once that is stopped for good: det down && det up --take-over",
+)
+
+
 @click.command()
 @click.option(
     "--dir",
@@ -67,6 +73,9 @@ _found_dir_option = click.option(
     default=None,
     help="Start plain Python trials from a process with torch loaded.  [default: if torch is installed]",
 )
+@click.option(
+    "--take-over", is_flag=True, help="Of a copy (restored, or moved): it owns the checkpoints now, and trains on."
+)
 @click.option("--renew-certificate", is_flag=True, help="Make a new certificate; agents have to pin it again.")
 def up(
     *,
@@ -81,6 +90,7 @@ def up(
     tls: bool,
     behind_tls_proxy: bool,
     warm_pool: bool | None,
+    take_over: bool,
     renew_certificate: bool,
 ) -> None:
     """Start a whole cluster on this machine: JupyterHub, proxy, master and one agent.
@@ -101,6 +111,8 @@ def up(
         raise DetlabError(
             "the cluster is running and serves the certificate that it has", hint="det down, then this again"
         )
+    if take_over and state.locked:
+        raise DetlabError("the cluster is running", hint="det down, then det up --take-over")
     last = state.read_plan()
     options = lifecycle.Options(
         port=port or (lifecycle.Options.port if last is None else last.port),
@@ -111,6 +123,7 @@ def up(
         tls=tls or renew_certificate,
         behind_tls_proxy=behind_tls_proxy,
         renew_certificate=renew_certificate,
+        take_over=take_over,
         warm_pool=warm_pool,
         workdir=above and above.parent,
     )
@@ -190,6 +203,8 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
         ]
     if (first := open_first(cluster.folder, plan)) is not None:
         lines += [f"To begin: log in, and open {first} in the file browser"]
+    if view.is_copy:
+        lines += list(_COPY)
     lines += [f"To stop it: {'Ctrl-C, or elsewhere ' if attached else ''}det down{where}"]
     click.echo("\n".join(lines))
 
@@ -266,6 +281,8 @@ def _print_status(found: Any) -> None:
             console.print(f"certificate  {found.fingerprint}", markup=False, soft_wrap=True)
         console.print(f"slots        {view.slots_used} of {view.slots_total} in use, {view.agents} connected agents")
         console.print(f"experiments  {view.experiments_active} active" + (", draining" if view.draining else ""))
+        if view.is_copy:
+            console.print("\n".join(_COPY), markup=False, soft_wrap=True)
     if found.warm_pool:
         console.print(f"warm pool    {found.warm_pool}", markup=False)
     if found.problem:

@@ -27,6 +27,9 @@ _FULL = 1024 * 1024
 """Free bytes below which a disk counts as full: a database needs more for its next step."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
+TAKE_OVER_NOTE = "take_over"
+"""File beside the database by which a starting master is told to take over; see `store.installation`."""
+
 
 def check_user_name(name: str) -> str:
     """Return a Hub user name if it is safe as part of a file name.
@@ -241,6 +244,12 @@ class StateFolder:
     def upgrade_note(self) -> Path:
         """Holds the master's process id while it brings an older database up to date."""
         return self.root / "db" / "upgrading"
+
+    def note_take_over(self) -> None:
+        """Have the master that starts next own the cluster's checkpoints, whatever its database was copied from."""
+        note = self.root / "db" / TAKE_OVER_NOTE
+        note.parent.mkdir(mode=0o700, exist_ok=True)
+        note.touch()
 
     @property
     def restore_note(self) -> Path:

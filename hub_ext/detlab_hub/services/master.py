@@ -86,6 +86,7 @@ from detlab_hub.services.registry.models import Models
 from detlab_hub.services.registry.versions import Versions
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_limits
+from detlab_hub.services.usertasks.checking_tasks import CheckingTasks
 from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.services.usertasks.outputs import Outputs
@@ -150,8 +151,7 @@ class Services:
         self.removals = Removals(self.shell)
         self.collecting = Collecting(self.shell)
         self.collection_tasks, self.reading_tasks = CollectionTasks(self.shell), ReadingTasks(self.shell)
-        self.event_files = EventFiles(self.shell)
-        self.trash = Trash(self.shell)
+        self._prepare_storage()
         self.edits = Edits(self.shell)
         self.steering = SearchSteering(self.shell)
         self.by_hand = ByHand(self.shell)
@@ -202,6 +202,12 @@ class Services:
         self.refusals = Refusals(self.shell)
         self.limits = UserLimits(self.shell)
 
+    def _prepare_storage(self) -> None:
+        """Make what looks after stored files."""
+        self.checking_tasks = CheckingTasks(self.shell)
+        self.event_files = EventFiles(self.shell)
+        self.trash = Trash(self.shell)
+
     def _prepare_registry(self) -> None:
         self.models = Models(self.shell)
         self.versions = Versions(self.shell)
@@ -225,6 +231,8 @@ class Services:
 
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Start a user task, by the master or through the Hub."""
+        if request.checks is not None:
+            return await self.checking_tasks.start(caller, request)
         if request.reads is not None:
             return await self.reading_tasks.start(caller, request)
         if request.kind.served_by_hub:
@@ -295,7 +303,7 @@ class Services:
         def deleting(s: Session) -> list[int]:
             return list(s.scalars(select(ExperimentRow.id).where(ExperimentRow.state == ExperimentState.DELETING)))
 
-        for experiment_id in await self.shell.read(deleting):
+        for experiment_id in [] if self.settings.is_copy else await self.shell.read(deleting):
             await removal.remove_experiment(self.shell, experiment_id)
         await self.removals.finish()
         await self.suggestions.recover()
@@ -321,8 +329,8 @@ class Services:
                 drains.due(s, now),
                 budgets.due(s, now),
                 search_tasks.due(s),
-                collecting.due(s, now),
-                collection_tasks.due(s, now),
+                [] if self.settings.is_copy else collecting.due(s, now),
+                [] if self.settings.is_copy else collection_tasks.due(s, now),
                 removal.due(s),
             )
         )
@@ -358,11 +366,11 @@ class Services:
         """Assign what can start now and note why everything else waits."""
         shell = self.shell
         nodes = self.connections.nodes(shell.clock())
-        draining, refusals, queues = shell.draining, dict(shell.refusals), dict(self.connections.queues)
+        halted, refusals, queues = shell.halted, dict(shell.refusals), dict(self.connections.queues)
 
         def place(turn: Turn) -> placement.Verdict:
             began = self._cpu_clock()
-            verdict = placement.place(turn, nodes, refusals, self._known_tasks, shell.saving, queues, draining=draining)
+            verdict = placement.place(turn, nodes, refusals, self._known_tasks, shell.saving, queues, halted=halted)
             # Before the commit: a checkpoint that is committed next is one of theirs, though nobody was told yet.
             shell.saving = verdict.saving
             self._pass_cost = self._cpu_clock() - began

@@ -169,6 +169,8 @@ API: list[tuple[str, type[Guarded]]] = [
     ("task/search", tasks.CustomSearch),
     ("task/collection", tasks.Collection),
     ("task/checkpoint", tasks.Reading),
+    ("task/storage-check", tasks.StorageCheck),
+    ("task/storage-check/expected", tasks.StorageExpected),
     ("task/certificate", tasks.Certificate),
     ("task/token", tasks.Token),
 ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from detlab.core.checkpoint.abandoned import Leftovers, TrialLeftovers
+from detlab.core.checkpoint.abandoned import Leftovers, TrialLeftovers, ask
 from detlab.core.checkpoint.environment import installed
 from detlab.core.checkpoint.plain_metadata import plain_metadata
 from detlab.core.checkpoint.shards import join_parts, merge_metadata, shared_files
@@ -81,7 +81,9 @@ class CheckpointContext:
         self._earlier = () if info is None else info.earlier_checkpoints
         if info is not None:
             self._trial_id = info.trial.trial_id
-            self._leftovers = TrialLeftovers(storage, info.cluster_id, self._trial_id, info.run)
+            self._leftovers = TrialLeftovers(
+                storage, info.cluster_id, self._trial_id, info.run, lambda items: ask(session, items)
+            )
 
     def note_use(self, uuid: str) -> None:
         """Note in the metadata of all checkpoints that are stored from now on that `uuid` was used to make them."""

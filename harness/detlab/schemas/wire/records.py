@@ -45,6 +45,9 @@ class ClusterInfoWire(Wire):
     device_shares: list[float] = []
     """How much of each device of `slot_ids` it may use; empty: all of them whole."""
     owner: str = ""
+    storage_instance: str = ""
+    """The installation of the cluster that may change its checkpoints; see `detlab.storage.ownership`."""
+    storage_epoch: int = 0
 
 
 class _Numbered(Wire):

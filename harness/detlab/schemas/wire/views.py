@@ -96,6 +96,8 @@ class ClusterView(Wire):
     """Trials, notebooks and others that have a place, with or without slots."""
     experiments_active: int = 0
     draining: bool = False
+    is_copy: bool = False
+    """It is a copy of a cluster, whose checkpoints it leaves alone until it is told to take over."""
 
 
 # --- experiments ------------------------------------------------------------------------------------------

@@ -81,9 +81,9 @@ class FsspecObjects:
         with self._told("write", key):
             if create and self._fs.exists(path):
                 raise ObjectExists(f"cannot write {self.where}/{key}: it exists")
-            folder, name = posixpath.split(path)
+            folder = posixpath.dirname(path)
             self._fs.makedirs(folder, exist_ok=True)
-            target = f"{folder}/.{name[:100]}.{uuids.uuid4().hex[:8]}.partial" if self._renames else path
+            target = f"{folder}/.{uuids.uuid4().hex}.partial" if self._renames else path
             try:
                 with self._fs.open(target, "wb") as stream:
                     for part in parts:

@@ -331,7 +331,7 @@ def _is_beyond(error: StorageError) -> bool:
 
 def _fetch(item: Fetched, uuid: str, ranges: Iterator[memoryview], again: Callable[[], Iterator[memoryview]]) -> None:
     item.target.parent.mkdir(parents=True, exist_ok=True)
-    partial = item.target.with_name(f".{item.target.name[:200]}.partial")
+    partial = files.partial_of(item.target)
     try:
         error = _write(item, uuid, partial, ranges)
         if error is not None:  # what was altered on its way is right the next time

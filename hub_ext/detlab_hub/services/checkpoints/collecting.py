@@ -75,6 +75,8 @@ class Collecting:
             Forbidden: It is another user's.
         """
 
+        self._shell.settings.check_not_a_copy()
+
         def apply(turn: Turn) -> GcPreview:
             row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_GC)
             subject, ended = f"experiment {experiment_id}", _has_ended(row)

@@ -176,6 +176,8 @@ class Provisioning:
 
     async def poll(self) -> None:
         """Poll every pool once, concurrently: a slow provider delays only its own pool."""
+        if self._shell.settings.is_copy:  # the instances are the original's
+            return
         looks = (self._look_at(pool, state) for pool, state in self._pools.values())
         for found in await asyncio.gather(*looks, return_exceptions=True):
             if isinstance(found, BaseException):
@@ -200,7 +202,7 @@ class Provisioning:
         # One that still speaks is none whose instance is gone: a provider's list may be wrong for a while.
         await self._forget([one for one in sorted(gone) if self._shell.backend.state_of(one, now) != "connected"])
         await self._end(pool, state, decision.endings)
-        if not self._shell.draining:
+        if not self._shell.halted:
             await self._launch(pool, state, decision.launch)
 
     async def _situation(

@@ -24,7 +24,7 @@ from detlab_hub.services.kernel.limits.limiter import Limiter
 from detlab_hub.services.kernel.limits.metric_names import MetricNames
 from detlab_hub.services.kernel.pending import Pending, Saving
 from detlab_hub.services.kernel.searches import Searches
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.kernel.settings import A_COPY, Settings
 from detlab_hub.services.kernel.threads import FairPlaces, Workers
 from detlab_hub.services.kernel.token_cache import KnownTasks
 from detlab_hub.services.kernel.turn import Lifecycle, Outbox, Turn
@@ -96,6 +96,13 @@ class Shell:
     limiter: Limiter = field(init=False)
     """The recent requests of each user."""
     _writes: set[asyncio.Task[object]] = field(default_factory=set)
+
+    @property
+    def halted(self) -> str:
+        """Why nothing starts, for people; empty: it does."""
+        if self.draining:
+            return "the cluster is draining: nothing new starts until it is restarted"
+        return A_COPY if self.settings.is_copy else ""
 
     def __post_init__(self) -> None:
         self.limiter = Limiter(self.settings.limits, self.clock)

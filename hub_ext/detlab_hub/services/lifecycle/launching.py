@@ -210,6 +210,8 @@ def _info(turn: Turn, row: AllocationRow, seat: LaunchSeat, config: dict[str, An
         container_slot_counts=seat.counts,
         device_shares=_device_shares(seat.agent, seat.slots),
         owner=row.owner,
+        storage_instance="" if turn.settings.holder is None else turn.settings.holder.instance,
+        storage_epoch=0 if turn.settings.holder is None else turn.settings.holder.epoch,
     )
 
 

@@ -69,7 +69,7 @@ class Jobs:
 
         def read(s: Session) -> JobList:
             starts: dict[str, float | None] = {}
-            if not self._shell.draining:
+            if not self._shell.halted:
                 for name, snapshot in self._snapshots(s, around).items():
                     if pool in (None, name) and name not in around.queues:
                         starts.update(self._forecasts.starts(name, snapshot, around.now))
@@ -97,15 +97,15 @@ class Jobs:
             )
             waiting = len(wanted) + len(items)
             if wanted:
-                snapshots, draining = self._snapshots(s, around), self._shell.draining
-                awaited = why_waiting.nothing_awaited if draining else self._awaited
+                snapshots, halted = self._snapshots(s, around), self._shell.halted
+                awaited = why_waiting.nothing_awaited if halted else self._awaited
                 items += why_waiting.explained(
                     snapshots,
                     entry,
                     wanted,
                     around.now,
                     self._forecasts,
-                    draining=draining,
+                    halted=halted,
                     awaited=awaited,
                     queue=around.queues.get(entry.pool),
                 )
@@ -173,7 +173,7 @@ class Jobs:
         """Make the view of one job, with its place among all."""
         standing = lines(self._shell.settings, {**live, entry.job.id: entry}.values())
         starts: dict[str, float | None] = {}
-        placed_here = not self._shell.draining and entry.pool not in around.queues
+        placed_here = not self._shell.halted and entry.pool not in around.queues
         if entry.waiting and placed_here and entry.pool in (snapshots := self._snapshots(s, around)):
             starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now))
         found = views(standing, caller, self._shell.pending_reasons, starts, around.now, _elsewhere(s, standing))
