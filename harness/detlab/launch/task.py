@@ -39,6 +39,7 @@ from detlab.launch.taskdir import (
     failed_ranks,
     first_failing_rank,
     note_failing_rank,
+    ranks_that_left,
     read_object,
     write_json,
 )
@@ -215,6 +216,8 @@ class Launcher:
         if self._hung and code != 0:
             code = self._hung
         oom = code != 0 and self._out_of_memory(code)
+        if code != 0 and (left := ranks_that_left(self._task.ranks)) is not None:
+            self._logs.say(f"detlab: {left}")
         self._short.close()
         self._deliver_rest(deliverer)
         if code == 0 and self._marks.lost["metrics"]:

@@ -167,7 +167,11 @@ def _card(
         cells=cells if isinstance(cells, dict) else None,
     )
     command = _logs(holder, diagnosis.rank if evidence.size else None)
-    hint = _hint(diagnosis.kind, command)
+    hint = (
+        f"{diagnosis.helps}; {_DEFAULT_HINT}".format(logs=command)
+        if diagnosis.helps
+        else _hint(diagnosis.kind, command)
+    )
     if _NO_NCCL.search(diagnosis.message):
         hint = _nccl_hint(s, row, hint)
     elif is_denied_storage(diagnosis.message) or is_refused_storage(diagnosis.message):
@@ -198,7 +202,7 @@ def _line_after(diagnosis: Diagnosis) -> str:
 
 
 def _last_lines(s: Session, holder: int | str, run: int) -> list[Line]:
-    return [Line(line.rank, line.text) for line in logs.last_lines(s, holder, run, LINES_READ)]
+    return [Line(line.rank, line.text, line.stdtype) for line in logs.last_lines(s, holder, run, LINES_READ)]
 
 
 def without_restart(card: FailureView) -> FailureView:
