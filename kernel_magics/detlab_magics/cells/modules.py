@@ -1,7 +1,7 @@
 """Cells as modules: importable in the kernel, shipped in the bundle, with line numbers that stay the cell's own.
 
-Line 1 of the module is the `%%det_module` line as a comment, so line n of the file is line n of the cell. The text is the
-same each time a notebook runs: which execution of which cell it was is kept beside it (`provenance`). The files lie
+Line 1 of the module is the `%%det_module` line as a comment, so line n of the file is line n of the cell. The text is
+the same each time a notebook runs: which execution of which cell it was is kept beside it (`provenance`). The files lie
 in a folder of this kernel's, first on `sys.path`: worker processes (spawn, forkserver, joblib) import them from there,
 and `inspect` reads them. The kernel itself imports them by `CellModules`, so that its tracebacks name the cell.
 """

@@ -123,7 +123,7 @@ def test_a_key_ahead_of_an_upgrade_is_told_with_the_version_that_does_not_know_i
         {"type": "s3", "bucket": "b"},
         {"type": "gcs", "bucket": "b", "prefix": "a/b"},
         {"type": "azure", "container": "c", "connection_string": "s"},
-        {"type": "azure", "container": "c", "account_url": "u", "credential": "k"},
+        {"type": "azure", "container": "c", "account_url": "https://u.example", "credential": "k"},
         {"type": "shared_fs", "host_path": "/mnt"},
         {"type": "shared_fs", "host_path": "/mnt", "storage_path": "/mnt/a"},
         {"type": "shared_fs", "host_path": "/mnt", "storage_path": "a/../b"},
@@ -147,7 +147,7 @@ def test_good_storage(storage: dict[str, Any]) -> None:
         ({"type": "gcs", "bucket": "b", "prefix": "a/../b"}, "checkpoint_storage.prefix"),
         ({"type": "s3", "bucket": "b", "prefix": ".."}, "checkpoint_storage.prefix"),
         ({"type": "azure", "container": "c"}, "checkpoint_storage"),
-        ({"type": "azure", "container": "c", "connection_string": "s", "account_url": "u"}, "checkpoint_storage"),
+        ({"type": "azure", "container": "c", "connection_string": "s", "account_url": "https://u.example"}, "checkpoint_storage"),
         (
             {"type": "azure", "container": "c", "connection_string": "s", "credential": "k"},
             "checkpoint_storage.credential",

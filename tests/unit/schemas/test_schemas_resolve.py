@@ -131,7 +131,7 @@ _SAVES = {"save_experiment_best": 0, "save_trial_best": 1, "save_trial_latest": 
             {"access_key": None, "secret_key": None, "endpoint_url": None, "prefix": None},
         ),
         ({"type": "gcs", "bucket": "b"}, {"prefix": None}),
-        ({"type": "azure", "container": "c", "account_url": "u"}, {}),
+        ({"type": "azure", "container": "c", "account_url": "https://u.example"}, {}),
         ({"type": "shared_fs", "host_path": "/m"}, {"storage_path": None, "propagation": "rprivate"}),
         ({"type": "directory", "container_path": "/c"}, {}),
         ({}, {}),
