@@ -147,7 +147,10 @@ def test_good_storage(storage: dict[str, Any]) -> None:
         ({"type": "gcs", "bucket": "b", "prefix": "a/../b"}, "checkpoint_storage.prefix"),
         ({"type": "s3", "bucket": "b", "prefix": ".."}, "checkpoint_storage.prefix"),
         ({"type": "azure", "container": "c"}, "checkpoint_storage"),
-        ({"type": "azure", "container": "c", "connection_string": "s", "account_url": "https://u.example"}, "checkpoint_storage"),
+        (
+            {"type": "azure", "container": "c", "connection_string": "s", "account_url": "https://u.example"},
+            "checkpoint_storage",
+        ),
         (
             {"type": "azure", "container": "c", "connection_string": "s", "credential": "k"},
             "checkpoint_storage.credential",

@@ -91,8 +91,9 @@ def _name(key: str, value: str, allowed: str) -> _Found:
         yield f"must be a name, not the address {describe(value)}", spelled + (f", prefix: {inner}" if inner else "")
         return
     if name and "/" in value and not separator:
-        yield f"must be a name without a path, not {describe(value)}", f"{key}: {name}" + (
-            f", prefix: {inner}" if inner else ""
+        yield (
+            f"must be a name without a path, not {describe(value)}",
+            f"{key}: {name}" + (f", prefix: {inner}" if inner else ""),
         )
         return
     yield f"must be a name of {allowed}, not {describe(value)}", "give the name alone; folders go into prefix"
@@ -122,8 +123,9 @@ def _url(key: str, value: str) -> _Found:
     if bare is not None and not _ADDRESS.match(value):
         host = value if "." in value or ":" in value or key != "account_url" else f"{value}.blob.core.windows.net"
         plain = bare["port"] not in {None, "443"}
-        yield f"must be an address with http:// or https://, not {describe(value)}", (
-            f"{key}: {'http' if plain else 'https'}://{host}" + (" (https:// where it has TLS)" if plain else "")
+        yield (
+            f"must be an address with http:// or https://, not {describe(value)}",
+            (f"{key}: {'http' if plain else 'https'}://{host}" + (" (https:// where it has TLS)" if plain else "")),
         )
         return
     wrong = _wrong_url(value, queries=key == "account_url")
@@ -160,7 +162,10 @@ def _path(key: str, value: str) -> _Found:
         name, _, folders = rest.strip("/").partition("/")
         spelled = f"type: {kind}, {_CONTAINERS.get(kind, 'bucket')}: {name}"
         inner = _clean(folders)
-        yield f"must be a directory, not the address {describe(value)}", spelled + (f", prefix: {inner}" if inner else "")
+        yield (
+            f"must be a directory, not the address {describe(value)}",
+            spelled + (f", prefix: {inner}" if inner else ""),
+        )
     elif separator:
         yield f"must be a directory, not the address {describe(value)}", f"such as {key}: /{rest.strip('/') or 'data'}"
     elif value.startswith("~"):
