@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from detlab.client.rendering import NO_MATH
 from detlab.client.facts import without_result
+from detlab.client.rendering import NO_MATH
 from detlab.errors import DetlabError
 from detlab.schemas.wire import ExperimentView
 from detlab_magics.plaintext import in_notebook, plain

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from schemas_problems import GOOD
+
 from detlab.schemas.expconf import check, errors_of
 
 S3, GCS, AZURE = {"type": "s3"}, {"type": "gcs"}, {"type": "azure", "connection_string": "AccountName=a"}

@@ -7,8 +7,8 @@ the searcher's decisions are events of trials and of the experiment.
 
 from __future__ import annotations
 
-import math
 import logging
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace

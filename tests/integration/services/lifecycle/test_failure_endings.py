@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-
 from services_scripted import ALICE, ROOT, config, deaf, report, training
 
 from detlab.client.facts import without_result
