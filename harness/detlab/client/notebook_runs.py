@@ -148,7 +148,10 @@ def check_language(notebook: Mapping[str, Any], where: str) -> None:
 
 _KERNELS = {
     **dict.fromkeys(("python", "ipython", "ipykernel", "conda-", "venv", ".venv", "pyenv", "poetry"), "python"),
-    "julia": "julia", "bash": "bash", "scala": "scala", "xcpp": "c++",
+    "julia": "julia",
+    "bash": "bash",
+    "scala": "scala",
+    "xcpp": "c++",
 }
 """What names of kernels begin with -> the language; for notebooks that do not say it."""
 _ELSEWHERE = "det command run"

@@ -20,7 +20,7 @@ class WatchedKernel(AsyncKernelManager):
 
     exit_code: ClassVar[int | None] = None
 
-    async def is_alive(self) -> bool:
+    async def is_alive(self) -> bool:  # type: ignore[override]  # as that of its base class, which says it of neither
         """Whether the kernel runs."""
         alive = bool(await super().is_alive())
         if not alive and self.provisioner is not None:

@@ -24,7 +24,8 @@ def test_data_with_the_name_of_a_module_does_not_start_each_trial_cold(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "name", ["logging.py", "logging.pyc", "logging.cpython-311-x86_64-linux-gnu.so", "logging.so", "logging/__init__.py"]
+    "name",
+    ["logging.py", "logging.pyc", "logging.cpython-311-x86_64-linux-gnu.so", "logging.so", "logging/__init__.py"],
 )
 def test_a_module_with_the_name_of_a_loaded_one_does(tmp_path: Path, name: str) -> None:
     assert logging.__file__

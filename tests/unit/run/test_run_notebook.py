@@ -188,7 +188,7 @@ def test_a_cell_that_kills_its_kernel_is_named_and_its_output_kept(start, master
         f"import os, time\nprint('before the end', flush=True); time.sleep(1)\n{ends}",
         "print('never')",
     )
-    stdout, stderr = run.communicate(timeout=60)
+    _, stderr = run.communicate(timeout=60)
     assert run.returncode == 1
     assert 'File "nb.ipynb, cell 3' in stderr
     assert said_why in stderr.splitlines()[-1]
@@ -204,6 +204,6 @@ def test_a_cell_that_kills_its_kernel_is_named_and_its_output_kept(start, master
 )
 def test_a_notebook_that_does_not_say_its_language_runs_as_python(start, master, metadata):
     run = start("a = 1", "print('ran', a)", parameters={"a": 2}, metadata=metadata)
-    stdout, stderr = run.communicate(timeout=60)
+    _, stderr = run.communicate(timeout=60)
     assert run.returncode == 0, stderr
     assert said(executed(master)) == ["ran 2"]

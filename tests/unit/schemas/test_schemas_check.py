@@ -264,8 +264,8 @@ def test_records_of_an_epoch_have_no_effect() -> None:
 
 def test_ignored_fields_of_blocks_earn_a_warning() -> None:
     raw = {
-        "resources": {"agent_label": "x", "native_parallel": False, "slots": 3},
-        "profiling": {"enabled": True, "begin_on_batch": 1, "end_after_batch": 2, "sync_timings": True},
+        "resources": {"agent_label": "x", "native_parallel": True, "slots": 3},
+        "profiling": {"enabled": True, "begin_on_batch": 1, "end_after_batch": 2, "sync_timings": False},
     }
     assert set(warnings(raw)) == {
         "resources.agent_label",

@@ -1,4 +1,4 @@
-"""Where checkpoints go: names, addresses and paths of `checkpoint_storage` that can never work, with the right spelling.
+"""Names, addresses and paths of `checkpoint_storage` that can never work, with the right spelling.
 
 What is judged is the spelling alone: whether a bucket exists or keys are right is asked in a task (`det storage`).
 """
@@ -118,7 +118,7 @@ def _clean(folders: str) -> str:
 
 
 def _url(key: str, value: str) -> _Found:
-    """An address of http or https; the rest of its query may be a SAS token of Azure."""
+    """Judge an address of http or https; an account's may end with a SAS token of Azure."""
     bare = _HOST_PORT.fullmatch(value)
     if bare is not None and not _ADDRESS.match(value):
         host = value if "." in value or ":" in value or key != "account_url" else f"{value}.blob.core.windows.net"
@@ -155,7 +155,7 @@ def _wrong_url(value: str, *, queries: bool) -> str | None:
 
 
 def _path(key: str, value: str) -> _Found:
-    """An absolute path as the node, or the task, has it."""
+    """Judge an absolute path, as the node or the task has it."""
     scheme, separator, rest = value.partition("://") if _ADDRESS.match(value) else ("", "", "")
     if separator and scheme.lower() in _TYPE_OF:
         kind = _TYPE_OF[scheme.lower()]
@@ -182,7 +182,7 @@ def _path(key: str, value: str) -> _Found:
 
 
 def _folder(key: str, value: str) -> _Found:
-    """A folder below `host_path`; whether it stays below is judged elsewhere."""
+    """Judge a folder below `host_path`; whether it stays below is judged elsewhere."""
     if _ADDRESS.match(value) or value.startswith("~") or "$" in value:
         yield f"must be a folder below host_path, not {describe(value)}", f"such as {key}: team/checkpoints"
 
