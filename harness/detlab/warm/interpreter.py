@@ -131,7 +131,7 @@ def _user_site(env: Mapping[str, str]) -> str | None:
 
 
 def _names_in(folder: Path) -> set[str]:
-    """Return what would be imported from a folder, were it asked for: no `logging.yaml`, and no folder `json` of data."""
+    """Return what can be imported from a folder: no `logging.yaml`, and no folder `json` of data."""
     try:
         return {name for path in folder.iterdir() for name in _importable(path)}
     except OSError:

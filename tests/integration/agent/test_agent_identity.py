@@ -89,7 +89,8 @@ print(json.dumps({
     "git": [run("git", *words).returncode for words in (
         ("init", "-q", "repo"), ("-C", "repo", "-c", "user.email=a@b", "commit", "-qm", "x", "--allow-empty"))],
     "ssh": "No user exists" in run("ssh", "-o", "BatchMode=yes", "-G", "example.org").stderr,
-    "root": pwd.getpwuid(0).pw_name, "writable": os.access("/etc/passwd", os.W_OK), "shadow": os.access("/etc/shadow", 4),
+    "root": pwd.getpwuid(0).pw_name, "writable": os.access("/etc/passwd", os.W_OK),
+    "shadow": os.access("/etc/shadow", 4),
     "left": [name for folder in ("/run", "/dev/shm") for name in os.listdir(folder) if "detlab-account" in name],
 }))
 """
