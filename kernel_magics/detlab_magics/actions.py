@@ -29,7 +29,9 @@ SECOND_INTERRUPT_SECONDS = 2.0
 UNSAVED = 8
 """Number of trials named whose work a pause may lose."""
 RECENT = 100
-"""Number of experiments searched for the one that a cell has already submitted."""
+"""Number of experiments searched for those that have not ended."""
+RESUMABLE = (ExperimentState.ACTIVE, ExperimentState.PAUSED, ExperimentState.STOPPING_COMPLETED)
+"""States of an experiment that the same cell shows instead of submitting it again."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def run(
         _dry_run(session.client(), prepared)
         return None
     unattended = headless()
-    experiment = None if request.new or unattended else _existing(session, prepared)
+    experiment = None if request.new else _existing(session, prepared, ended=not unattended)
     if experiment is None:
         experiment = _submit(session, prepared)
     session.latest = experiment.id
@@ -89,21 +91,41 @@ def run(
     return experiment
 
 
-def _existing(session: KernelSession, prepared: Prepared) -> Experiment | None:
-    """Return the experiment that this very cell already is: of this session, or still running from an earlier one."""
+def _existing(session: KernelSession, prepared: Prepared, *, ended: bool) -> Experiment | None:
+    """Return the experiment that this very cell already is: one of this session, or one that has not ended.
+
+    Args:
+        session: The kernel's session.
+        prepared: What would be submitted.
+        ended: Take one of this session that has ended, too: its result is shown again.
+    """
     client = session.client()
     known = session.submitted.get((client.address.url, prepared.key))
     experiment = None if known is None else _still_there(client, known)
+    if experiment is not None and experiment.state.terminal and not ended:
+        experiment = None
     if experiment is None:
-        mine = client.list_experiments(limit=RECENT, owner=client.whoami().name)
-        same = (e for e in mine if not e.state.terminal and e.view.source.get("key") == prepared.key)
-        experiment = next(same, None)
+        experiment = _unfinished(client, prepared.key)
     if experiment is None:
         return None
     state = experiment.state.value.lower()
     print(f"experiment {experiment.id} already has this configuration and code ({state}); --new submits again")
+    if experiment.state is ExperimentState.PAUSED:
+        print(f"it is paused: %det_activate {experiment.id} resumes it")
     session.submitted[client.address.url, prepared.key] = experiment.id
     return experiment
+
+
+def _unfinished(client: Client, key: str) -> Experiment | None:
+    """Return the newest of the user's experiments that was submitted with a key and has not ended."""
+    owner = client.whoami().name
+    found = [
+        experiment
+        for state in RESUMABLE
+        for experiment in client.list_experiments(owner=owner, state=state.value)
+        if experiment.view.source.get("key") == key
+    ]
+    return max(found, key=lambda experiment: experiment.id, default=None)
 
 
 def _still_there(client: Client, experiment_id: int) -> Experiment | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,6 +58,16 @@ def missed_metric(view: ExperimentView) -> str | None:
         return None
     sign = f"never reported {view.metric!r} (its validations reported: "
     return next((warning for warning in view.warnings if sign in warning), None)
+
+
+def without_result(view: ExperimentView) -> str | None:
+    """Return the warning of an experiment that completed without a result: its metric was never a number, or absent."""
+    if view.state is not ExperimentState.COMPLETED:
+        return None
+    if view.best is not None and math.isfinite(view.best.value):
+        return None
+    no_value = (warning for warning in view.warnings if warning.startswith(f"no finite value of {view.metric!r}"))
+    return next(no_value, None) or missed_metric(view)
 
 
 class ExperimentFacts:

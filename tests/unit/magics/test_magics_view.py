@@ -60,6 +60,19 @@ def start(**changes):
     return ViewState.start(CurvesView(cursor=10, experiment=experiment(**changes), trials=[trial(1), trial(2)]))
 
 
+def test_a_search_without_a_finite_value_is_marked_in_every_form():
+    said = "no finite value of 'loss' was reported"
+    state = start(state="COMPLETED", warnings=[said])
+    state.trials[1] = trial(1, state="COMPLETED", latest_validation=math.nan)
+    bundle = mimebundle(state)
+    assert f"no result: {said}" in progress_line(state)
+    assert "no result: no finite value of" in bundle["text/html"]
+    frame = FrameWriter().increment(state)
+    assert frame["experiment"]["warning"] == said
+    assert frame["trials"][0]["cells"][1] == "NaN"
+    assert FrameWriter().increment(start())["experiment"]["warning"] is None
+
+
 def test_events_at_or_before_the_cursor_change_nothing():
     state = start()
     assert not state.apply([metrics(10, 1, 5, 0.5)])

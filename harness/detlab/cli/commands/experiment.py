@@ -44,7 +44,7 @@ from detlab.cli.output.printing import (
     table,
     wants_csv,
 )
-from detlab.client.facts import TrialMetrics, no_checkpoint
+from detlab.client.facts import TrialMetrics, no_checkpoint, without_result
 from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
@@ -133,7 +133,14 @@ def _state(view: ExperimentView) -> str:
     """Return the state of an experiment for a list."""
     if view.state is ExperimentState.DELETING and view.deletion is not None and view.deletion.failure:
         return f"{view.state.value} (failed, det e describe {view.id})"
-    return f"{view.state.value} (archived)" if view.archived_at else view.state.value
+    told = f"{view.state.value} (no result)" if without_result(view) else view.state.value
+    return f"{told} (archived)" if view.archived_at else told
+
+
+def _with_reason(view: ExperimentView) -> str:
+    """Return the state of an experiment; of one that completed without a result with the reason."""
+    missed = without_result(view)
+    return f"{view.state.value}, but without a result: {missed}" if missed else view.state.value
 
 
 def _row(view: ExperimentView) -> tuple[object, ...]:
@@ -240,7 +247,7 @@ def _describe(item: Experiment) -> None:
             ("labels", ", ".join(view.labels)),
             ("owner", view.owner),
             ("workspace", " / ".join(part for part in (view.workspace, view.project) if part)),
-            ("state", view.state.value),
+            ("state", _with_reason(view)),
             ("pending", view.pending_reason),
             *_deletion(view),
             ("searcher", f"{view.searcher} on {view.metric}" if view.metric else view.searcher),

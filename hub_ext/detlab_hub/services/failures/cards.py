@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -233,6 +234,7 @@ MEND_METRIC = (
     "The experiment is paused and nothing is lost. Say the right name (det search metric {0} NAME) or send mended code"
     " (det search code {0} FOLDER), then activate it: the trial begins anew."
 )
+NO_VALUE = "no finite value of"
 NO_METRIC_YET = "its first validation report has no"
 _SHOWN_NAMES = 8
 
@@ -250,6 +252,19 @@ def without_metric(experiment: ExperimentRow, trial: TrialRow, names: Iterable[s
     shown = sorted(name[:WARNED_CHARS] for name in names)
     listed = ", ".join(shown[:_SHOWN_NAMES]) + (", …" if shown[_SHOWN_NAMES:] else "")
     return f"trial {trial.id}: {NO_METRIC_YET} {experiment.metric!r}, the searcher's metric; it has {listed or 'none'}"
+
+
+def without_value(experiment: ExperimentRow, trial: TrialRow | None = None) -> str:
+    """Return the warning about a trial, or a whole search, whose searcher metric never was a number.
+
+    Args:
+        experiment: The search.
+        trial: The trial; None: the warning is about all of them.
+    """
+    within = " within the search's constraints" if experiment.config["searcher"].get("constraints") else ""
+    last = trial.latest_validation if trial is not None else None
+    reported = f"; the last one is {last}" if last is not None and not math.isfinite(last) else ""
+    return f"{NO_VALUE} {experiment.metric!r} was reported{within}{reported}"
 
 
 def with_warning(said: list[str], new: str) -> list[str]:

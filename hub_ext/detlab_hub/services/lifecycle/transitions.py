@@ -8,6 +8,7 @@ the searcher's decisions are events of trials and of the experiment.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -249,12 +250,18 @@ def _pause_without_metric(turn: Turn, experiment: ExperimentRow, row: TrialRow) 
         _pause_for(turn, experiment, f"trial {row.id}: {told.message}", hint=cards.MEND_METRIC.format(experiment.id))
 
 
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
 def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
     row.ended_at = turn.now
     if row.state == TrialState.COMPLETED:
         row.failure = None
         if row.end_reason == EndReason.COMPLETED:
             row.progress = 1.0
+        if row.searcher_metric_seen and not _finite(row.best_validation):
+            row.warnings = [*row.warnings, cards.without_value(experiment, row)]
     elif row.end_reason == EndReason.NO_METRICS:
         row.failure = cards.no_metrics(turn.session, experiment, row).model_dump()
     turn.outbox.wake_logs.add(row.id)
@@ -565,6 +572,8 @@ def _finish(turn: Turn, row: ExperimentRow) -> None:
     row.gc_at = turn.now + turn.settings.gc_delay
     if row.state == ExperimentState.COMPLETED:
         row.progress = 1.0
+        if not _finite(row.best_value) and _MEASURED.scalar(turn.session, {"experiment": row.id}):
+            row.warnings = [cards.without_value(row), *row.warnings]
     if row.state == ExperimentState.ERROR:
         # The search counts a failed trial as closed; what its trials had done is what was done.
         done = turn.session.scalar(select(func.avg(TrialRow.progress)).where(TrialRow.experiment_id == row.id))

@@ -217,6 +217,14 @@ def test_a_misspelt_searcher_metric_is_a_failure_though_the_experiment_completed
     assert "searcher.metric" in result.stderr
 
 
+def test_an_experiment_all_of_whose_values_are_none_is_marked_in_the_list_and_in_describe(master, det) -> None:
+    warning = "no finite value of 'val_loss' was reported"
+    master.add_experiment(state=ExperimentState.COMPLETED, metric="val_loss", warnings=[warning])
+    assert "COMPLETED (no result)" in det("e", "list").output
+    assert f"COMPLETED, but without a result: {warning}" in det("e", "describe", 1).output
+    assert det("e", "wait", 1).exit_code == 0, "its state is COMPLETED"
+
+
 def test_code_that_validates_nothing_has_not_failed(master, det) -> None:
     master.add_experiment(state=ExperimentState.COMPLETED, warnings=["trial 3 never reported 'val_loss'"])
     assert det("e", "wait", 1).exit_code == 0

@@ -21,6 +21,7 @@ from detlab.schemas.expconf.checks import (
     search_points,
     search_spaces,
     stopping,
+    storage_places,
     suggestions,
 )
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
@@ -317,6 +318,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     warm_start,
     azure_credentials,
     storage_path,
+    storage_places.places,
     project_of_workspace,
     log_policies,
     entrypoint_length,
