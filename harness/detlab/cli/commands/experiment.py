@@ -29,6 +29,7 @@ from detlab.cli.output.experiment_progress import (
 from detlab.cli.output.failures import TIMED_OUT, failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
 from detlab.cli.output.printing import (
+    POINT_DUE,
     Shown,
     clean,
     duration,
@@ -326,7 +327,7 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
             trial.view.latest_validation,
             trial.view.restarts,
             *((reasons[trial.id],) if stopped else ()),
-            settings(trial.hparams),
+            POINT_DUE if trial.view.point_due else settings(trial.hparams),
         )
         for trial in trials
     ]

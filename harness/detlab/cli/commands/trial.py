@@ -12,7 +12,7 @@ from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invo
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
-from detlab.cli.output.printing import clean, facts, moment, say, say_json, show, table
+from detlab.cli.output.printing import POINT_DUE, clean, facts, moment, say, say_json, show, table
 from detlab.client.facts import TrialMetrics
 from detlab.client.ordering import TrialSortBy
 from detlab.client.resources import Trial
@@ -111,6 +111,8 @@ def _describe(item: Trial) -> None:
             ("seed", str(view.seed)),
         ]
     )
+    if view.point_due:
+        say(f"  hyperparameters: {POINT_DUE}")
     for name, value in sorted(view.hparams.items()):
         say(f"  {clean(name)} = {clean(show(value))}")
     for match in view.policy_matches:

@@ -51,6 +51,7 @@ class Story:
 
     metric: str = ""
     told: dict[int, str] = field(default_factory=dict)
+    shown: set[int] = field(default_factory=set)
     best: tuple[int, int] | None = None
     state: ExperimentState | None = None
     reason: str | None = None
@@ -82,9 +83,11 @@ class Story:
         dry = [clean(f"trial {trial.id}: a policy would have stopped it {one}") for one in would]
         if self.told.get(trial.id) == text:
             return dry
-        first = trial.id not in self.told
+        first = trial.id not in self.shown and bool(trial.hparams)  # it may get them only when it starts
         self.told[trial.id] = text
-        details = f"  {settings(trial.hparams)}" if first and trial.hparams else ""
+        if first:
+            self.shown.add(trial.id)
+        details = f"  {settings(trial.hparams)}" if first else ""
         value = ""
         if ended and trial.best_validation is not None:
             value = f"  best {self.metric} {show(trial.best_validation)}"

@@ -344,6 +344,8 @@ class TrialView(Wire):
     """RUNNING, QUEUED, STARTING … or the trial state; for people."""
     end_reason: EndReason | None = None
     hparams: dict[str, Any] = {}
+    point_due: bool = False
+    """Whether it has no hyperparameters yet: its search draws them when it starts."""
     seed: int = 0
     restarts: int = 0
     run: int = 0

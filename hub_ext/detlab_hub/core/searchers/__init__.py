@@ -13,6 +13,7 @@ from detlab_hub.core.searchers.errors import (
     SteeringRefused,
 )
 from detlab_hub.core.searchers.events import (
+    RULES,
     Answered,
     BudgetSpent,
     CheckpointCommitted,
@@ -29,6 +30,7 @@ from detlab_hub.core.searchers.events import (
     ProgressReported,
     PromotionRequested,
     ResumeTrial,
+    SetPoint,
     Shutdown,
     SpaceEdited,
     Started,
@@ -41,6 +43,7 @@ from detlab_hub.core.searchers.events import (
     TrialExited,
     TrialExitedEarly,
     TrialPaused,
+    TrialPlaced,
     TrialsRetried,
     ValidationReported,
     WouldStop,
@@ -54,6 +57,7 @@ from detlab_hub.core.searchers.registry import method_class, needs_metric, searc
 from detlab_hub.core.searchers.searcher import Searcher
 
 __all__ = [
+    "RULES",
     "Answered",
     "BudgetSpent",
     "CheckpointCommitted",
@@ -81,6 +85,7 @@ __all__ = [
     "SearcherConfigError",
     "SearcherInputError",
     "SearcherNotInstalled",
+    "SetPoint",
     "Shutdown",
     "SpaceEdited",
     "Started",
@@ -95,6 +100,7 @@ __all__ = [
     "TrialExitedEarly",
     "TrialFactory",
     "TrialPaused",
+    "TrialPlaced",
     "TrialsRetried",
     "ValidationReported",
     "WouldStop",

@@ -12,14 +12,32 @@ ExitReason = Literal["errored", "user_canceled", "invalid_hp", "init_invalid_hp"
 INVALID_REASONS: frozenset[ExitReason] = frozenset({"invalid_hp", "init_invalid_hp"})
 
 
+RULES = 2
+"""The rules by which a new search decides; see `Started`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The experiment started; answered by the first trials."""
+    """The experiment started; answered by the first trials.
+
+    Attributes:
+        rules: By which rules the search decides, so that the journal of an earlier one is replayed by its own:
+            1 draws each point when its trial is created; 2, under methods with `draws_late`, when it is placed.
+    """
+
+    rules: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TrialCreated:
     """The trial of a `CreateTrial` decision was stored."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlaced:
+    """A trial that has no point yet was given resources; answered by its `SetPoint`, or by a `Suggest` before it."""
 
     request_id: str
 
@@ -225,6 +243,7 @@ Steering: TypeAlias = (
 
 TrialEvent: TypeAlias = (
     TrialCreated
+    | TrialPlaced
     | ValidationReported
     | ProgressReported
     | TrialExitedEarly
@@ -247,6 +266,7 @@ class CreateTrial:
         hparams: Sampled hyperparameters, plain JSON values.
         index: Creation order in the experiment, from 0.
         parent: Checkpoint of another trial of the search from which it starts; None: it starts from scratch.
+        later: Whether it has no point yet: that is drawn when it is placed.
     """
 
     request_id: str
@@ -254,6 +274,15 @@ class CreateTrial:
     hparams: dict[str, Any]
     index: int
     parent: str | None = None
+    later: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetPoint:
+    """Give a trial that was created without a point its hyperparameters, plain JSON values."""
+
+    request_id: str
+    hparams: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,4 +364,6 @@ class PauseSearch:
     reason: str
 
 
-Decision: TypeAlias = CreateTrial | StopTrial | PauseTrial | ResumeTrial | Suggest | WouldStop | PauseSearch | Shutdown
+Decision: TypeAlias = (
+    CreateTrial | SetPoint | StopTrial | PauseTrial | ResumeTrial | Suggest | WouldStop | PauseSearch | Shutdown
+)

@@ -27,6 +27,8 @@ class TrialFactory:
     def __init__(self, space: Space | Mapping[str, Any], rng: SearchRandom) -> None:
         self._space = space if isinstance(space, Space) else Space(space)
         self.rng = rng
+        self.late = False
+        """Whether points are drawn when trials are placed: the method says so, by the rules of its search."""
         self._count = 0
         self._notes: dict[str, None] = {}
         self._queue: deque[dict[str, Any]] = deque()
@@ -66,10 +68,18 @@ class TrialFactory:
 
     def draw(self) -> CreateTrial:
         """Create a trial at the first enqueued point, or else at a random point of the space."""
+        return self.at(self.due())
+
+    def later(self) -> CreateTrial:
+        """Create a trial at the first enqueued point, or else without one: that is drawn when the trial is placed."""
+        return self.draw() if self._queue else self.at({}, later=True)
+
+    def due(self) -> dict[str, Any]:
+        """Return the first enqueued point, or else a random one, for a trial that has none."""
         if not self._queue:
-            return self.at(self.point())
+            return self.point()
         given = self._queue.popleft()
-        return self.at(self._sample(given) if self._space.lacking(given) else given)
+        return self._sample(given) if self._space.lacking(given) else given
 
     def point(self) -> dict[str, Any]:
         """Draw a random point of the space, without a trial."""
@@ -104,12 +114,12 @@ class TrialFactory:
         wrong = self._space.problems(point, partial=False)
         return point, [f"{name}: {text}" if name else text for name, text in wrong]
 
-    def at(self, hparams: dict[str, Any], parent: str | None = None) -> CreateTrial:
-        """Create a trial at a given point, from a parent's checkpoint if one is given."""
+    def at(self, hparams: dict[str, Any], parent: str | None = None, *, later: bool = False) -> CreateTrial:
+        """Create a trial at a given point, from a parent's checkpoint if one is given; or `later` without a point."""
         index = self._count
         self._count += 1
         request_id = self.rng.request_id()
-        return CreateTrial(request_id, self.rng.trial_seed(), hparams, index, parent)
+        return CreateTrial(request_id, self.rng.trial_seed(), hparams, index, parent, later)
 
 
 @dataclass(frozen=True)
@@ -157,6 +167,8 @@ class SearchMethod(ABC):
         Config: Schema of the `searcher` block, by which it is checked and documented.
         wants_checkpoints: Whether it receives checkpoints, each of which is then journaled.
         suggests: Whether it makes `Suggest` decisions.
+        draws_late: Whether it learns from results that come while trials wait for resources. It then creates trials
+            without a point where `factory.late` says so, and gives each its own when it is `placed`.
         needs_metric: Whether a trial that never reports the searcher's metric is an error, since it cannot be compared.
     """
 
@@ -164,6 +176,7 @@ class SearchMethod(ABC):
     Config: ClassVar[type[SearcherBlock]]
     wants_checkpoints: ClassVar[bool] = False
     suggests: ClassVar[bool] = False
+    draws_late: ClassVar[bool] = False
     needs_metric: ClassVar[bool] = False
 
     @classmethod
@@ -187,6 +200,10 @@ class SearchMethod(ABC):
     @abstractmethod
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create the first trials."""
+
+    def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """React to resources for a trial without a point, once for each: by its `SetPoint`, now or after a `Suggest`."""
+        return []
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """React to a report of the searcher's metric.

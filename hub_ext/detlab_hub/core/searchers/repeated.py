@@ -21,6 +21,7 @@ from detlab_hub.core.searchers.events import (
     Decision,
     ExitReason,
     ResumeTrial,
+    SetPoint,
     Shutdown,
     StopTrial,
 )
@@ -42,6 +43,7 @@ class _Point:
         saved: Of each replica: its newest checkpoint, with its steps.
         stopped: Those that were asked to stop.
         paused: Those that have left their slots.
+        placed: Whether a replica was placed before they had a point.
     """
 
     replicas: list[str]
@@ -52,6 +54,7 @@ class _Point:
     saved: dict[str, tuple[str, int]] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
+    placed: bool = False
 
     @property
     def first(self) -> str:
@@ -81,6 +84,7 @@ class Repeated(SearchMethod):
         self._points: dict[str, _Point] = {}
         """By replica."""
         self.wants_checkpoints = inner.wants_checkpoints  # type: ignore[misc]  # of this one, not of all
+        self.draws_late = inner.draws_late  # type: ignore[misc]  # of this one, not of all
         self.suggests = inner.suggests  # type: ignore[misc]  # of this one, not of all
         self.needs_metric = inner.needs_metric  # type: ignore[misc]  # of this one, not of all
 
@@ -103,11 +107,14 @@ class Repeated(SearchMethod):
         kept: list[Decision] = []
         for decision in decisions:
             if isinstance(decision, CreateTrial):
-                others = [factory.at(copy.deepcopy(decision.hparams), decision.parent) for _ in range(self._seeds - 1)]
+                others = [_another(factory, decision) for _ in range(self._seeds - 1)]
                 replicas = [decision.request_id, *(one.request_id for one in others)]
                 point = _Point(replicas, list(replicas), {one: [] for one in replicas}, dict.fromkeys(replicas, 0))
                 self._points.update(dict.fromkeys(replicas, point))
                 kept += [decision, *others]
+            elif isinstance(decision, SetPoint):
+                point = self._points[decision.request_id]
+                kept += [SetPoint(one, copy.deepcopy(decision.hparams)) for one in point.replicas]
             elif isinstance(decision, ResumeTrial):
                 point = self._points[decision.request_id]
                 point.paused.clear()
@@ -127,6 +134,14 @@ class Repeated(SearchMethod):
         left = [one for one in point.running if one not in point.stopped]
         point.stopped += left
         return [replace(decision, request_id=one) for one in left]
+
+    def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Tell the method inside when the first replica of a point is placed: all get their point with it."""
+        point = self._points[request_id]
+        if point.placed:
+            return []
+        point.placed = True
+        return self._repeated(factory, self._inner.placed(factory, point.first))
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """Keep a report until all replicas that run have made theirs."""
@@ -315,6 +330,11 @@ def _numbered(decisions: Sequence[Decision]) -> list[Decision]:
     """Give new trials their places in creation order: replicas are made after their point, and are to run beside it."""
     places = iter(sorted(one.index for one in decisions if isinstance(one, CreateTrial)))
     return [replace(one, index=next(places)) if isinstance(one, CreateTrial) else one for one in decisions]
+
+
+def _another(factory: TrialFactory, decision: CreateTrial) -> CreateTrial:
+    """Return another trial of the same point."""
+    return factory.at(copy.deepcopy(decision.hparams), decision.parent, later=decision.later)
 
 
 def _for(decision: Any, request_id: str) -> Decision:

@@ -9,12 +9,14 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, assert_never
 
 from detlab.schemas.space import Space
 from detlab_hub.core.searchers.errors import SearcherConfigError, SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import (
     INVALID_REASONS,
+    RULES,
     Answered,
     BudgetSpent,
     CheckpointCommitted,
@@ -29,6 +31,7 @@ from detlab_hub.core.searchers.events import (
     ProgressReported,
     PromotionRequested,
     ResumeTrial,
+    SetPoint,
     Shutdown,
     SpaceEdited,
     Started,
@@ -42,6 +45,7 @@ from detlab_hub.core.searchers.events import (
     TrialExited,
     TrialExitedEarly,
     TrialPaused,
+    TrialPlaced,
     TrialsRetried,
     ValidationReported,
     WouldStop,
@@ -53,6 +57,8 @@ from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.stopping import Report, StopPolicy
 
 _BY_HAND = "stopped by hand"
+LATE = 2
+"""The first rules by which points are drawn when trials are placed."""
 
 
 class Searcher:
@@ -99,6 +105,10 @@ class Searcher:
         self._factory.enqueue(starting)
         self._space = self._factory.space
         self._requested: dict[str, CreateTrial] = {}
+        self._pointless: set[str] = set()
+        """Trials that have no point yet, and have not ended."""
+        self._placed: set[str] = set()
+        """Those of them that were given resources."""
         self._created: set[str] = set()
         self._closed: set[str] = set()
         self._exits: set[str] = set()
@@ -204,8 +214,8 @@ class Searcher:
                 search is then unchanged.
         """
         match event:
-            case Started():
-                return self._start()
+            case Started(rules):
+                return self._start(rules)
             case Suggested():
                 return self._suggested(event)
             case Answered():
@@ -214,6 +224,7 @@ class Searcher:
                 return self._budget_spent(reason)
             case (
                 TrialCreated()
+                | TrialPlaced()
                 | ProgressReported()
                 | ValidationReported()
                 | CheckpointCommitted()
@@ -237,6 +248,8 @@ class Searcher:
                     self._created.add(request_id)
                     self.revision += 1
                 return []
+            case TrialPlaced():
+                return self._was_placed(request_id)
             case ProgressReported():
                 self._report_progress(request_id, event.progress)
                 return []
@@ -253,10 +266,20 @@ class Searcher:
             case _:
                 assert_never(event)
 
-    def _start(self) -> list[Decision]:
+    def _was_placed(self, request_id: str) -> list[Decision]:
+        if self._spent or request_id in self._placed or request_id not in self._pointless:
+            return []
+        self._placed.add(request_id)
+        self.revision += 1
+        return self._record(self.method.placed(self._factory, request_id))
+
+    def _start(self, rules: int) -> list[Decision]:
         if self._started:
             return []
+        if rules > RULES:
+            raise SearcherInputError(f"the journal follows rules {rules}; this version of detlab knows those up to {RULES}")
         self._started = True
+        self._factory.late = rules >= LATE and self.method.draws_late
         self.revision += 1
         return self._record(self.method.start(self._factory))
 
@@ -328,7 +351,7 @@ class Searcher:
             case PointsAdded(points):
                 decided = self._add(self._of_space(points))
             case TrialsRetried(request_ids):
-                decided = self._add([self._known(request_id).hparams for request_id in request_ids])
+                decided = self._add([self._point_of(request_id) for request_id in request_ids])
             case SpaceEdited(space):
                 decided = self._respace(space)
             case ConcurrencySet(limit):
@@ -350,6 +373,14 @@ class Searcher:
         if request_id not in self._requested:
             raise SteeringRefused(f"trial {request_id} does not belong to this search")
         return self._requested[request_id]
+
+    def _point_of(self, request_id: str) -> dict[str, Any]:
+        known = self._known(request_id)
+        if known.later:
+            raise SteeringRefused(
+                f"trial {request_id} ended before it was given hyperparameters: add a trial instead (det search extend)"
+            )
+        return known.hparams
 
     def _add(self, points: list[dict[str, Any]]) -> list[Decision]:
         """Make trials at points, beyond the budget so far."""
@@ -425,6 +456,7 @@ class Searcher:
 
     def _exited(self, request_id: str) -> list[Decision]:
         self._closed.add(request_id)
+        self._pointless.discard(request_id)
         self.revision += 1
         return self._or_over(self._record(self.method.exited(self._factory, request_id)))
 
@@ -441,13 +473,21 @@ class Searcher:
     def _record(self, decisions: list[Decision]) -> list[Decision]:
         """Record the decisions; a search whose budget is spent starts and pauses nothing more."""
         if self._spent:
-            ended = CreateTrial | PauseTrial | ResumeTrial | Suggest
+            ended = CreateTrial | SetPoint | PauseTrial | ResumeTrial | Suggest
             decisions = [one for one in decisions if not isinstance(one, ended)]
+        decisions = [one for one in decisions if not (isinstance(one, SetPoint) and one.request_id in self._closed)]
         for decision in decisions:
             match decision:
-                case CreateTrial(request_id):
+                case CreateTrial(request_id, later=later):
+                    if later:
+                        self._pointless.add(request_id)
                     self._requested[request_id] = decision
                     self._shares[request_id] = 0.0
+                case SetPoint(request_id, hparams):
+                    if request_id not in self._pointless:
+                        raise ValueError(f"trial {request_id} has a point already, or is none")
+                    self._pointless.discard(request_id)
+                    self._requested[request_id] = replace(self._requested[request_id], hparams=hparams, later=False)
                 case PauseTrial(request_id):
                     self._paused.add(request_id)
                 case ResumeTrial(request_id):
@@ -475,6 +515,8 @@ class Searcher:
             "enqueued": self._factory.enqueued,
             "paused": sorted(self._paused),
             "spent": self._spent,
+            "pointless": sorted(self._pointless),
+            "placed": sorted(self._placed),
             "created": sorted(self._created),
             "closed": sorted(self._closed),
             "exits": sorted(self._exits),

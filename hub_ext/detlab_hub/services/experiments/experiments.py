@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas.expconf.checks import search_plans
 from detlab.schemas.wire import (
     Archived,
     CheckpointView,
@@ -42,7 +44,7 @@ from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.warm_start import with_results, with_source
 from detlab_hub.services.lifecycle import uids
-from detlab_hub.services.lifecycle.queue_fields import queue_fields, request_fields
+from detlab_hub.services.lifecycle.queue_fields import pool_for, queue_fields, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
 from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_turn, resume_search, start_search
 from detlab_hub.services.placement import passes
@@ -126,7 +128,16 @@ class Experiments:
         if config.get("unmanaged"):
             return []
         required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
-        return await feasibility.check(self._shell, required)
+        found = await feasibility.check(self._shell, required)
+        return [*found, *search_plans.blind(config["searcher"], self._slots(required), required.slots)]
+
+    def _slots(self, required: feasibility.Requirements) -> int:
+        """Return how many slots the pool has; where a batch system places, every trial that is created."""
+        pool = pool_for(self._shell.settings, required.resources, required.slots)
+        if pool.name in self._shell.backend.queues:
+            return sys.maxsize
+        nodes = (node for node in self._shell.backend.nodes(self._shell.clock()) if node.pool == pool.name)
+        return sum(len(node.slots) for node in nodes)
 
     async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
         """Return what would happen to the first trial now."""

@@ -122,6 +122,7 @@ def _trial(
         index=one.trial.index,
         request_id=one.trial.request_id,
         hparams=one.trial.hparams,
+        point_due=one.trial.later,
         state="waiting" if waiting else one.phase,
         why=_why(one, row),
         parent=None if row is None else parents.get(row.id),

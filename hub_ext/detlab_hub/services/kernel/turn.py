@@ -51,6 +51,9 @@ class LaunchSeat:
 class Holder(Protocol):
     """The holder of an allocation, a trial or a user task: whatever differs between the two is a method here."""
 
+    def ready(self, turn: Turn, row: AllocationRow) -> bool:
+        """Whether an allocation that was given resources can be launched; if not, its launch is sent later."""
+
     def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
         """Make the message for one of its nodes; None for a server whose environment this master does not have."""
 

@@ -69,6 +69,8 @@ def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None
 
     One that cannot be launched ends, with a card: raised from here, it would undo the whole pass, each time anew.
     """
+    if not turn.holder(row).ready(turn, row):
+        return
     try:
         turn.outbox.messages += build_launches(turn, row, only)
     except (NoCertificate, NoUid) as error:

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, assert_never
 
 from sqlalchemy import Table, bindparam, func, select
 
@@ -25,6 +25,7 @@ from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.core.searchers import (
+    RULES,
     CheckpointCommitted,
     Continued,
     CreateTrial,
@@ -37,6 +38,7 @@ from detlab_hub.core.searchers import (
     Searcher,
     SearcherInputError,
     SearcherNotInstalled,
+    SetPoint,
     Shutdown,
     Started,
     StopTrial,
@@ -57,7 +59,7 @@ from detlab_hub.services.failures import cards
 from detlab_hub.services.kernel import references
 from detlab_hub.services.kernel.searches import SearchFailed, SearchLostError, SearchMismatch
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_launch
 from detlab_hub.services.lifecycle.queue_fields import request_fields
 from detlab_hub.services.lifecycle.rows import (
     TERMINAL_TRIALS,
@@ -417,13 +419,15 @@ def _trial_of(turn: Turn, experiment: ExperimentRow, request_id: str) -> TrialRo
 
 def start_search(turn: Turn, experiment: ExperimentRow) -> None:
     """Ask a new experiment's search for its first trials."""
-    tell_search(turn, experiment, Started())
+    tell_search(turn, experiment, Started(RULES))
 
 
 def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> None:
     match decision:
         case CreateTrial():
             _create_trial(turn, experiment, decision)
+        case SetPoint(request_id, hparams):
+            _set_point(turn, experiment, _trial_of(turn, experiment, request_id), hparams)
         case StopTrial(request_id, finished, evidence):
             row = _trial_of(turn, experiment, request_id)
             row.stop_evidence = evidence or ("" if finished else _explained(turn, experiment, request_id))
@@ -484,6 +488,7 @@ def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) 
         request_id=decision.request_id,
         state=(TrialState.PAUSED if paused else TrialState.ACTIVE).value,
         hparams=decision.hparams,
+        point_due=decision.later,
         seed=decision.trial_seed,
         parent_checkpoint=decision.parent,
         created_at=turn.now,
@@ -494,6 +499,17 @@ def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) 
     turn.outbox.wake_searches.add(experiment.id)
     tell_search(turn, experiment, TrialCreated(decision.request_id))
     apply_trial(turn, row, trials.Created())
+
+
+def _set_point(turn: Turn, experiment: ExperimentRow, row: TrialRow, hparams: dict[str, Any]) -> None:
+    """Give a trial its hyperparameters; launch it if it has resources now."""
+    row.hparams, row.point_due = hparams, False
+    turn.changed_trial(row)
+    turn.changed_experiment(experiment.id)
+    turn.outbox.wake_searches.add(experiment.id)
+    current = current_allocation(turn, row)
+    if current is not None and current.state == AllocationState.ASSIGNED:
+        send_launch(turn, current)
 
 
 def condemn_trial(turn: Turn, row: TrialRow, error: SearcherInputError | str, report: Iterable[str]) -> None:

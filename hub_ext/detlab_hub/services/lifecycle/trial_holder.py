@@ -11,6 +11,7 @@ from detlab.schemas.wire import AllocationState, FailureView, Launch, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.lifecycle.table import is_stopping
+from detlab_hub.core.searchers import TrialPlaced
 from detlab_hub.services.failures import cards
 from detlab_hub.services.failures.diagnosis import is_denied, is_denied_storage, is_lasting, is_refused_job
 from detlab_hub.services.kernel.turn import LaunchSeat, Turn
@@ -18,7 +19,7 @@ from detlab_hub.services.lifecycle import accounting, log_policies, missing_chec
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.launching import launch_of_trial
 from detlab_hub.services.lifecycle.rows import graces_of
-from detlab_hub.services.lifecycle.transitions import apply_trial
+from detlab_hub.services.lifecycle.transitions import apply_trial, tell_search
 from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, TrialRow
 
 _AT_ONCE = allocations.Graces(preemption=0.0, stop=0.0, stop_acked=0.0)
@@ -34,6 +35,14 @@ _ANEW = "it begins anew, since its code saves nothing when it is asked to leave"
 
 class TrialHolder:
     """The effects of trials' allocations on their trials."""
+
+    def ready(self, turn: Turn, row: AllocationRow) -> bool:
+        """Have its point drawn if it has none yet: it is launched once it has."""
+        trial = turn.trial(row.trial_id or 0)
+        if trial.point_due:
+            tell_search(turn, turn.experiment(trial.experiment_id), TrialPlaced(trial.request_id))
+            return False
+        return True
 
     def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
         """Start it from its newest checkpoint, or its source."""

@@ -289,6 +289,7 @@ def _trial_view(
         display_state=display_state(state, current, by_hand=row.asked_at is not None),
         end_reason=None if row.end_reason is None else EndReason(row.end_reason),
         hparams=row.hparams,
+        point_due=row.point_due,
         seed=row.seed,
         restarts=row.restarts,
         run=row.run,

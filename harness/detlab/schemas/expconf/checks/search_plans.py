@@ -17,6 +17,8 @@ _RESUMING = {
     "bohb": "a promoted trial resumes from its checkpoint",
 }
 """Methods that cannot do without checkpoints, and why."""
+LEARNING = frozenset({"tpe", "gp", "cmaes", "nsga2", "bayesian", "bohb", "dehb"})
+"""Built-in methods whose points depend on the results of earlier trials."""
 _DIVISOR = 4.0
 _MOST_RUNGS = 5
 """Of `asha`, if the config does not say how many."""
@@ -31,6 +33,7 @@ def plans(raw: dict[str, Any]) -> Iterator[Problem]:
         return
     yield from list(_rungs(searcher)) or _promotions(searcher)
     yield from _truncation(searcher)
+    yield from _blind(searcher)
     yield from _checkpoints(raw, searcher)
     budget = searcher.get("budget")
     if isinstance(budget, dict) and all(budget.get(key) is None for key in ("slot_hours", "wall_clock")):
@@ -57,6 +60,38 @@ def _rungs(searcher: dict[str, Any]) -> Iterator[Problem]:
             )
             hint = f"say {fitting} or fewer, or a larger max_time than {length:g}"
             yield Problem(f"searcher.{key}", message, hint, "warning")
+
+
+def _blind(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of so many trials at a time that, where there are slots for them, all begin before there is a result."""
+    if searcher.get("name") not in LEARNING or "max_concurrent_trials" not in searcher:
+        return
+    trials, places = finite_number(searcher.get("max_trials")), finite_number(searcher["max_concurrent_trials"])
+    if trials is None or places is None or trials <= 1 or 0 < places < trials:
+        return
+    message = f"lets all {trials:g} trials run at a time: with as many free slots, {searcher['name']} learns nothing"
+    yield Problem("searcher.max_concurrent_trials", message, f"say {max(1, int(trials) // 5)} or fewer", "warning")
+
+
+def blind(searcher: dict[str, Any], slots: int, slots_per_trial: int) -> Iterator[Problem]:
+    """Warn of a method that learns where all of its trials begin at once on the slots that there are.
+
+    Args:
+        searcher: The complete `searcher` block.
+        slots: Of the pool.
+        slots_per_trial: Of a trial.
+    """
+    if searcher.get("name") not in LEARNING or list(_blind(searcher)):
+        return
+    trials = finite_number(searcher.get("max_trials")) or 0
+    places = slots // max(1, slots_per_trial)
+    if limit := finite_number(searcher.get("max_concurrent_trials")):
+        places = min(places, int(limit))
+    if trials <= 1 or places < trials:
+        return
+    message = f"the pool has {slots} slots, so that all {trials:g} trials begin at once: {searcher['name']} learns nothing"
+    hint = f"say {max(1, int(trials) // 5)} or fewer, or use more trials"
+    yield Problem("searcher.max_concurrent_trials", message, hint, "warning")
 
 
 def _brackets(brackets: object) -> Iterator[tuple[str, Any]]:

@@ -18,7 +18,14 @@ from typing import Any, Self
 from detlab.schemas.expconf import DEHBConfig
 from detlab.schemas.space import Space
 from detlab_hub.core.searchers.errors import SearcherConfigError, SteeringRefused
-from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
+from detlab_hub.core.searchers.events import (
+    INVALID_REASONS,
+    CreateTrial,
+    Decision,
+    ExitReason,
+    SetPoint,
+    StopTrial,
+)
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.halving.adaptive import DEFAULT_MAX_RUNGS
 from detlab_hub.core.searchers.halving.hyperband import DIVISOR, bracket_sizes
@@ -55,13 +62,13 @@ class Run:
     Attributes:
         level: Its rung.
         slot: Its place in the rung's population.
-        vector: Its point.
+        vector: Its point; None until it has one.
         active: Whether its result is still to come.
     """
 
     level: int
     slot: int
-    vector: Vector
+    vector: Vector | None
     active: bool = True
 
 
@@ -101,6 +108,7 @@ class DEHB(SearchMethod):
     name = "dehb"
     Config = DEHBConfig
     needs_metric = True
+    draws_late = True
 
     def __init__(self, plan: Plan, axes: Sequence[Axis]) -> None:
         self._plan = plan
@@ -163,15 +171,27 @@ class DEHB(SearchMethod):
         return any(run.active and run.level == level - 1 for run in self._runs.values())
 
     def _create(self, factory: TrialFactory, level: int, slot: int) -> CreateTrial:
-        vector = None if factory.enqueued else self._vector(level, slot, factory.rng)
-        if vector is None:
-            trial = factory.draw()
-            found = coordinates(self._axes, trial.hparams)
-            vector = tuple(map(_share_of, self._axes, found))
+        if factory.late and not factory.enqueued:
+            trial, vector = factory.later(), None
         else:
-            trial = factory.at(factory.allowed(self._point(factory, vector)))
+            hparams, vector = self._descend(factory, level, slot)
+            trial = factory.at(hparams)
         self._runs[trial.request_id] = Run(level, slot, vector)
         return trial
+
+    def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Let it descend from the populations as they are now."""
+        run = self._runs[request_id]
+        hparams, run.vector = self._descend(factory, run.level, run.slot)
+        return [SetPoint(request_id, hparams)]
+
+    def _descend(self, factory: TrialFactory, level: int, slot: int) -> tuple[dict[str, Any], Vector]:
+        """Return the next point of a place of a rung: one that users added, a descendant's or a random one."""
+        vector = None if factory.enqueued else self._vector(level, slot, factory.rng)
+        if vector is not None:
+            return factory.allowed(self._point(factory, vector)), vector
+        hparams = factory.due()
+        return hparams, tuple(map(_share_of, self._axes, coordinates(self._axes, hparams)))
 
     def _vector(self, level: int, slot: int, rng: SearchRandom) -> Vector | None:
         """Return the point of the next trial of a rung; None to draw one at random."""
@@ -218,7 +238,7 @@ class DEHB(SearchMethod):
         time = time_of(self._plan.time_metric, time, request_id)
         if time < self._plan.units[run.level]:
             return []
-        self._populations[run.level].challenge(run.slot, run.vector, score)
+        self._challenge(run, score)
         run.active = False
         return [StopTrial(request_id, run.level == len(self._plan.units) - 1), *self._fill(factory)]
 
@@ -231,8 +251,12 @@ class DEHB(SearchMethod):
             self._invalid += 1
             decisions += [StopTrial(request_id)] if held else []
         elif held:
-            self._populations[run.level].challenge(run.slot, run.vector, self._plan.worst)
+            self._challenge(run, self._plan.worst)
         return decisions + self._fill(factory)
+
+    def _challenge(self, run: Run, score: Score) -> None:
+        if run.vector is not None:  # else it ended before it had a point
+            self._populations[run.level].challenge(run.slot, run.vector, score)
 
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Fill the place of a trial that a stopping policy or a user ended."""
