@@ -12,9 +12,21 @@ ExitReason = Literal["errored", "user_canceled", "invalid_hp", "init_invalid_hp"
 INVALID_REASONS: frozenset[ExitReason] = frozenset({"invalid_hp", "init_invalid_hp"})
 
 
+EXACT_RUNGS = HONOURED_LIMIT = BOUNDED_INVALID = 1
+"""The rules from which on: rungs are exact, a limit below the number of brackets holds, invalid points pause."""
+RULES = 1
+"""The rules by which new searches decide. A journal names its own, so that it is replayed as it was decided."""
+
+
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The experiment started; answered by the first trials."""
+    """The experiment started; answered by the first trials.
+
+    Attributes:
+        rules: The rules by which its search decides; 0 in journals from before they had numbers.
+    """
+
+    rules: int = field(default=RULES, metadata={"absent": 0})
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,10 +341,12 @@ class PauseSearch:
     """Pause the experiment until a user fixes the cause; its activation is a `Continued`.
 
     Attributes:
-        reason: What is wrong, and what to do, for people.
+        reason: What is wrong, for people.
+        hint: What to do; empty: send mended code.
     """
 
     reason: str
+    hint: str = ""
 
 
 Decision: TypeAlias = CreateTrial | StopTrial | PauseTrial | ResumeTrial | Suggest | WouldStop | PauseSearch | Shutdown
