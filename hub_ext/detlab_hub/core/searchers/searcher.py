@@ -98,7 +98,7 @@ class Searcher:
         self.method = method
         self._rules = rules
         self._invalid_in_a_row = 0
-        """Trials with invalid points since one was valid, or a user looked; reports that are not journaled do not count."""
+        """Trials with invalid points since one was valid, or a user looked; by events that are journaled."""
         self._policies = tuple(policies)
         self._objectives = objectives or Objectives()
         self._time_metric = time_metric

@@ -9,8 +9,9 @@ from fractions import Fraction
 from typing import Any
 
 from detlab.schemas.expconf.rungs import exact, rungs_within
+from detlab_hub.core.searchers.fronts import Fronts
 from detlab_hub.core.searchers.objectives import Score
-from detlab_hub.core.searchers.scores import insert
+from detlab_hub.core.searchers.scores import fronts_of, insert
 
 
 @dataclass
@@ -24,14 +25,20 @@ class Rung:
 
     units_needed: int
     entries: list[tuple[Score, str]] = field(default_factory=list)
+    _fronts: Fronts | None = field(default=None, repr=False, compare=False)
+    """Those of the entries, if they have several losses; None: to be computed."""
 
     def insert(self, request_id: str, score: Score) -> int:
         """Insert before equal scores, diverged ones (NaN, -inf) after everything; return the place, 0 for the best."""
-        return insert(self.entries, score, request_id)
+        if self._fronts is None and len(score.losses) > 1:
+            self._fronts = fronts_of([known for known, _ in self.entries], len(score.losses))
+        return insert(self.entries, score, request_id, self._fronts)
 
     def remove(self, request_id: str) -> None:
         """Remove a trial's score from the rung."""
-        self.entries = [entry for entry in self.entries if entry[1] != request_id]
+        left = [entry for entry in self.entries if entry[1] != request_id]
+        if len(left) < len(self.entries):
+            self.entries, self._fronts = left, None
 
     def state(self) -> dict[str, Any]:
         """Return it as JSON values."""
