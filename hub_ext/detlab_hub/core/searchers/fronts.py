@@ -30,15 +30,33 @@ class Fronts:
 
     def __init__(self, violations: Sequence[float], losses: Sequence[Sequence[float]], axes: int) -> None:
         self._violation = np.array(violations, dtype=float)
-        self._losses = np.array(losses, dtype=float).reshape(len(violations), axes)
-        self._front: _Ints = np.full(len(violations), -1, dtype=np.int64)
-        self._values = [np.unique(axis) for axis in self._losses.T]
-        self._rank = np.stack(
-            [np.searchsorted(known, axis) for known, axis in zip(self._values, self._losses.T, strict=True)], axis=1
-        ).astype(np.int64)
-        best_first = np.lexsort([*self._losses.T[::-1], self._violation])
-        for place in best_first.tolist():
-            self._settle(place)
+        self._losses = np.array(losses, dtype=float).reshape(len(violations), axes).T.copy()
+        """By axis."""
+        self._values = [np.unique(axis) for axis in self._losses]
+        self._rank: _Ints = np.array(
+            [np.searchsorted(known, axis) for known, axis in zip(self._values, self._losses, strict=True)]
+        )
+        """By axis: each loss's place among all that are different."""
+        self._front: _Ints = np.zeros(len(violations), dtype=np.int64)
+        self._divide()
+
+    def _divide(self) -> None:
+        """Find all fronts: in lexicographic order no score dominates one before it."""
+        places = np.lexsort([*self._rank[::-1], self._violation])
+        violation, rank = self._violation[places], self._rank[:, places]
+        front = np.zeros(len(places), dtype=np.int64)
+        opened = base = equals = 0
+        for at in range(len(places)):
+            if at and violation[at] != violation[at - 1]:
+                opened = equals = at
+                base = int(front[:at].max()) + 1
+            elif at and (rank[:, at] != rank[:, at - 1]).any():
+                equals = at
+            better = np.ones(equals - opened, dtype=bool)
+            for axis in rank[1:]:
+                better &= axis[opened:equals] <= axis[at]
+            front[at] = max(base, int(np.where(better, front[opened:equals], -1).max(initial=-1)) + 1)
+        self._front[places] = front
 
     def __len__(self) -> int:
         return len(self._front)
@@ -51,52 +69,61 @@ class Fronts:
 
     def add(self, violation: float, losses: Sequence[float]) -> None:
         """Add a score at the end."""
-        row = np.empty(len(losses), dtype=np.int64)
+        row = []
         for axis, value in enumerate(losses):
             known = self._values[axis]
             at = int(np.searchsorted(known, value))
             if at == len(known) or known[at] != value:
                 self._values[axis] = np.insert(known, at, value)
-                column = self._rank[:, axis]
-                column[column >= at] += 1
-            row[axis] = at
+                self._rank[axis] += self._rank[axis] >= at
+            row.append([at])
         self._violation = np.append(self._violation, violation)
-        self._losses = np.vstack([self._losses, np.array(losses, dtype=float)])
-        self._rank = np.vstack([self._rank, row])
+        self._losses = np.append(self._losses, [[value] for value in losses], axis=1)
+        self._rank = np.append(self._rank, row, axis=1)
         self._front = np.append(self._front, -1)
-        self._settle(len(self._front) - 1)
+        self._settle()
 
-    def _settle(self, place: int) -> None:
-        """Give a score its front, and move down those that it dominates, as far as they must."""
-        peers = (self._violation == self._violation[place]) & (self._front >= 0)
-        before = self._front[(self._violation < self._violation[place]) & (self._front >= 0)]
-        mine = self._rank[place]
-        beats = peers & (self._rank <= mine).all(axis=1) & (self._rank < mine).any(axis=1)
-        at = int(self._front[beats].max()) + 1 if beats.any() else int(before.max()) + 1 if len(before) else 0
-        beaten = np.flatnonzero(peers & (self._rank >= mine).all(axis=1) & (self._rank > mine).any(axis=1))
-        beaten = beaten[np.argsort(self._front[beaten], kind="stable")]
+    def _settle(self) -> None:
+        """Give the last score its front, and move down those that it dominates, as far as they must."""
+        front, violation, rank = self._front[:-1], self._violation[:-1], self._rank[:, :-1]
+        peers = violation == self._violation[-1]
+        better, worse, equal = peers.copy(), peers.copy(), peers.copy()
+        for axis, mine in zip(rank, self._rank[:, -1].tolist(), strict=True):
+            better &= axis <= mine
+            worse &= axis >= mine
+            equal &= axis == mine
+        nearer = front[violation < self._violation[-1]]
+        at = int(np.append(nearer, front[better & ~equal]).max(initial=-1)) + 1
+        self._move_down(at, np.flatnonzero(worse & ~equal), front[peers])
+
+    def _move_down(self, at: int, beaten: _Ints, peers: _Ints) -> None:
+        """Put the last score into a front.
+
+        Args:
+            at: The front.
+            beaten: The places of the scores that it dominates: no others can move.
+            peers: The fronts of all scores of the same violation.
+        """
+        beaten = beaten[np.argsort(_short(self._front[beaten]), kind="stable")]
         ends = np.searchsorted(self._front[beaten], np.arange(at, at + len(beaten) + 2)).tolist()
-        held = self._front[peers]
-        sizes = np.bincount(held[held >= at] - at, minlength=len(beaten) + 2).tolist()
-        movers = np.array([place])
+        sizes = np.bincount(peers[peers >= at] - at, minlength=len(beaten) + 2).tolist()
+        movers = np.array([len(self._front) - 1])
         for level in range(len(beaten) + 1):
             here = beaten[ends[level] : ends[level + 1]]
             down = here[self._dominated(here, movers)] if len(here) else here
             if len(down) == sizes[level]:  # all of a front, or there is none: those below move as they are
-                self._front[self._front >= at + level] += 1
-                self._front[movers] = at + level
-                return
+                self._front += self._front >= at + level
             self._front[movers] = at + level
-            if not len(down):
+            if not len(down) or len(down) == sizes[level]:
                 return
             movers = down
 
     def _dominated(self, places: _Ints, by: _Ints) -> _Ints:
         """Return which places are dominated by at least one of others."""
-        mine, theirs = self._rank[places], self._rank[by]
-        worse = mine.sum(axis=1)[:, None] > theirs.sum(axis=1)[None, :]
-        for axis in range(mine.shape[1]):
-            worse &= mine[:, axis, None] >= theirs[None, :, axis]
+        mine, theirs = self._rank[:, places], self._rank[:, by]
+        worse = mine.sum(axis=0)[:, None] > theirs.sum(axis=0)[None, :]
+        for one, other in zip(mine, theirs, strict=True):
+            worse &= one[:, None] >= other[None, :]
         found: _Ints = worse.any(axis=1)
         return found
 
@@ -113,10 +140,10 @@ class Fronts:
         """Return the crowding distance of each score in its front; of equal losses the earlier one comes first."""
         distance = np.zeros(len(self._front))
         front = _short(self._front)
-        for axis in range(self._losses.shape[1]):
-            along = np.argsort(_short(self._rank[:, axis]), kind="stable")
+        for losses, rank in zip(self._losses, self._rank, strict=True):
+            along = np.argsort(_short(rank), kind="stable")
             along = along[np.argsort(front[along], kind="stable")]
-            values, fronts = self._losses[along, axis], front[along]
+            values, fronts = losses[along], front[along]
             opens = np.append(True, fronts[1:] != fronts[:-1])
             closes = np.append(opens[1:], True)
             starts, stops = np.flatnonzero(opens), np.flatnonzero(closes)
@@ -135,8 +162,8 @@ class Fronts:
     def arrange(self, order: Sequence[int]) -> None:
         """Bring the scores into an order."""
         places = np.array(order, dtype=np.int64)
-        self._violation, self._losses = self._violation[places], self._losses[places]
-        self._rank, self._front = self._rank[places], self._front[places]
+        self._violation, self._losses = self._violation[places], self._losses[:, places]
+        self._rank, self._front = self._rank[:, places], self._front[places]
 
 
 def _short(numbers: _Ints) -> _Ints:
