@@ -38,8 +38,8 @@ from detlab_hub.core.searchers import (
     ProgressReported,
     PromotionRequested,
     ResumeTrial,
-    SetPoint,
     Searcher,
+    SetPoint,
     Shutdown,
     SpaceEdited,
     Started,
@@ -216,7 +216,7 @@ def drive(
         rules: By which the search decides: those of a new one, or of one that an earlier version began.
     """
     draw = random.Random(seed)  # noqa: S311 - the order of events of a test, which must be the same each time
-    driven = Driven(make_searcher(config, space, seed, stopping=stopping))
+    driven = Driven(make_searcher(config, space, seed, stopping=stopping, rules=rules))
     stopped: set[str] = set()
     step: dict[str, int] = {}
     waiting: list[Event] = [Started(rules)]
@@ -532,7 +532,7 @@ class SearchMethodContract:
         assert not late or any(one.later for one in made)
         assert late or not any(one.later for one in made)
         for seed in self.seeds[:5]:
-            earlier = self.drive(seed, rules=1)
+            earlier = self.drive(seed, rules=0)
             assert not any(one.later for decided in earlier.decided for one in decided if isinstance(one, CreateTrial))
             assert earlier.shutdown is not None
 

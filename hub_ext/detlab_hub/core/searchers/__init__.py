@@ -50,7 +50,7 @@ from detlab_hub.core.searchers.events import (
 )
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.journal import decision_from_json, decision_to_json, event_from_json, event_to_json
-from detlab_hub.core.searchers.making import make_searcher, replay
+from detlab_hub.core.searchers.making import make_searcher, replay, rules_of
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.objectives import Objectives, Score
 from detlab_hub.core.searchers.registry import method_class, needs_metric, searcher_names
@@ -112,5 +112,6 @@ __all__ = [
     "method_class",
     "needs_metric",
     "replay",
+    "rules_of",
     "searcher_names",
 ]

@@ -12,8 +12,11 @@ ExitReason = Literal["errored", "user_canceled", "invalid_hp", "init_invalid_hp"
 INVALID_REASONS: frozenset[ExitReason] = frozenset({"invalid_hp", "init_invalid_hp"})
 
 
-RULES = 2
-"""The rules by which a new search decides; see `Started`."""
+EXACT_RUNGS = HONOURED_LIMIT = BOUNDED_INVALID = LATE = 1
+"""The rules from which on: rungs are exact, a limit below the number of brackets holds, invalid points pause, and the
+points of methods with `draws_late` are drawn when trials are placed."""
+RULES = 1
+"""The rules by which new searches decide. A journal names its own, so that it is replayed as it was decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +24,10 @@ class Started:
     """The experiment started; answered by the first trials.
 
     Attributes:
-        rules: By which rules the search decides, so that the journal of an earlier one is replayed by its own:
-            1 draws each point when its trial is created; 2, under methods with `draws_late`, when it is placed.
+        rules: The rules by which its search decides; 0 in journals from before they had numbers.
     """
 
-    rules: int = 1
+    rules: int = field(default=RULES, metadata={"absent": 0})
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,10 +360,12 @@ class PauseSearch:
     """Pause the experiment until a user fixes the cause; its activation is a `Continued`.
 
     Attributes:
-        reason: What is wrong, and what to do, for people.
+        reason: What is wrong, for people.
+        hint: What to do; empty: send mended code.
     """
 
     reason: str
+    hint: str = ""
 
 
 Decision: TypeAlias = (

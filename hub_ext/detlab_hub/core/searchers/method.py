@@ -16,6 +16,9 @@ from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.randomness import SearchRandom
 
+LEAST_INVALID, MOST_INVALID = 10, 100
+"""Points in a row that may be invalid, in a search of few and of many trials."""
+
 
 class TrialFactory:
     """Draws the trials of a search, in the one order that makes them reproducible.
@@ -196,6 +199,11 @@ class SearchMethod(ABC):
     @abstractmethod
     def budget(self) -> int:
         """Trials that the search makes at most, not counting invalid ones that it replaces."""
+
+    @property
+    def most_invalid(self) -> int:
+        """How many points in a row may be invalid before the search is paused; 0: it ends, as it replaces none."""
+        return min(max(self.budget, LEAST_INVALID), MOST_INVALID)
 
     @abstractmethod
     def start(self, factory: TrialFactory) -> list[Decision]:

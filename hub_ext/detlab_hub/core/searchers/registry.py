@@ -7,6 +7,7 @@ from typing import Any
 from detlab.plugins import PluginError
 from detlab.schemas.expconf.blocks.searchers import SEARCHERS
 from detlab_hub.core.searchers.errors import SearcherNotInstalled
+from detlab_hub.core.searchers.events import RULES
 from detlab_hub.core.searchers.fields import DEFAULT_MAX_CONCURRENT_TRIALS, Fields
 from detlab_hub.core.searchers.hyperparameters import check_space
 from detlab_hub.core.searchers.method import SearchMethod
@@ -43,8 +44,8 @@ def needs_metric(name: str) -> bool:
         return False
 
 
-def make_method(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> SearchMethod:
-    """Make the method that a resolved `searcher` block names.
+def make_method(searcher: Mapping[str, Any], space: Mapping[str, Any], rules: int = RULES) -> SearchMethod:
+    """Make the method that a resolved `searcher` block names, to decide by the rules of its journal.
 
     Raises:
         SearcherConfigError: No such method is installed, a field is missing or out of range, or the space cannot be
@@ -52,11 +53,11 @@ def make_method(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> Search
     """
     check_space(space)
     method = method_class(str(searcher.get("name")))
-    fields = Fields(searcher)
+    fields = Fields(searcher, rules)
     seeds = fields.count("seeds", 1)
     if seeds == 1:
         return method.from_config(fields, space)
-    return Repeated(method.from_config(Fields(_each_place_for(searcher, seeds)), space), seeds)
+    return Repeated(method.from_config(Fields(_each_place_for(searcher, seeds), rules), space), seeds)
 
 
 def _each_place_for(searcher: Mapping[str, Any], seeds: int) -> dict[str, Any]:

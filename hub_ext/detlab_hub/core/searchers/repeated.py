@@ -98,6 +98,11 @@ class Repeated(SearchMethod):
         """Trials of all points."""
         return self._inner.budget * self._seeds
 
+    @property
+    def most_invalid(self) -> int:
+        """As many points as the method inside allows, each of which is as many trials."""
+        return self._inner.most_invalid * self._seeds
+
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Start the method inside."""
         return self._repeated(factory, self._inner.start(factory))

@@ -15,7 +15,9 @@ from typing import Any, assert_never
 from detlab.schemas.space import Space
 from detlab_hub.core.searchers.errors import SearcherConfigError, SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import (
+    BOUNDED_INVALID,
     INVALID_REASONS,
+    LATE,
     RULES,
     Answered,
     BudgetSpent,
@@ -26,6 +28,7 @@ from detlab_hub.core.searchers.events import (
     Decision,
     Event,
     Extended,
+    PauseSearch,
     PauseTrial,
     PointsAdded,
     ProgressReported,
@@ -57,8 +60,10 @@ from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.stopping import Report, StopPolicy
 
 _BY_HAND = "stopped by hand"
-LATE = 2
-"""The first rules by which points are drawn when trials are placed."""
+_MEND_POINTS = (
+    "It is paused, as it would replace them for ever. Narrow the space (det search space {} FILE) or mend the code that"
+    " raises InvalidHP (det search code {} FOLDER), then activate it; or kill it. `searcher.require` keeps points out."
+)
 
 
 class Searcher:
@@ -79,6 +84,7 @@ class Searcher:
         objectives: What the search is about; a smaller searcher metric if not given.
         starting: Points that are tried first.
         time_metric: Name of the metric that says how far a trial has trained; None if there is none.
+        rules: The rules by which it decides.
     """
 
     def __init__(
@@ -91,8 +97,12 @@ class Searcher:
         objectives: Objectives | None = None,
         starting: Sequence[dict[str, Any]] = (),
         time_metric: str | None = None,
+        rules: int = RULES,
     ) -> None:
         self.method = method
+        self._rules = rules
+        self._invalid_in_a_row = 0
+        """Trials with invalid points since one was valid, or a user looked; by events that are journaled."""
         self._policies = tuple(policies)
         self._objectives = objectives or Objectives()
         self._time_metric = time_metric
@@ -277,7 +287,9 @@ class Searcher:
         if self._started:
             return []
         if rules > RULES:
-            raise SearcherInputError(f"the journal follows rules {rules}; this version of detlab knows those up to {RULES}")
+            raise SearcherInputError(
+                f"the journal follows rules {rules}; this version of detlab knows those up to {RULES}"
+            )
         self._started = True
         self._factory.late = rules >= LATE and self.method.draws_late
         self.revision += 1
@@ -294,6 +306,7 @@ class Searcher:
         decisions = self.method.validated(self._factory, event.request_id, score, event.time)
         if decisions or self._policies or self.method.level_of(event.request_id) != before:
             self.revision += 1
+            self._invalid_in_a_row = 0
         return self._record(self._judged(event, score, decisions))
 
     def _check_time(self, event: ValidationReported) -> None:
@@ -363,6 +376,7 @@ class Searcher:
                     raise SteeringRefused(f"the trial cannot be promoted to {to} {self._time_metric or 'units'}")
                 decided = self.method.promoted(self._factory, self._known(request_id).request_id)
             case Continued():
+                self._invalid_in_a_row = 0
                 decided = self.method.continued(self._factory)
             case _:
                 assert_never(event)
@@ -452,11 +466,29 @@ class Searcher:
             self._cancels.add(request_id)
         else:
             self._failures.add(request_id)
-        return self._record(self.method.exited_early(self._factory, request_id, event.reason))
+        decisions = self._record(self.method.exited_early(self._factory, request_id, event.reason))
+        return decisions + self._paused_for_invalid(event)
+
+    def _paused_for_invalid(self, event: TrialExitedEarly) -> list[Decision]:
+        """Pause a search in which many points in a row were invalid: it would replace them for ever."""
+        if event.reason not in INVALID_REASONS:
+            self._invalid_in_a_row = 0
+            return []
+        self._invalid_in_a_row += 1
+        most = self.method.most_invalid
+        if self._rules < BOUNDED_INVALID or self._spent or not 0 < most <= self._invalid_in_a_row:
+            return []
+        said = (
+            f"{self._invalid_in_a_row} points in a row were invalid, the last of them that of trial {event.request_id}"
+        )
+        self._invalid_in_a_row = 0
+        return [PauseSearch(f"{said}; {len(self._requested)} trials were made", _MEND_POINTS)]
 
     def _exited(self, request_id: str) -> list[Decision]:
         self._closed.add(request_id)
         self._pointless.discard(request_id)
+        if request_id in self._shares:
+            self._invalid_in_a_row = 0
         self.revision += 1
         return self._or_over(self._record(self.method.exited(self._factory, request_id)))
 
@@ -525,6 +557,7 @@ class Searcher:
             "shares": self._shares,
             "started": self._started,
             "over": self._shutdown is not None,
+            "invalid_in_a_row": self._invalid_in_a_row,
             "method": self.method.state(),
             "stopped": sorted(self._stopped),
             "noted": sorted(self._noted),

@@ -42,6 +42,11 @@ class RandomSearch(SearchMethod):
         """`max_trials`."""
         return self._max_trials
 
+    @property
+    def most_invalid(self) -> int:
+        """None if they are not replaced."""
+        return super().most_invalid if self._replace_invalid else 0
+
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create as many trials as may run at a time."""
         first = min(self._max_trials, self._max_concurrent or self._max_trials)
@@ -133,6 +138,11 @@ class GridSearch(SearchMethod):
     def budget(self) -> int:
         """Points of the grid, and those that users added."""
         return self._grid.size + self._added
+
+    @property
+    def most_invalid(self) -> int:
+        """None: the grid ends."""
+        return 0
 
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create as many trials as may run at a time."""

@@ -39,6 +39,7 @@ from detlab_hub.core.searchers import (
     make_searcher,
     method_class,
     replay,
+    rules_of,
 )
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
@@ -257,6 +258,9 @@ class Searches:
             waiting = [(one.seq, event_from_json(one.event)) for one in journal if one.decisions == UNDECIDED]
             events = [event_from_json(one.event) for one in decided]
             recorded = [[decision_from_json(decision) for decision in one.decisions] for one in decided]
+            if not events:  # it could not even start yet
+                rules = rules_of(event for _, event in waiting)
+                return _Entry(make_searcher(config, space, row.seed, stopping=stopping, rules=rules), seq, waiting)
             searcher, _ = replay(config, space, row.seed, events, recorded, stopping=stopping)
         except (ReplayMismatch, SearcherNotInstalled) as error:
             raise SearchMismatch(str(error)) from error

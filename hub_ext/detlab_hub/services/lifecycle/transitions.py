@@ -441,8 +441,8 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
             row = _trial_of(turn, experiment, request_id)
             row.would_stop = [*row.would_stop, evidence]
             turn.changed_trial(row)
-        case PauseSearch(reason):
-            _pause_for(turn, experiment, reason)
+        case PauseSearch(reason, hint):
+            _pause_for(turn, experiment, reason, hint)
         case Suggest(ticket):
             question = turn.searches.get(turn.session, experiment).question(ticket)
             turn.outbox.questions.append((experiment.id, experiment.searcher_name, question))
@@ -463,7 +463,7 @@ def _pause_for(turn: Turn, experiment: ExperimentRow, reason: str, hint: str = "
         kind="searcher",
         message=first,
         log_tail=more[-_TAIL:],
-        hint=hint or _MEND.format(experiment.id),
+        hint=(hint or _MEND).replace("{}", str(experiment.id)),
         command=f"det experiment activate {experiment.id}",
     ).model_dump()
     turn.changed_experiment(experiment.id)

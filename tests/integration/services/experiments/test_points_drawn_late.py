@@ -39,7 +39,7 @@ async def test_trials_queue_without_a_point_that_is_drawn_when_they_are_placed(m
     told = await journal(world, made.id)
     kinds = [event["type"] for event, _ in told]
     assert kinds.count("trial_placed") == 20
-    assert told[0][0] == {"type": "started", "rules": 2}
+    assert told[0][0] == {"type": "started", "rules": 1}
     asked = [one for _, decisions in told for one in decisions if one["type"] == "suggest"]
     assert sum(one["count"] for one in asked) == 14, "6 startup trials are random, the others are suggested"
 

@@ -6,12 +6,12 @@ Refused here, like all else, it is refused alike by `det config check` and by th
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from detlab.errors import Problem
 from detlab.schemas.expconf.checks.search_spaces import finite_number, grid_points
+from detlab.schemas.expconf.rungs import rungs_within
 
 MAX_AT_ONCE = 10_000
 """Trials that a search may have at a time."""
@@ -29,7 +29,7 @@ def rungs(raw: dict[str, Any]) -> Iterator[Problem]:
     most, divisor = _count(searcher, "max_rungs"), finite_number(searcher.get("divisor")) or _DEFAULT_DIVISOR
     found = most or _count(searcher, "num_rungs") or 1
     if most and divisor > 1:
-        found = min(found, int(math.log(max(_count(searcher, "max_time"), 1)) / math.log(divisor)) + 1)
+        found = min(found, rungs_within(max(_count(searcher, "max_time"), 1), divisor, MAX_RUNGS + 1))
     brackets = searcher.get("bracket_rungs")
     found = max(found, len(brackets) if isinstance(brackets, list) else 0)
     if found > MAX_RUNGS:

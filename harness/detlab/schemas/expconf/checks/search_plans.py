@@ -8,6 +8,7 @@ from typing import Any
 
 from detlab.errors import Problem
 from detlab.schemas.expconf.checks.search_spaces import finite_number
+from detlab.schemas.expconf.rungs import rungs_within
 
 _RESUMING = {
     "pbt": "clones start from their parents' checkpoints",
@@ -47,9 +48,7 @@ def _rungs(searcher: dict[str, Any]) -> Iterator[Problem]:
         return
     if length < 1 or divisor <= 1:
         return  # refused by their fields
-    fitting = 1
-    while fitting < 100 and length / divisor**fitting >= 1:
-        fitting += 1
+    fitting = rungs_within(length, divisor, 100)
     brackets = searcher.get("bracket_rungs")
     given = {"num_rungs": searcher.get("num_rungs"), **dict(_brackets(brackets))}
     for key, value in given.items():
@@ -89,7 +88,9 @@ def blind(searcher: dict[str, Any], slots: int, slots_per_trial: int) -> Iterato
         places = min(places, int(limit))
     if trials <= 1 or places < trials:
         return
-    message = f"the pool has {slots} slots, so that all {trials:g} trials begin at once: {searcher['name']} learns nothing"
+    message = (
+        f"the pool has {slots} slots, so that all {trials:g} trials begin at once: {searcher['name']} learns nothing"
+    )
     hint = f"say {max(1, int(trials) // 5)} or fewer, or use more trials"
     yield Problem("searcher.max_concurrent_trials", message, hint, "warning")
 
@@ -109,7 +110,7 @@ def _promotions(searcher: dict[str, Any]) -> Iterator[Problem]:
         return
     if rungs is None:
         length = finite_number(searcher.get("max_time")) or 1
-        rungs = min([_MOST_RUNGS, *(int(math.log(max(most, 1)) / math.log(divisor)) + 1 for most in (length, trials))])
+        rungs = rungs_within(max(min(length, trials), 1), divisor, _MOST_RUNGS)
     if not 1 < rungs <= 100:
         return
     left = trials

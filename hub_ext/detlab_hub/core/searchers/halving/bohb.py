@@ -14,6 +14,7 @@ from detlab.schemas.expconf import BOHBConfig
 from detlab_hub.core.searchers.errors import SearcherConfigError
 from detlab_hub.core.searchers.events import CreateTrial, Decision, SetPoint, Suggest
 from detlab_hub.core.searchers.fields import Fields
+from detlab_hub.core.searchers.halving.adaptive import limit_of
 from detlab_hub.core.searchers.halving.async_halving import HalvingConfig
 from detlab_hub.core.searchers.halving.hyperband import Hyperband
 from detlab_hub.core.searchers.halving.promoting import PromotingBracket
@@ -72,8 +73,10 @@ class BOHB(Hyperband):
     suggests = True
     draws_late = True
 
-    def __init__(self, brackets: Sequence[AskingBracket], axes: Sequence[Axis], fraction: float) -> None:
-        super().__init__(brackets)
+    def __init__(
+        self, brackets: Sequence[AskingBracket], axes: Sequence[Axis], fraction: float, limit: int | None = None
+    ) -> None:
+        super().__init__(brackets, limit)
         self._asking = list(brackets)
         self._axes = axes
         self._fraction = fraction
@@ -99,7 +102,7 @@ class BOHB(Hyperband):
         fraction = float(fields.get("random_fraction", RANDOM_FRACTION))
         if not 0 <= fraction <= 1:
             raise SearcherConfigError(f"searcher.random_fraction: must be from 0 to 1, is {fraction:g}")
-        return cls(cls.made(AskingBracket, fields), axes_of(space), fraction)
+        return cls(cls.made(AskingBracket, fields), axes_of(space), fraction, limit_of(fields))
 
     def _asker(self, number: int) -> Callable[[TrialFactory], Suggest | None]:
         def ask(factory: TrialFactory) -> Suggest | None:
@@ -114,9 +117,7 @@ class BOHB(Hyperband):
 
     def _drawn(self, factory: TrialFactory) -> bool:
         """Whether the next point is a user's or a random one."""
-        return (
-            bool(factory.enqueued) or not self._model_results() or factory.rng.uniform(0.0, 1.0) < self._fraction
-        )
+        return bool(factory.enqueued) or not self._model_results() or factory.rng.uniform(0.0, 1.0) < self._fraction
 
     def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Give it a user's or a random point, or ask for a suggestion."""

@@ -9,7 +9,6 @@ from scratch to the units of its rung.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -28,8 +27,8 @@ from detlab_hub.core.searchers.events import (
 )
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.halving.adaptive import DEFAULT_MAX_RUNGS
-from detlab_hub.core.searchers.halving.hyperband import DIVISOR, bracket_sizes
-from detlab_hub.core.searchers.halving.rungs import rung_units
+from detlab_hub.core.searchers.halving.hyperband import DIVISOR, LOG_SLACK, bracket_sizes
+from detlab_hub.core.searchers.halving.rungs import Powers, rung_units
 from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of, coordinates
 from detlab_hub.core.searchers.objectives import Score, time_of
@@ -93,12 +92,13 @@ class Population:
             self.members[slot] = (vector, score)
 
 
-def jobs_of(rungs: int, divisor: float) -> list[tuple[int, int]]:
+def jobs_of(rungs: int, divisor: float, *, exact: bool = True) -> list[tuple[int, int]]:
     """Return the rung and the place of each trial of one round of Hyperband, in order."""
     found: list[tuple[int, int]] = []
-    for first, size in enumerate(bracket_sizes(rungs, divisor)):
+    powers = Powers(divisor, exact)
+    for first, size in enumerate(bracket_sizes(rungs, divisor, exact=exact)):
         for level in range(first, rungs):
-            found += [(level, slot) for slot in range(max(1, int(size / math.pow(divisor, level - first))))]
+            found += [(level, slot) for slot in range(max(1, int(size / powers.power(level - first))))]
     return found
 
 
@@ -127,16 +127,16 @@ class DEHB(SearchMethod):
         Raises:
             SearcherConfigError: A field is missing or out of range.
         """
-        divisor, max_time, most = fields.divisor_or(DIVISOR), fields.count("max_time"), fields.count("max_trials")
-        reach = int(math.log(max_time) / math.log(divisor) + 1e-9) + 1
-        rungs = min(fields.count("max_rungs", DEFAULT_MAX_RUNGS), reach)
+        divisor, exact = fields.divisor_or(DIVISOR), fields.exact_rungs
+        max_time, most = fields.count("max_time"), fields.count("max_trials")
+        rungs = Powers(divisor, exact).within(max_time, fields.count("max_rungs", DEFAULT_MAX_RUNGS), LOG_SLACK)
         plan = Plan(
             max_trials=most,
             places=min(fields.max_concurrent or most, most),
             time_metric=str(fields.get("time_metric")),
-            units=rung_units(rungs, divisor, max_time),
-            jobs=jobs_of(rungs, divisor),
-            sizes=bracket_sizes(rungs, divisor),
+            units=rung_units(rungs, divisor, max_time, exact=exact),
+            jobs=jobs_of(rungs, divisor, exact=exact),
+            sizes=bracket_sizes(rungs, divisor, exact=exact),
             factor=_part(fields, "mutation_factor"),
             crossover=_part(fields, "crossover_probability"),
             worst=fields.objectives.worst(sys.float_info.max),
