@@ -324,7 +324,7 @@ async def test_a_search_whose_points_are_all_invalid_is_paused_and_says_what_to_
     view = await world.view(made.id)
     assert view.state is ExperimentState.PAUSED
     assert "10 points in a row were invalid, the last of them that of trial 10" in view.failure.message
-    assert f"det search space {made.id}" in view.failure.hint
+    assert f"det search bounds {made.id}" in view.failure.hint
     with pytest.raises(Conflict, match="is paused: 10 points in a row were invalid") as refused:
         await ask(world, made.id)
     assert refused.value.hint == f"Activate it: det experiment activate {made.id}"

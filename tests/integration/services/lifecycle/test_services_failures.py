@@ -362,7 +362,7 @@ async def test_services_a_search_whose_points_are_all_invalid_is_paused_with_the
     await world.until(paused)
     view = await world.view(made.id)
     assert "10 points in a row were invalid" in view.failure.message
-    assert f"det search space {made.id} FILE" in view.failure.hint
+    assert f"det search bounds {made.id} FILE" in view.failure.hint
     assert view.failure.command == f"det experiment activate {made.id}"
     assert len(await world.trials(made.id)) <= 11
     world.script = training(9)
