@@ -31,6 +31,8 @@ from detlab_hub.core.searchers import (
     ValidationReported,
     make_searcher,
 )
+from detlab_hub.core.searchers.halving.rungs import Rung
+from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.suggesting import to_json
 from quality.rungs import ENTRIES, installed
 
@@ -50,6 +52,8 @@ PAUSE = 1.0
 GP_SIZE = 300
 """Trials beyond which no Gaussian process is fitted."""
 PLACES = 16
+OBJECTIVE_REPORTS = 100
+"""Reports at a rung with several objectives that are measured."""
 
 
 def block(name: str, trials: int) -> dict[str, object]:
@@ -142,7 +146,29 @@ def rows(folder: Path, sizes: Sequence[int]) -> list[Figure]:
                 figures += _ours(name, size)
         for name in MODELS:
             figures.append(_optuna(folder, name, size))
+        figures += [_several_objectives(relation, size) for relation in ("unrelated", "together", "against")]
     return figures
+
+
+def _several_objectives(relation: str, size: int) -> Figure:
+    """Measure a report at a rung where two objectives are unrelated, grow together, or each at the other's cost."""
+    draw = random.Random(0)
+
+    def score() -> Score:
+        one, other = draw.random(), draw.random()
+        losses = {"unrelated": (one, other), "together": (one, one + other / 1000), "against": (one, 1 - one + other)}
+        return Score(0.0, losses[relation])
+
+    rung = Rung(1, [(score(), str(number)) for number in range(size)])
+    rung.insert("first", score())  # finds the fronts of all
+    taken = []
+    for number in range(OBJECTIVE_REPORTS):
+        began = time.thread_time()
+        rung.insert(f"late {number}", score())
+        taken.append((time.thread_time() - began) * 1000)
+    label = f"two objectives, {relation}: a report at a rung of {size:,} trials"
+    note = f"median; at most {max(taken):.1f}"
+    return Figure(label, statistics.median(taken), "ms", at_most=WRITER_GOAL, note=note)
 
 
 def _ours(name: str, size: int) -> list[Figure]:

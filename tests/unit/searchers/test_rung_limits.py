@@ -215,7 +215,7 @@ def test_a_search_whose_points_are_all_invalid_is_paused_and_says_why(name: str,
     search, made, paused = ended_invalid(config_of(name, **more), most=200)
     assert len(paused) == 1, "it was paused"
     assert "points in a row were invalid" in paused[0].reason
-    assert "det search space" in paused[0].hint
+    assert "det search bounds" in paused[0].hint
     assert made <= max(10, min(trials, 100)) + 40, "as many as were running when the last one was too many"
     assert search.shutdown is None, "a user may mend it"
 

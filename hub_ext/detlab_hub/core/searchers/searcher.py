@@ -61,8 +61,8 @@ from detlab_hub.core.stopping import Report, StopPolicy
 
 _BY_HAND = "stopped by hand"
 _MEND_POINTS = (
-    "It is paused, as it would replace them for ever. Narrow the space (det search space {} FILE) or mend the code that"
-    " raises InvalidHP (det search code {} FOLDER), then activate it; or kill it. `searcher.require` keeps points out."
+    "It is paused, as it would replace them for ever. Narrow the space (det search bounds {} FILE) or mend the code"
+    " that raises InvalidHP (det search code {} FOLDER), then activate it; or kill it."
 )
 
 

@@ -347,6 +347,30 @@ async def test_services_invalid_hp_is_completed_and_replaced(make_world):
     assert view.trials_total == 3, "the plan of 2 made the progress line read 3/2"
 
 
+async def test_services_a_search_whose_points_are_all_invalid_is_paused_with_the_reason(make_world):
+    def script(launch):
+        yield ("early_exit", "INVALID_HP")
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=2, concurrent=1)))
+
+    async def paused() -> bool:
+        return (await world.view(made.id)).state is ExperimentState.PAUSED
+
+    await world.until(paused)
+    view = await world.view(made.id)
+    assert "10 points in a row were invalid" in view.failure.message
+    assert f"det search bounds {made.id} FILE" in view.failure.hint
+    assert view.failure.command == f"det experiment activate {made.id}"
+    assert len(await world.trials(made.id)) <= 11
+    world.script = training(9)
+    await world.services.experiments.activate(ALICE, made.id)
+    view = await world.finish(made.id)
+    assert (view.state, view.failure) == (ExperimentState.COMPLETED, None)
+
+
 async def test_services_a_metric_that_is_no_number_fails_the_trial_only(make_world):
     def script(launch):
         if launch.info.trial_index == 0:
