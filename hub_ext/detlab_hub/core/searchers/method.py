@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import SearcherBlock
-from detlab.schemas.space import Space
+from detlab.schemas.space import Distinct, Space
 from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason, Shutdown
 from detlab_hub.core.searchers.fields import Fields
@@ -22,10 +22,18 @@ class TrialFactory:
 
     For each trial: the hyperparameters, then 16 bytes for the request id, then the trial's seed. Points that users
     enqueued come before any other.
+
+    Args:
+        space: The space, or its block.
+        rng: The random numbers of the search.
+        distinct: Whether no point is drawn twice, as long as the space has others.
     """
 
-    def __init__(self, space: Space | Mapping[str, Any], rng: SearchRandom) -> None:
+    def __init__(self, space: Space | Mapping[str, Any], rng: SearchRandom, *, distinct: bool = False) -> None:
         self._space = space if isinstance(space, Space) else Space(space)
+        self._distinct = Distinct(self._space) if distinct else None
+        self.surplus: set[str] = set()
+        """Trials that are too many, by request id: when they were made, the space had no point left."""
         self.rng = rng
         self._count = 0
         self._notes: dict[str, None] = {}
@@ -44,6 +52,8 @@ class TrialFactory:
     @space.setter
     def space(self, block: Mapping[str, Any]) -> None:
         self._space = Space(block, self.require)
+        if self._distinct is not None:
+            self._distinct.space = self._space
 
     @property
     def require(self) -> list[str]:
@@ -73,7 +83,16 @@ class TrialFactory:
 
     def point(self) -> dict[str, Any]:
         """Draw a random point of the space, without a trial."""
-        return self._sample(None)
+        if self._distinct is None:
+            return self._sample(None)
+        found, new = self._distinct.new(self.rng, lambda: self._sample(None))
+        self._distinct.tried(found)
+        return found if new else _Surplus(found)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether each point of the space is tried, and none may be tried again."""
+        return self._distinct is not None and self._distinct.left() == []
 
     def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
         found = self._space.sample(self.rng, fixed)
@@ -88,8 +107,16 @@ class TrialFactory:
         return list(self._notes)
 
     def allowed(self, hparams: dict[str, Any]) -> dict[str, Any]:
-        """Return a point if it meets the relations of the space, else a random one that does."""
-        return hparams if self._space.allows(hparams) else self.point()
+        """Return a point if it meets the relations of the space and is to be tried, else a random one that does."""
+        if not self.is_fresh(hparams):
+            return self.point()
+        if self._distinct is not None:
+            self._distinct.tried(hparams)
+        return hparams
+
+    def is_fresh(self, hparams: dict[str, Any]) -> bool:
+        """Return whether a point meets the relations of the space, and was not tried where none is tried twice."""
+        return self._space.allows(hparams) and (self._distinct is None or self._distinct.is_new(hparams))
 
     def problems(self, hparams: Mapping[str, Any]) -> list[str]:
         """Return what keeps a point, or a part of one, out of the space."""
@@ -109,7 +136,15 @@ class TrialFactory:
         index = self._count
         self._count += 1
         request_id = self.rng.request_id()
+        if self._distinct is not None:
+            self._distinct.tried(hparams)
+        if isinstance(hparams, _Surplus):
+            self.surplus.add(request_id)
         return CreateTrial(request_id, self.rng.trial_seed(), hparams, index, parent)
+
+
+class _Surplus(dict[str, Any]):
+    """A point that was drawn although no new one was left."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +277,14 @@ class SearchMethod(ABC):
     def waits_for(self) -> int | None:
         """The number of the event that the class of a custom search has to answer next; None: there is none."""
         return None
+
+    def take_means(self) -> list[tuple[str, Score]] | None:
+        """Return the results of points since the last call, by the trial that stands for each; None: trials' own."""
+        return None
+
+    def ended_point(self, request_id: str) -> str | None:
+        """Return the trial that stands for the point of one that has ended; None while others of the point run."""
+        return request_id
 
     @property
     def verdict(self) -> Shutdown | None:

@@ -50,9 +50,10 @@ from detlab_hub.core.searchers.hyperparameters import check_space, make_space, u
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.objectives import Objectives, Score, time_of
 from detlab_hub.core.searchers.randomness import SearchRandom
-from detlab_hub.core.stopping import Report, StopPolicy
+from detlab_hub.core.stopping import Report, SearchEnd, StopPolicy
 
 _BY_HAND = "stopped by hand"
+_NO_POINT_LEFT = "every point of the space has been tried"
 
 
 class Searcher:
@@ -73,6 +74,8 @@ class Searcher:
         objectives: What the search is about; a smaller searcher metric if not given.
         starting: Points that are tried first.
         time_metric: Name of the metric that says how far a trial has trained; None if there is none.
+        end: When the search ends before its trials are used up.
+        distinct: Whether no point is tried twice, so that the search ends with the last point of a finite space.
     """
 
     def __init__(
@@ -85,6 +88,8 @@ class Searcher:
         objectives: Objectives | None = None,
         starting: Sequence[dict[str, Any]] = (),
         time_metric: str | None = None,
+        end: SearchEnd | None = None,
+        distinct: bool = False,
     ) -> None:
         self.method = method
         self._policies = tuple(policies)
@@ -95,7 +100,8 @@ class Searcher:
         self._asked = 0
         self.revision = 0
         self._rng = SearchRandom(seed)
-        self._factory = TrialFactory(space, self._rng)
+        self._factory = TrialFactory(space, self._rng, distinct=distinct)
+        self._end = end or SearchEnd("the metric", self._objectives.sign, None, None)
         self._factory.enqueue(starting)
         self._space = self._factory.space
         self._requested: dict[str, CreateTrial] = {}
@@ -111,7 +117,9 @@ class Searcher:
         self._paused: set[str] = set()
         """Trials that are to be off their slots."""
         self._spent = ""
-        """The budget that is used up."""
+        """The budget that is used up, or why the search needs no further trial."""
+        self._exhausted = ""
+        """Why there is no further point to try."""
         self._started = False
         self._shutdown: Shutdown | None = None
 
@@ -170,12 +178,12 @@ class Searcher:
 
     def notes(self) -> list[str]:
         """Return what people should know of choices of the method and of how points were drawn; each is shown once."""
-        return [*self.method.notes(), *self._factory.notes]
+        return [*self.method.notes(), *self.drawing_notes]
 
     @property
     def drawing_notes(self) -> list[str]:
-        """Those of how points were drawn."""
-        return self._factory.notes
+        """Those of how points were drawn, and of why the search has ended early."""
+        return [*self._factory.notes, *([self._exhausted] if self._exhausted else ()), *self._end.notes]
 
     def needs_checkpoints(self) -> Set[str]:
         """Return the checkpoints that a trial may still start from."""
@@ -269,9 +277,23 @@ class Searcher:
         self._check_time(event)
         before = self.method.level_of(event.request_id)
         decisions = self.method.validated(self._factory, event.request_id, score, event.time)
-        if decisions or self._policies or self.method.level_of(event.request_id) != before:
+        if decisions or self._policies or self._end.counts or self.method.level_of(event.request_id) != before:
             self.revision += 1
-        return self._record(self._judged(event, score, decisions))
+        return self._or_at_goal(self._record(self._judged(event, score, decisions)), (event.request_id, score))
+
+    def _or_at_goal(self, decisions: list[Decision], result: tuple[str, Score] | None = None) -> list[Decision]:
+        """Add the end of the search to the decisions if a result has reached its goal."""
+        means = self.method.take_means()
+        results = means if means is not None else [result] if result is not None else []
+        whys = [self._end.reported(one, score.losses[0], feasible=score.violation == 0) for one, score in results]
+        why = next((said for said in whys if said), None)
+        return decisions if why is None or self._spent else decisions + self._budget_spent(why)
+
+    def _or_in_vain(self, decisions: list[Decision], request_id: str) -> list[Decision]:
+        """Add the end of the search to the decisions if trials have not improved it for long enough."""
+        point = self.method.ended_point(request_id)
+        why = None if point is None else self._end.ended(point, counts=request_id not in self._exits)
+        return decisions if why is None or self._spent else decisions + self._budget_spent(why)
 
     def _check_time(self, event: ValidationReported) -> None:
         """Require the time metric if a policy compares by it: a misspelt one would let all trials continue."""
@@ -305,7 +327,7 @@ class Searcher:
         if request_id not in self._paused:
             return []
         self.revision += 1
-        return self._record(self.method.paused(self._factory, request_id))
+        return self._or_over(self._record(self.method.paused(self._factory, request_id)))
 
     def _budget_spent(self, reason: str) -> list[Decision]:
         if self._spent or self._shutdown is not None:
@@ -323,6 +345,8 @@ class Searcher:
         if self._shutdown is not None or self._spent:
             raise SteeringRefused(f"the search is over{self._spent and f': {self._spent}'}")
         match event:
+            case Extended(trials) if trials and self._factory.exhausted:
+                raise SteeringRefused(_NO_POINT_LEFT + ": add points to try again (det search add)")
             case Extended(trials, units):
                 decided = self.method.extended(self._factory, trials, units)
             case PointsAdded(points):
@@ -426,11 +450,16 @@ class Searcher:
     def _exited(self, request_id: str) -> list[Decision]:
         self._closed.add(request_id)
         self.revision += 1
-        return self._or_over(self._record(self.method.exited(self._factory, request_id)))
+        decisions = self._or_at_goal(self._record(self.method.exited(self._factory, request_id)))
+        return self._or_over(self._or_in_vain(decisions, request_id))
 
     def _or_over(self, decisions: list[Decision]) -> list[Decision]:
         """Add the end of the search to the decisions if no trial is left and no question is open."""
         requested = len(self._requested)
+        if self._shutdown is not None:
+            return decisions
+        if self._exhausted:
+            decisions += self._left_behind()
         if requested == len(self._closed) and not self._tickets and self.waits_for is None:
             self._shutdown = self.method.verdict or Shutdown(
                 cancel=len(self._cancels) >= requested, failure=len(self._failures) >= requested
@@ -438,8 +467,19 @@ class Searcher:
             decisions.append(self._shutdown)
         return decisions
 
+    def _left_behind(self) -> list[Decision]:
+        """Stop the paused trials of a search without further points if no other trial could let them continue."""
+        left = [one for one in self._requested if one not in self._closed and one not in self._stopped]
+        if not left or not self._paused.issuperset(left):
+            return []
+        self._stopped.update(left)
+        return [StopTrial(one, evidence=self._exhausted) for one in left]
+
     def _record(self, decisions: list[Decision]) -> list[Decision]:
         """Record the decisions; a search whose budget is spent starts and pauses nothing more."""
+        if self._factory.surplus:
+            self._exhausted = _NO_POINT_LEFT
+            decisions = [one for one in decisions if not self._is_surplus(one)]
         if self._spent:
             ended = CreateTrial | PauseTrial | ResumeTrial | Suggest
             decisions = [one for one in decisions if not isinstance(one, ended)]
@@ -459,6 +499,12 @@ class Searcher:
                     self._asked += 1
         return decisions
 
+    def _is_surplus(self, decision: Decision) -> bool:
+        """Whether a decision needs a further point: a question could only be answered by one that was tried."""
+        if isinstance(decision, CreateTrial):
+            return decision.request_id in self._factory.surplus
+        return isinstance(decision, Suggest)
+
     def progress(self) -> float:
         """Return the part of the search that is done, 0 to 1; 1 once it is over."""
         if self._shutdown is not None:
@@ -475,6 +521,8 @@ class Searcher:
             "enqueued": self._factory.enqueued,
             "paused": sorted(self._paused),
             "spent": self._spent,
+            "exhausted": self._exhausted,
+            "end": self._end.state(),
             "created": sorted(self._created),
             "closed": sorted(self._closed),
             "exits": sorted(self._exits),
