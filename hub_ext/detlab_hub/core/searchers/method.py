@@ -134,7 +134,7 @@ class TrialFactory:
     def at(self, hparams: dict[str, Any], parent: str | None = None) -> CreateTrial:
         """Create a trial at a given point, from a parent's checkpoint if one is given."""
         index = self._count
-        self._count += 1
+        self._count += not isinstance(hparams, _Surplus)
         request_id = self.rng.request_id()
         if self._distinct is not None:
             self._distinct.tried(hparams)

@@ -279,21 +279,20 @@ class Searcher:
         decisions = self.method.validated(self._factory, event.request_id, score, event.time)
         if decisions or self._policies or self._end.counts or self.method.level_of(event.request_id) != before:
             self.revision += 1
-        return self._or_at_goal(self._record(self._judged(event, score, decisions)), (event.request_id, score))
+        decisions = self._judged(event, score, decisions)
+        return self._record(decisions, self._reached(event.request_id, score))
 
-    def _or_at_goal(self, decisions: list[Decision], result: tuple[str, Score] | None = None) -> list[Decision]:
-        """Add the end of the search to the decisions if a result has reached its goal."""
+    def _reached(self, request_id: str | None = None, score: Score | None = None) -> str | None:
+        """Return why results that are new end the search: a trial's own, or the means of points."""
         means = self.method.take_means()
-        results = means if means is not None else [result] if result is not None else []
-        whys = [self._end.reported(one, score.losses[0], feasible=score.violation == 0) for one, score in results]
-        why = next((said for said in whys if said), None)
-        return decisions if why is None or self._spent else decisions + self._budget_spent(why)
+        results = [(request_id, score)] if means is None and request_id is not None and score is not None else means
+        whys = [self._end.reported(one, it.losses[0], feasible=it.violation == 0) for one, it in results or ()]
+        return next((why for why in whys if why), None)
 
-    def _or_in_vain(self, decisions: list[Decision], request_id: str) -> list[Decision]:
-        """Add the end of the search to the decisions if trials have not improved it for long enough."""
+    def _in_vain(self, request_id: str) -> str | None:
+        """Return why a trial's end is that of the search: the last trials have not improved it."""
         point = self.method.ended_point(request_id)
-        why = None if point is None else self._end.ended(point, counts=request_id not in self._exits)
-        return decisions if why is None or self._spent else decisions + self._budget_spent(why)
+        return None if point is None else self._end.ended(point, counts=request_id not in self._exits)
 
     def _check_time(self, event: ValidationReported) -> None:
         """Require the time metric if a policy compares by it: a misspelt one would let all trials continue."""
@@ -332,13 +331,17 @@ class Searcher:
     def _budget_spent(self, reason: str) -> list[Decision]:
         if self._spent or self._shutdown is not None:
             return []
-        self._spent = reason
         self.revision += 1
+        return self._or_over(self._record([], reason))
+
+    def _end_all(self, reason: str, decisions: list[Decision]) -> list[Decision]:
+        """Stop all that runs and is not stopped by decisions already; nothing more begins."""
+        self._spent = reason
+        self._stopped.update(one.request_id for one in decisions if isinstance(one, StopTrial))
         running = [name for name in self._requested if name not in self._closed and name not in self._stopped]
         self._stopped.update(running)
-        stops: list[Decision] = [StopTrial(request_id, evidence=reason) for request_id in running]
         self._tickets.clear()
-        return self._or_over(stops)
+        return [StopTrial(request_id, evidence=reason) for request_id in running]
 
     def _steered(self, event: Steering) -> list[Decision]:
         """Carry out an act of a user; if it is refused, the search is unchanged."""
@@ -450,8 +453,9 @@ class Searcher:
     def _exited(self, request_id: str) -> list[Decision]:
         self._closed.add(request_id)
         self.revision += 1
-        decisions = self._or_at_goal(self._record(self.method.exited(self._factory, request_id)))
-        return self._or_over(self._or_in_vain(decisions, request_id))
+        decisions = self.method.exited(self._factory, request_id)
+        why = self._reached() or self._in_vain(request_id)
+        return self._or_over(self._record(decisions, why))
 
     def _or_over(self, decisions: list[Decision]) -> list[Decision]:
         """Add the end of the search to the decisions if no trial is left and no question is open."""
@@ -475,8 +479,15 @@ class Searcher:
         self._stopped.update(left)
         return [StopTrial(one, evidence=self._exhausted) for one in left]
 
-    def _record(self, decisions: list[Decision]) -> list[Decision]:
-        """Record the decisions; a search whose budget is spent starts and pauses nothing more."""
+    def _record(self, decisions: list[Decision], over: str | None = None) -> list[Decision]:
+        """Record the decisions; a search whose budget is spent starts and pauses nothing more.
+
+        Args:
+            decisions: The method's, and those of policies.
+            over: Why the search ends with them: what runs is stopped.
+        """
+        if over and not self._spent:
+            decisions = [*decisions, *self._end_all(over, decisions)]
         if self._factory.surplus:
             self._exhausted = _NO_POINT_LEFT
             decisions = [one for one in decisions if not self._is_surplus(one)]
