@@ -169,7 +169,10 @@ HALVING = {**LEARNING, "time_metric": "step", "max_time": 9, "divisor": 3}
 def test_every_point_of_a_small_space_is_tried_once_and_the_search_ends(
     config: dict[str, Any], require: list[str]
 ) -> None:
-    found = points(config | {"require": require}, FOUR, lambda trial, step: trial.hparams["x"] / step)
+    search = make_searcher(config | {"require": require}, FOUR, 5)
+    found = [one.trial.hparams for one in simulate(search, lambda trial, step: trial.hparams["x"] / step, 1, 9)]
+    assert search.trials_total == 4
+    assert search.notes() == ["every point of the space has been tried"]
     assert sorted((one["x"], one["y"]) for one in found) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
 
 

@@ -49,6 +49,7 @@ def make_searcher(
         time_metric=searcher.get("time_metric"),
         end=SearchEnd.from_config(searcher, Objectives.from_config(searcher).sign),
         distinct=not fields.repeats,
+        wanted=fields.optional_count("max_trials"),
     )
 
 

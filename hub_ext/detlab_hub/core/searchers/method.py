@@ -219,6 +219,11 @@ class SearchMethod(ABC):
     def budget(self) -> int:
         """Trials that the search makes at most, not counting invalid ones that it replaces."""
 
+    @property
+    def points(self) -> int:
+        """Points that the search tries at most, not counting invalid ones that it replaces."""
+        return self.budget
+
     @abstractmethod
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create the first trials."""

@@ -96,6 +96,11 @@ class Repeated(SearchMethod):
         """Trials of all points."""
         return self._inner.budget * self._seeds
 
+    @property
+    def points(self) -> int:
+        """Those of the method inside."""
+        return self._inner.points
+
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Start the method inside."""
         return self._repeated(factory, self._inner.start(factory))

@@ -76,6 +76,7 @@ class Searcher:
         time_metric: Name of the metric that says how far a trial has trained; None if there is none.
         end: When the search ends before its trials are used up.
         distinct: Whether no point is tried twice, so that the search ends with the last point of a finite space.
+        wanted: Trials that the search was to make, if the space has so many points.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Searcher:
         time_metric: str | None = None,
         end: SearchEnd | None = None,
         distinct: bool = False,
+        wanted: int | None = None,
     ) -> None:
         self.method = method
         self._policies = tuple(policies)
@@ -120,6 +122,8 @@ class Searcher:
         """The budget that is used up, or why the search needs no further trial."""
         self._exhausted = ""
         """Why there is no further point to try."""
+        self._short = distinct and wanted is not None and method.points < wanted
+        """Whether the space has fewer points than the search was to make trials."""
         self._started = False
         self._shutdown: Shutdown | None = None
 
@@ -469,6 +473,8 @@ class Searcher:
                 cancel=len(self._cancels) >= requested, failure=len(self._failures) >= requested
             )
             decisions.append(self._shutdown)
+            if self._short and not self._spent and requested >= self.method.budget:
+                self._exhausted = _NO_POINT_LEFT
         return decisions
 
     def _left_behind(self) -> list[Decision]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from optuna.trial import TrialState
 from detlab.schemas.space import Space
 from detlab.schemas.space.values import weighted
 from detlab_hub.core.searchers.method import Question
-from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of
+from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of, coordinates
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Record
 from detlab_hub.core.searchers.model_based.studies import Kind, Studies
 from detlab_hub.core.searchers.randomness import SearchRandom
@@ -49,24 +49,36 @@ def suggest(question: Question, studies: Studies = _STUDIES) -> list[dict[str, A
     make = _cma if options["sampler"] == "cmaes" else partial(_optuna, studies)
     ask = make(axes, penalised(ended), running, question, options)
     at_random = SearchRandom(question.seed)
-    return [_allowed(space, ask, at_random) for _ in range(question.count)]
+    tried = {record.at for record in (*ended, *running)} if options.get("distinct") else set()
+    found = []
+    for _ in range(question.count):
+        found.append(_allowed(space, ask, at_random, axes, tried))
+        if options.get("distinct"):
+            tried.add(tuple(coordinates(axes, found[-1])))
+    return found
 
 
 Ask = Callable[[], tuple[dict[str, Any], Callable[[], object]]]
 """Returns a point, and what to call if it breaks a relation, before another one is asked for."""
 _TRIES = 20
-"""Points that a sampler is asked for until one meets the relations."""
+"""Points that a sampler is asked for until one is to be tried."""
 
 
 def _no_axis(axis: Axis) -> Coordinate:
     raise AssertionError(axis)
 
 
-def _allowed(space: Space, ask: Ask, at_random: SearchRandom) -> dict[str, Any]:
-    """Return a suggestion that meets the relations, else a random point that does."""
+def _allowed(
+    space: Space,
+    ask: Ask,
+    at_random: SearchRandom,
+    axes: Sequence[Axis],
+    tried: Set[tuple[Coordinate | None, ...]],
+) -> dict[str, Any]:
+    """Return a suggestion that meets the relations and was not tried, else a random point that meets them."""
     for _ in range(_TRIES):
         found, refuse = ask()
-        if space.allows(found):
+        if space.allows(found) and not (tried and tuple(coordinates(axes, found)) in tried):
             return found
         refuse()
     return space.sample(at_random)
