@@ -49,7 +49,7 @@ def suggest(question: Question, studies: Studies = _STUDIES) -> list[dict[str, A
     make = _cma if options["sampler"] == "cmaes" else partial(_optuna, studies)
     ask = make(axes, penalised(ended), running, question, options)
     at_random = SearchRandom(question.seed)
-    tried = {record.at for record in (*ended, *running)} if options.get("distinct") else set()
+    tried = {tuple(record.at) for record in (*ended, *running)} if options.get("distinct") else set()
     found = []
     for _ in range(question.count):
         found.append(_allowed(space, ask, at_random, axes, tried))
