@@ -8,7 +8,7 @@ Cranley and Patterson, 1976, shift by a sum instead).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import SearcherBlock, SobolConfig
@@ -76,7 +76,7 @@ class SobolSearch(RandomSearch):
         for _ in range(_TRIES):
             parts = {axis.name: self._part(factory, place) for place, axis in enumerate(axes)}
             self._place += 1
-            found = points.build(lambda axis, parts=parts: at_part(axis, parts[axis.name]))  # type: ignore[misc]
+            found = points.build(partial(_coordinate, parts))
             if factory.is_fresh(found):
                 return factory.at(found)
         return factory.at(factory.point())
@@ -96,6 +96,10 @@ class SobolSearch(RandomSearch):
     def state(self) -> dict[str, Any]:
         """Return the place in the sequence, too."""
         return super().state() | {"place": self._place, "shifts": self._shifts}
+
+
+def _coordinate(parts: Mapping[str, float], axis: Axis) -> Coordinate:
+    return at_part(axis, parts[axis.name])
 
 
 def at_part(axis: Axis, part: float) -> Coordinate:
