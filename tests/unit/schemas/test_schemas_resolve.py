@@ -104,15 +104,25 @@ _COMMON = {"metric": "m", "smaller_is_better": True, "source_trial_id": None, "s
     ("searcher", "more"),
     [
         ({"name": "single"}, {"max_length": None}),
-        ({"name": "random", "max_trials": 3}, {"max_concurrent_trials": 16, "max_length": None}),
+        (
+            {"name": "random", "max_trials": 3},
+            {"max_concurrent_trials": 16, "max_length": None, "repeat_points": False},
+        ),
         ({"name": "grid"}, {"max_concurrent_trials": 16, "max_length": None}),
         (
             {"name": "async_halving", "num_rungs": 2, "max_trials": 4, "time_metric": "t", "max_time": 9},
-            {"divisor": 4, "max_concurrent_trials": 16},
+            {"divisor": 4, "max_concurrent_trials": 16, "repeat_points": False},
         ),
         (
             {"name": "adaptive_asha", "max_trials": 4, "time_metric": "t", "max_time": 9},
-            {"divisor": 4, "max_concurrent_trials": 16, "mode": "standard", "max_rungs": 5, "bracket_rungs": []},
+            {
+                "divisor": 4,
+                "max_concurrent_trials": 16,
+                "repeat_points": False,
+                "mode": "standard",
+                "max_rungs": 5,
+                "bracket_rungs": [],
+            },
         ),
     ],
 )

@@ -79,6 +79,11 @@ class Fields:
         return value
 
     @property
+    def repeats(self) -> bool:
+        """Whether a point may be tried again; so it is where the block does not say, as those of earlier versions."""
+        return bool(self.get("repeat_points", True))
+
+    @property
     def divisor(self) -> float:
         """One in this many trials continues beyond a rung.
 

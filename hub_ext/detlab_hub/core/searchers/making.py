@@ -12,7 +12,7 @@ from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.objectives import Objectives
 from detlab_hub.core.searchers.registry import make_method
 from detlab_hub.core.searchers.searcher import Searcher
-from detlab_hub.core.stopping import StoppingConfigError, make_policy
+from detlab_hub.core.stopping import SearchEnd, StoppingConfigError, make_policy
 
 
 def make_searcher(
@@ -50,6 +50,9 @@ def make_searcher(
         starting=fields.starting_points,
         time_metric=searcher.get("time_metric"),
         rules=rules,
+        end=SearchEnd.from_config(searcher, Objectives.from_config(searcher).sign),
+        distinct=not fields.repeats,
+        wanted=fields.optional_count("max_trials"),
     )
 
 

@@ -81,6 +81,8 @@ class Repeated(SearchMethod):
     def __init__(self, inner: SearchMethod, seeds: int) -> None:
         self._inner = inner
         self._seeds = seeds
+        self._means: list[tuple[str, Score]] = []
+        """Results of points that nobody has taken yet."""
         self._points: dict[str, _Point] = {}
         """By replica."""
         self.wants_checkpoints = inner.wants_checkpoints  # type: ignore[misc]  # of this one, not of all
@@ -102,6 +104,11 @@ class Repeated(SearchMethod):
     def most_invalid(self) -> int:
         """As many points as the method inside allows, each of which is as many trials."""
         return self._inner.most_invalid * self._seeds
+
+    @property
+    def points(self) -> int:
+        """Those of the method inside."""
+        return self._inner.points
 
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Start the method inside."""
@@ -162,9 +169,20 @@ class Repeated(SearchMethod):
             told = [reports.pop(0) for reports in point.reports.values() if reports]
             times = [time for _, time in told if time is not None]
             mean = _mean([score for score, _ in told])
+            self._means.append((point.first, mean))
             made = self._inner.validated(factory, point.first, mean, max(times) if times else None)
             decisions += self._repeated(factory, made)
         return decisions
+
+    def take_means(self) -> list[tuple[str, Score]]:
+        """Return the means since the last call."""
+        taken, self._means = self._means, []
+        return taken
+
+    def ended_point(self, request_id: str) -> str | None:
+        """Return the first replica once all have ended."""
+        point = self._points[request_id]
+        return None if point.running else point.first
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
         """Note why a replica ended; the others continue, and the next one's checkpoints count if its own did."""

@@ -24,7 +24,7 @@ function scaleOf(entry: Record<string, unknown>): Scale | null {
   switch (entry['type']) {
     case 'int':
     case 'double':
-      return { kind: 'linear' };
+      return entry['log'] === true ? { kind: 'log', base: 10 } : { kind: 'linear' };
     case 'log':
       return { kind: 'log', base: Number(entry['base'] ?? 10) };
     case 'categorical':

@@ -44,6 +44,7 @@ def at_once(raw: dict[str, Any]) -> Iterator[Problem]:
         return
     if searcher.get("name") == "grid":
         total = grid_points(raw.get("hyperparameters")) or 1
+        total = min(total, _count(searcher, "max_trials") or total)
     else:
         total = _count(searcher, "max_trials") or 1
     total *= _count(searcher, "seeds") or 1

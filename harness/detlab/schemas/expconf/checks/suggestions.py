@@ -53,7 +53,7 @@ _BAYESIAN = "use `bayesian`: a Gaussian process or TPE, chosen by space and budg
 METHODS: dict[str, str] = {
     "gridsearch": "use `grid`",
     "randomsearch": "use `random`",
-    "sobol": "use `random`; there are no quasi-random points",
+    **dict.fromkeys(("quasirandom", "qmc", "qmcsampler", "halton"), "use `sobol`"),
     "optuna": "use `tpe`, `gp`, `cmaes` or `nsga2`, Optuna's samplers, or `bayesian`, which chooses",
     "hyperopt": "use `tpe`",
     "multivariatetpe": "use `tpe`, which is multivariate",

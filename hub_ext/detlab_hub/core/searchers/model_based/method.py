@@ -100,7 +100,7 @@ class ModelBased(SearchMethod):
             max_trials,
             fields.max_concurrent,
             fields.count("startup_trials", cls.default_startup(axes, max_trials)),
-            options=cls.options(fields, axes, max_trials) | _aims(fields.objectives),
+            options=cls.options(fields, axes, max_trials) | _aims(fields.objectives) | _distinct(fields, axes),
             results=_fitting(space, fields),
             expected=_expected(space),
         )
@@ -303,6 +303,11 @@ def _aims(objectives: Objectives) -> dict[str, Any]:
     """Return a sampler's settings for several objectives and constraints; none for a single objective."""
     found: dict[str, Any] = {"objectives": 1 + len(objectives.others)} if objectives.others else {}
     return found | ({"constrained": True} if objectives.bounds else {})
+
+
+def _distinct(fields: Fields, axes: Sequence[Axis]) -> dict[str, Any]:
+    """Return the sampler's setting that no point is suggested twice; none where ranges are continuous."""
+    return {} if fields.repeats or any(axis.kind in ("double", "log") for axis in axes) else {"distinct": True}
 
 
 def _fitting(space: Mapping[str, Any], fields: Fields) -> list[tuple[dict[str, Any], float]]:

@@ -356,12 +356,12 @@ def _share_of(axis: Axis, coordinate: Coordinate | None) -> float:
     if coordinate is None:
         return 0.5
     low, width = _span(axis)
-    return min(max((float(coordinate) - low) / width, 0.0), 1.0) if width > 0 else 0.5
+    return min(max((axis.along(float(coordinate)) - low) / width, 0.0), 1.0) if width > 0 else 0.5
 
 
 def _coordinate(axis: Axis, part: float) -> Coordinate:
     low, width = _span(axis)
-    found = low + part * width
+    found = axis.back(low + part * width)
     if axis.kind in ("double", "log"):
         return found
     return min(max(round(found), int(axis.low)), int(axis.high))
@@ -369,5 +369,4 @@ def _coordinate(axis: Axis, part: float) -> Coordinate:
 
 def _span(axis: Axis) -> tuple[float, float]:
     """Return where an axis begins and how wide it is; whole numbers and choices own half a unit on both sides."""
-    half = 0.0 if axis.kind in ("double", "log") else 0.5
-    return float(axis.low) - half, float(axis.high) - float(axis.low) + 2 * half
+    return axis.span(0.0 if axis.kind in ("double", "log") else 0.5)
