@@ -158,12 +158,12 @@ class TrialFactory:
         index = self._count
         self._count += not isinstance(hparams, _Surplus)
         request_id = self.rng.request_id()
-        if later:
+        if isinstance(hparams, _Surplus):
+            self.surplus.add(request_id)
+        elif later:
             self.pointless.add(request_id)
         elif self._distinct is not None:
             self._distinct.tried(hparams)
-        if isinstance(hparams, _Surplus):
-            self.surplus.add(request_id)
         return CreateTrial(request_id, self.rng.trial_seed(), hparams, index, parent, later)
 
 
@@ -261,7 +261,7 @@ class SearchMethod(ABC):
         """Create the first trials."""
 
     def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
-        """React to resources for a trial without a point, once for each: by its `SetPoint`, now or after a `Suggest`."""
+        """React to resources for a trial without a point, once for each: by its `SetPoint`, or first a `Suggest`."""
         return []
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:

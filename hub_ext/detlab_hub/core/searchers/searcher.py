@@ -585,10 +585,10 @@ class Searcher:
         return decisions
 
     def _is_surplus(self, decision: Decision) -> bool:
-        """Whether a decision needs a further point: a question could only be answered by one that was tried."""
+        """Whether a decision needs a further point: a question for a new trial could only be answered by a tried one."""
         if isinstance(decision, CreateTrial):
             return decision.request_id in self._factory.surplus
-        return isinstance(decision, Suggest)
+        return isinstance(decision, Suggest) and not self._factory.late
 
     def progress(self) -> float:
         """Return the part of the search that is done, 0 to 1; 1 once it is over."""

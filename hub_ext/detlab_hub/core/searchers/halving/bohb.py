@@ -127,7 +127,7 @@ class BOHB(Hyperband):
         return self._ask()
 
     def _ask(self) -> list[Decision]:
-        """Ask for the points of all trials that lack one; one question at a time, as each knows the points before it."""
+        """Ask for the points of all trials that lack one; one question at a time: each knows the points before it."""
         if not self._due or self._for:
             return []
         asked = Suggest(self._asked, len(self._due))
