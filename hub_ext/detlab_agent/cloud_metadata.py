@@ -46,7 +46,7 @@ class MetadataGuard:
 
     def __init__(self) -> None:
         path = f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}"
-        families = [("iptables", ADDRESSES)]
+        families: list[tuple[str, tuple[str, ...]]] = [("iptables", ADDRESSES)]
         if Path("/proc/net/if_inet6").exists():
             families.append(("ip6tables", ADDRESSES6))
         self._families = [(name, shutil.which(name, path=path), addresses) for name, addresses in families]

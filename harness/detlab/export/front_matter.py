@@ -72,7 +72,7 @@ def _is_word(value: object) -> bool:
 
 def _words(value: object) -> list[str]:
     values = value if isinstance(value, list) else [value]
-    return [one for one in values if _is_word(one)][:_MOST]
+    return [str(one) for one in values if _is_word(one)][:_MOST]
 
 
 def _lines(value: Mapping[str, Any]) -> Iterable[str]:

@@ -329,10 +329,10 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def compute() -> Iterator[Google]:
     """Serve a fake Compute Engine on loopback."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {}))
+    handler = type("Handler", (_Handler,), {})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    google = Google(f"http://127.0.0.1:{server.server_port}")
-    server.RequestHandlerClass.google = google  # type: ignore[attr-defined]
+    google = handler.google = Google(f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from detlab_hub.backends.instances.base import Order, ProviderError, Trouble
+from detlab_hub.backends.instances.gcp_request import instance_resource
 from detlab_hub.backends.instances.gcp_settings import (
     AGENT_LABEL,
     CLUSTER_LABEL,
@@ -309,50 +310,14 @@ class GcpProvider:
             "project": self._settings.project,
             "zone": self._settings.zone,
             "request_id": self._request_id(order.agent_id),
-            "instance_resource": self._resource(order),
+            "instance_resource": instance_resource(
+                self._settings, self._name(order.agent_id), self._labels(order), self.startup(order)
+            ),
         }
 
-    def _resource(self, order: Order) -> dict[str, Any]:
-        chosen, kind = self._settings, self._settings.instance_type
-        zone = f"zones/{chosen.zone}"
-        disk: dict[str, Any] = {"source_image": chosen.boot_disk_source_image, "disk_size_gb": chosen.boot_disk_size}
-        if chosen.boot_disk_type:
-            disk["disk_type"] = f"{zone}/diskTypes/{chosen.boot_disk_type.rpartition('/')[2]}"
-        ours = {
-            CLUSTER_LABEL: label_value(self._cluster),
-            POOL_LABEL: self._pool,
-            AGENT_LABEL: label_value(order.agent_id),
-        }
-        wish: dict[str, Any] = {
-            "name": self._name(order.agent_id),
-            "machine_type": f"{zone}/machineTypes/{kind.machine_type}",
-            "labels": {**chosen.labels, chosen.label_key: chosen.label_value, **ours},
-            "disks": [{"boot": True, "auto_delete": True, "initialize_params": disk}],
-            "network_interfaces": [self._interface()],
-            "metadata": {"items": [{"key": "startup-script", "value": self.startup(order)}]},
-            "scheduling": _scheduling(kind.preemptible, bool(kind.gpu_num)),
-        }
-        if kind.accelerators:
-            path = f"projects/{chosen.project}/{zone}/acceleratorTypes/{kind.gpu_type}"
-            wish["guest_accelerators"] = [{"accelerator_type": path, "accelerator_count": kind.accelerators}]
-        if chosen.network_tags:
-            wish["tags"] = {"items": chosen.network_tags}
-        if chosen.service_account.email:
-            account = chosen.service_account
-            wish["service_accounts"] = [{"email": account.email, "scopes": account.granted}]
-        return wish
-
-    def _interface(self) -> dict[str, Any]:
-        said, region = self._settings.network_interface, f"regions/{self._settings.region}"
-        wish: dict[str, Any] = {}
-        if said.network or not said.subnetwork:
-            wish["network"] = _path(said.network or "default", "global/networks")
-        if said.subnetwork:
-            wish["subnetwork"] = _path(said.subnetwork, f"{region}/subnetworks")
-        if said.external_ip:
-            nat = {"type_": "ONE_TO_ONE_NAT", "name": "External NAT", "network_tier": "PREMIUM"}
-            wish["access_configs"] = [nat]
-        return wish
+    def _labels(self, order: Order) -> dict[str, str]:
+        ours = {CLUSTER_LABEL: self._cluster, POOL_LABEL: self._pool, AGENT_LABEL: order.agent_id}
+        return {key: label_value(text) for key, text in ours.items()}
 
     def startup(self, order: Order) -> str:
         """Return the script that root runs on the instance at each start."""
@@ -394,27 +359,16 @@ def _open(endpoint: str, machine: str) -> _Clients:
         )
 
 
-def _scheduling(preemptible: bool, gpus: bool) -> dict[str, Any]:
-    if preemptible:
-        # Stopped, not deleted: until this master has deleted it, the list says why it went.
-        return {
-            "preemptible": True,
-            "provisioning_model": "SPOT",
-            "instance_termination_action": "STOP",
-            "automatic_restart": False,
-            "on_host_maintenance": "TERMINATE",
-        }
-    return {"automatic_restart": True, "on_host_maintenance": "TERMINATE" if gpus else "MIGRATE"}
-
-
-def _path(name: str, folder: str) -> str:
-    return name if "/" in name else f"{folder}/{name}"
-
-
 def _target(operation: Any) -> str:
     return str(operation.target_link).rpartition("/")[2]
 
 
 def _failed(launch: _Launch, error: ProviderError) -> _Launch:
-    said = {"why": error.message, "trouble": error.trouble.value, "hint": error.hint}
-    return replace(launch, instance=replace(launch.instance, state=InstanceState.STOPPED, **said))
+    failed = replace(
+        launch.instance,
+        state=InstanceState.STOPPED,
+        why=error.message,
+        trouble=error.trouble.value,
+        hint=error.hint,
+    )
+    return replace(launch, instance=failed)

@@ -72,7 +72,8 @@ print(json.dumps({**told, "allowed": allowed, "by_name": by_name}))
 ONE = """
 import json
 import detlab as det
-print(json.dumps({name: type(det.load_model(name, allow_pickle=True)).__name__ for name in ("one", "two", "trees")}))
+names = ("Gro\u0308ße 数字", "alice/Größe 数字@production", "two", "trees")
+print(json.dumps([type(det.load_model(name, allow_pickle=True)).__name__ for name in names]))
 """
 VOICE = """
 import json, sys
@@ -197,8 +198,8 @@ async def test_of_a_folder_with_one_model_the_model_is_loaded(registry: Registry
     await registry.save(ONE_MODEL, {"model.pt": model.getvalue(), "config.json": b"{}"})
     await registry.save(TWO_MODELS, {"a.pt": model.getvalue(), "b.pt": model.getvalue()})
     await registry.save(TREES, {"model.json": b'{"learner": {}}'})
-    await registry.register(one=ONE_MODEL, two=TWO_MODELS, trees=TREES)
-    assert json.loads(await registry.run(ONE)) == {"one": "Linear", "two": "dict", "trees": "dict"}
+    await registry.register(**{"Größe 数字": ONE_MODEL, "two": TWO_MODELS, "trees": TREES})
+    assert json.loads(await registry.run(ONE)) == ["Linear", "Linear", "dict", "dict"]
 
 
 async def test_a_foreign_model_is_registered_loaded_and_run(registry: Registry) -> None:
