@@ -207,11 +207,15 @@ def _experiment(s: Session, caller: Caller, wanted: CheckStorage) -> ExperimentR
                 hint="its owner checks it: det storage check",
             )
         return row
-    query = select(ExperimentRow).where(ExperimentRow.owner == caller.name).order_by(ExperimentRow.id.desc()).limit(1)
-    newest = s.scalars(query).first()
+    newest = _newest(s, caller.name)
     if newest is None:
         raise NotFound("you have no experiment, and so no storage to check")
     return newest
+
+
+def _newest(s: Session, owner: str) -> ExperimentRow | None:
+    query = select(ExperimentRow).where(ExperimentRow.owner == owner).order_by(ExperimentRow.id.desc()).limit(1)
+    return s.scalars(query).first()
 
 
 def _storages(s: Session, owner: str, wanted: CheckStorage) -> list[dict[str, Any]]:
