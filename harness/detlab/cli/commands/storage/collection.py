@@ -28,6 +28,7 @@ _uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
 @click.option("--now", is_flag=True, help="Also if it has not ended: what its search or a trial may need stays.")
 @_purge
 @click.option("--empty-trash", is_flag=True, help="Only remove for good what is in its trash already, at once.")
+@click.option("--retry", is_flag=True, help="Only try again, now, to remove what could not be removed.")
 @_dry_run
 @_yes
 @json_option
