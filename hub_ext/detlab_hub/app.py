@@ -28,8 +28,8 @@ from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
 from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
 from detlab.schemas.runtimes import PROCESS
+from detlab.schemas.storage_types import Holder
 from detlab.schemas.wire import SERVICE_PREFIX
-from detlab.storage.ownership import Holder
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.embedded.sockets.listeners import inherited

@@ -9,46 +9,25 @@ and replaced only by an installation that was told to take over (`det up --take-
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from detlab.errors import StorageError
+from detlab.schemas.storage_types import FOLDER, Holder
 
-FOLDER = ".owner"
-"""Where the records are."""
+__all__ = ["FOLDER", "Guard", "Holder", "Records", "StorageOwned"]
+
 _FORMAT = 1
 _HOLDS = 15.0
 """Seconds for which a record that names us is not read again."""
-_NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z_-]")
 
 
 class StorageOwned(StorageError):
     """Another installation of this cluster owns what is in the storage: it is read-only for this one."""
 
     default_code = "storage.owned"
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """An installation of a cluster.
-
-    Attributes:
-        cluster: Id of the cluster, which its copies have, too.
-        instance: What no copy has: it is made when an installation begins, and anew when it takes over.
-        epoch: Higher for each that takes over.
-    """
-
-    cluster: str
-    instance: str
-    epoch: int = 0
-
-    @property
-    def record(self) -> str:
-        """The name of the record of this cluster."""
-        return f"{FOLDER}/{_NOT_IN_NAMES.sub('_', self.cluster)[:100]}"
 
 
 class Records(Protocol):

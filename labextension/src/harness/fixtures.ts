@@ -130,7 +130,7 @@ export function checkpoint(index: number): CheckpointView {
     created_at: BEGAN + 600 + index * 30, size: 1_834_002 + index * 1000, files: {
       'model_0.safetensors': file(1_801_000, 'a1b2c3d4'), 'trainer.json': file(8_002, 'b2c3d4e5'), 'trainer.safetensors': file(25_000, 'c3d4e5f6')
     },
-    metadata: {}, metrics: {}, storage: {}, validation: index % 5 === 4 ? null : 0.0214 + 0.003 * ((index * 7) % 20), manifest_digest: 'sha256:00', trash_until: index % 14 === 5 ? BEGAN + 90_000 : null
+    metadata: {}, metrics: {}, storage: {}, removing: false, removal_failure: '', validation: index % 5 === 4 ? null : 0.0214 + 0.003 * ((index * 7) % 20), manifest_digest: 'sha256:00', trash_until: index % 14 === 5 ? BEGAN + 90_000 : null
   };
 }
 
@@ -189,7 +189,7 @@ export function overview(experiments: number): OverviewView {
   const states = ['ACTIVE', 'COMPLETED', 'PAUSED', 'ERROR', 'COMPLETED', 'CANCELED'] as const;
   return {
     cursor: 1, me: { name: 'alice', scopes: ['custom:detlab:write'], admin: false },
-    cluster: { cluster_id: 'c', version: '0.1.0', protocol: 1, url: '', started_at: BEGAN, agents: 2, slots_total: 8, slots_used: 5, tasks_running: 1, experiments_active: 3, draining: false },
+    cluster: { cluster_id: 'c', version: '0.1.0', protocol: 1, url: '', started_at: BEGAN, agents: 2, slots_total: 8, slots_used: 5, tasks_running: 1, experiments_active: 3, draining: false, is_copy: false },
     experiments: Array.from({ length: experiments }, (_, i) => {
       const state = states[i % states.length]!;
       return experiment({ id: experiments - i, name: `search ${experiments - i}`, config: null, state, progress: state === 'ACTIVE' ? 0.4 : 1, ended_at: state === 'ACTIVE' ? null : BEGAN + 900, created_at: BEGAN - i * 60 });

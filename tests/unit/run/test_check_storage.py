@@ -149,8 +149,9 @@ def test_a_storage_that_cannot_be_listed_is_told() -> None:
         inventory(Strange())  # type: ignore[arg-type]
 
 
-def attempt(block: dict[str, Any], run: int, commits: Path, draw: float) -> None:
-    """One attempt of a trial, in a process of its own, until it is killed."""
+def attempt(block: dict[str, Any], run: int, commits: Path, more: int, draw: float) -> None:
+    """One attempt of a trial, in a process of its own, killed some time after so many further commits."""
+    before = len(list(commits.iterdir()))
     pid = os.fork()
     if pid == 0:
         try:
@@ -165,6 +166,9 @@ def attempt(block: dict[str, Any], run: int, commits: Path, draw: float) -> None
                 leftovers.settle(uuid)
         finally:
             os._exit(1)
+    limit = time.monotonic() + 30.0
+    while len(list(commits.iterdir())) < before + more and time.monotonic() < limit:
+        time.sleep(0.001)
     time.sleep(draw)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -179,7 +183,7 @@ def test_nothing_is_found_after_a_hundred_kills(block: dict[str, Any], tmp_path:
     commits, rng = tmp_path / "commits", random.Random(3)
     commits.mkdir()
     for run in range(1, 101):
-        attempt(block, run, commits, rng.uniform(0.002, 0.04))
+        attempt(block, run, commits, rng.choice((0, 1, 1, 2)), rng.uniform(0.0, 0.02))
     store = from_config(block)
     last = TrialLeftovers(store, "c1", TRIAL, 101, lambda items: told(commits, items))
     uuid = new_checkpoint_id(TRIAL)

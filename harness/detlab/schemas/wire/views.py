@@ -486,6 +486,10 @@ class CheckpointView(Wire):
     manifest_digest: str = ""
     trash_until: float | None = None
     """Until when a DELETED one can be restored; null: it is not in the trash."""
+    removing: bool = False
+    """Whether its files, or some of them, are being removed."""
+    removal_failure: str = ""
+    """Why the last attempt left some of them; it is tried again."""
     shortened: list[str] = []
     """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 

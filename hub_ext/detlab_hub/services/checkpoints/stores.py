@@ -69,6 +69,7 @@ class StoreOperation(StrEnum):
     EVENT_FILES = "remove event files"
     TENSORBOARD = "show event files"
     CHECK = "`det config check --storage`"
+    COMPARE = "`det storage check`: list what is there, and remove what was never committed"
 
 
 def _row(cluster: Who, files: Who, users: Who) -> dict[Store, Who]:
@@ -87,6 +88,7 @@ ACCESS: Mapping[StoreOperation, Mapping[Store, Who]] = {
     StoreOperation.EVENT_FILES: _row(Who.MASTER, Who.MASTER, Who.TASK),
     StoreOperation.TENSORBOARD: _row(Who.TASK, Who.TASK, Who.TASK),
     StoreOperation.CHECK: _row(Who.CLIENT, Who.CLIENT, Who.CLIENT),
+    StoreOperation.COMPARE: _row(Who.TASK, Who.TASK, Who.TASK),
 }
 """StoreOperation x store -> who opens the store. docs/reference/storage-access.md shows it."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from detlab.errors import Conflict
 from detlab.launch.host.identity import DEFAULT_RANGE
-from detlab.storage.ownership import Holder
+from detlab.schemas.storage_types import Holder
 from detlab_hub.core.scheduling import Pools
 from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.services.kernel.server_certificates import ServerAuthority

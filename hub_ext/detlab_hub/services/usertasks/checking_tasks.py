@@ -32,6 +32,7 @@ from detlab.schemas.taskwire import (
 )
 from detlab.schemas.wire import TrialState
 from detlab_hub.services.checkpoints.removals import DELETED
+from detlab_hub.services.ingest.storage_credentials import with_keys
 from detlab_hub.services.kernel.access import experiment_for, owns
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
@@ -93,18 +94,20 @@ class CheckingTasks:
         return await self._shell.write(make)
 
     async def get(self, task: TaskCaller) -> StorageCheckView:
-        """Return what the task compares.
+        """Return what the task compares, with the keys that the operator hands out for it.
 
         Raises:
             NotFound: The task compares no storage.
             StaleAttempt: The attempt is over.
         """
 
-        def find(s: Session) -> StorageCheckView:
+        def find(s: Session) -> tuple[str, StorageCheckView]:
             holder, wanted = _holder(s, task)
-            return StorageCheckView(storages=_storages(s, holder.owner, wanted), repair=wanted.repair)
+            return holder.owner, StorageCheckView(storages=_storages(s, holder.owner, wanted), repair=wanted.repair)
 
-        return await self._shell.read(find)
+        owner, view = await self._shell.read(find)
+        storages = [await with_keys(self._shell, owner, block) for block in view.storages]
+        return view.model_copy(update={"storages": storages})
 
     async def expected(self, task: TaskCaller, query: ExpectedQuery) -> ExpectedPage:
         """Return checkpoints of the task's owner that are to be in one of these storages.
@@ -204,11 +207,15 @@ def _experiment(s: Session, caller: Caller, wanted: CheckStorage) -> ExperimentR
                 hint="its owner checks it: det storage check",
             )
         return row
-    query = select(ExperimentRow).where(ExperimentRow.owner == caller.name).order_by(ExperimentRow.id.desc()).limit(1)
-    newest = s.scalars(query).first()
+    newest = _newest(s, caller.name)
     if newest is None:
         raise NotFound("you have no experiment, and so no storage to check")
     return newest
+
+
+def _newest(s: Session, owner: str) -> ExperimentRow | None:
+    query = select(ExperimentRow).where(ExperimentRow.owner == owner).order_by(ExperimentRow.id.desc()).limit(1)
+    return s.scalars(query).first()
 
 
 def _storages(s: Session, owner: str, wanted: CheckStorage) -> list[dict[str, Any]]:

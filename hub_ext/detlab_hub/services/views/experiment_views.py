@@ -406,12 +406,14 @@ def checkpoint_views(
         if experiment is not None and experiment.metric:
             validations.update(_validations_at(s, experiment.metric, group))
     trash = collection.trash_of(s, [row.uuid for row in rows if row.state == collection.DELETED])
+    going = collection.being_removed(s, [row.uuid for row in rows if row.state != "COMPLETED"])
     views = [
         _checkpoint_view(
             row,
             validations.get(row.uuid),
             {metric: others[row.uuid]} if metric and row.uuid in others else {},
             trash.get(row.uuid),
+            going.get(row.uuid),
         )
         for row in rows
     ]
@@ -441,7 +443,11 @@ _CHECKPOINT_STATES: dict[str, Literal["PARTIALLY_DELETED", "DELETED"]] = {
 
 
 def _checkpoint_view(
-    row: CheckpointRow, validation: float | None, metrics: dict[str, float], trash_until: float | None
+    row: CheckpointRow,
+    validation: float | None,
+    metrics: dict[str, float],
+    trash_until: float | None,
+    removal: str | None,
 ) -> CheckpointView:
     return CheckpointView(
         uuid=row.uuid,
@@ -459,6 +465,8 @@ def _checkpoint_view(
         metrics=metrics,
         manifest_digest=row.manifest_digest,
         trash_until=trash_until,
+        removing=removal is not None,
+        removal_failure=removal or "",
     )
 
 

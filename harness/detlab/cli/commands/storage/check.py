@@ -11,7 +11,8 @@ from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import clean, say, say_json, size
 from detlab.client.operations.storage_check import start_check
 from detlab.client.tasks import Task
-from detlab.errors import Interrupted, StorageError
+from detlab.client.transport.interrupts import Interrupted
+from detlab.errors import StorageError
 from detlab.schemas.taskwire import STORAGE_REPORT, StorageFound, StorageReport
 
 _SHOWN = 20
