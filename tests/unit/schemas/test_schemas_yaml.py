@@ -223,7 +223,7 @@ def test_any_text_is_judged_without_a_crash(text: str) -> None:
     ],
 )
 def test_a_mistake_of_indentation_says_what_to_do(text: str, said: str, hint: str) -> None:
-    """"expected <block end>, but found '<block mapping start>'" came without a hint."""
+    """ "expected <block end>, but found '<block mapping start>'" came without a hint."""
     (problem,) = load_yaml(text)[1]
     assert said in problem.message
     assert hint in (problem.hint or "")
