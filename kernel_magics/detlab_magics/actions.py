@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -46,6 +46,8 @@ class Request:
     name: str | None = None
     slots: int | None = None
     context: pathlib.Path | None = None
+    metrics: tuple[str, ...] = ()
+    """Validation metrics that the table of trials has columns of."""
     wait: bool | None = None
     """True: return at the end; False: show the live view and return; None: wait when headless."""
     new: bool = False
@@ -87,7 +89,7 @@ def run(
         experiment = _submit(session, prepared)
     session.latest = experiment.id
     made(experiment)
-    show(session, experiment, wait=unattended if request.wait is None else request.wait)
+    show(session, experiment, wait=unattended if request.wait is None else request.wait, metrics=request.metrics)
     return experiment
 
 
@@ -171,14 +173,14 @@ def _shipped(prepared: Prepared) -> str:
     return f"{len(names)} file{'s' if len(names) > 1 else ''}, {prepared.bundle.size:,} bytes: {listed}"
 
 
-def watch(session: KernelSession, experiment_id: int, *, wait: bool | None = None) -> None:
+def watch(session: KernelSession, experiment_id: int, *, wait: bool | None = None, metrics: Sequence[str] = ()) -> None:
     """Show an experiment's live view."""
     experiment = session.client().get_experiment(experiment_id)
     session.latest = experiment_id
-    show(session, experiment, wait=headless() if wait is None else wait)
+    show(session, experiment, wait=headless() if wait is None else wait, metrics=metrics)
 
 
-def show(session: KernelSession, experiment: Experiment, *, wait: bool) -> None:
+def show(session: KernelSession, experiment: Experiment, *, wait: bool, metrics: Sequence[str] = ()) -> None:
     """Show the live view; return at once, or with `wait` at the experiment's end.
 
     An experiment has one live view in a kernel: an earlier one becomes a still picture.
@@ -192,9 +194,9 @@ def show(session: KernelSession, experiment: Experiment, *, wait: bool) -> None:
         earlier.leave(f"the live view moved to cell {cell_number()}")
     place = screen(live=not headless())
     if experiment.state.terminal:
-        _raise_unless_completed(show_ended(experiment, place).experiment, wait)
+        _raise_unless_completed(show_ended(experiment, place, metrics).experiment, wait)
         return
-    showing = Showing(experiment, place)
+    showing = Showing(experiment, place, metrics)
     session.shown[experiment.id] = showing
     if not wait:
         showing.in_background(lambda done: _forget(session, done))

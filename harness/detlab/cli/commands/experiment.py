@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from detlab.cli.output.printing import (
     table,
     wants_csv,
 )
+from detlab.cli.output.trial_metrics import MetricColumns, metric_columns, metric_option
 from detlab.client.facts import TrialMetrics, no_checkpoint, without_result
 from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.resources import Checkpoint, Experiment, Trial
@@ -278,7 +279,7 @@ def _describe(item: Experiment) -> None:
     _print_front(item)
     if trials:
         say()
-        print_trials(trials, item.config)
+        print_trials(trials, item.config, metric_columns(item))
     say()
     if not view.state.terminal:
         say(f"→ follow it: det experiment wait {view.id}")
@@ -293,8 +294,9 @@ def trial_order(function: Callable[..., None]) -> Callable[..., None]:
     return by_key(direction(function))
 
 
-def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
+def print_trials(trials: list[Trial], config: Mapping[str, Any] | None, metrics: MetricColumns | None = None) -> None:
     """Print a table of trials; why they were stopped has a column if one was, and the means of points with seeds."""
+    values = metrics or MetricColumns()
     means = _means(trials, config)
     mean = ("Mean ± sd",) if means else ()
     reasons = {trial.id: _why(trial.view, config or {}) for trial in trials}
@@ -311,6 +313,7 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
         "Best",
         *mean,
         "Latest",
+        *values.titles,
         "Restarts",
         *why,
         "Hyperparameters",
@@ -325,13 +328,14 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
             trial.view.best_validation,
             *((means[trial.id],) if means else ()),
             trial.view.latest_validation,
+            *values.cells(trial),
             trial.view.restarts,
             *((reasons[trial.id],) if stopped else ()),
             POINT_DUE if trial.view.point_due else settings(trial.hparams),
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", "Restarts"))
+    table(columns, rows, right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", *values.names, "Restarts"))
 
 
 def _why(view: TrialView, config: Mapping[str, Any]) -> str:
@@ -354,36 +358,49 @@ def _means(trials: list[Trial], config: Mapping[str, Any] | None) -> dict[int, s
     return {one.id: point.spread for point in points_of(trial.view for trial in trials) for one in point.trials}
 
 
-def tell_trials(invocation: Invocation, trials: list[Trial], config: Mapping[str, Any] | None) -> None:
+def tell_trials(
+    invocation: Invocation, item: Experiment, *, sort_by: str, order_by: str, metrics: Sequence[str] = ()
+) -> None:
     """Print trials as the command was asked to: a table, JSON, or CSV with a column for each hyperparameter."""
+    trials = item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower())
+    columns = metric_columns(item, metrics) if trials else MetricColumns()
     if invocation.as_csv:
-        say(csv_text(trial_rows(trial.view for trial in trials), TRIAL_COLUMNS).removesuffix("\n"))
+        rows = trial_rows(trial.view for trial in trials)
+        last = [columns.values.get(trial.id, {}) for trial in trials]
+        with_metrics = [
+            {**row, **{f"metrics.{name}": found.get(name) for name in columns.names}}
+            for row, found in zip(rows, last, strict=True)
+        ]
+        say(csv_text(with_metrics, TRIAL_COLUMNS).removesuffix("\n"))
     elif invocation.as_json:
-        say_json([trial.view for trial in trials])
+        say_json([columns.told(trial) for trial in trials])
     elif not trials:
         say("No trials yet.")
     else:
-        print_trials(trials, config)
+        print_trials(trials, item.config, columns)
 
 
 @experiment.command(name="list-trials")
 @click.argument("experiment_id", metavar="ID", type=int)
 @trial_order
+@metric_option
 @csv_option
 @json_option
 @pass_invocation
-def list_trials(invocation: Invocation, experiment_id: int, sort_by: str, order_by: str) -> None:
+def list_trials(
+    invocation: Invocation, experiment_id: int, sort_by: str, order_by: str, metrics: tuple[str, ...]
+) -> None:
     """List the trials of an experiment, in creation order unless told otherwise.
 
     --csv has a column for each hyperparameter.
 
     \b
     Examples:
-      det experiment list-trials 7
+      det experiment list-trials 7 --metric accuracy
       det e list-trials 7 --sort-by best_validation_metric --csv > trials.csv
     """
     item = invocation.client.get_experiment(experiment_id)
-    tell_trials(invocation, item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower()), item.config)
+    tell_trials(invocation, item, sort_by=sort_by, order_by=order_by, metrics=metrics)
 
 
 @experiment.command(name="list-checkpoints")

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.wire import FailureView
+from detlab_hub.services.failures import common_mistakes
 from detlab_hub.services.failures.diagnosis import (
     Diagnosis,
     Evidence,
@@ -181,6 +182,8 @@ def _card(
         hint = f"tasks of {row.owner} run as a user of their own (det user uids), whom ls -ld must let in there; {hint}"
     elif diagnosis.kind == "exception" and _STORAGE.match(diagnosis.message):
         hint = f"{_STORAGE_HINT}; {hint}"
+    elif (told := common_mistakes.advice(diagnosis.message)) is not None:
+        hint = f"{told}; the output: {command}"
     secrets = secrets_of(owner.config)
     return FailureView(
         kind=diagnosis.kind,

@@ -10,6 +10,7 @@ import { nameText } from '../common/text';
 import { ColumnPicker } from '../view/ColumnPicker';
 import { notSteered, trialActs } from '../search';
 import { endWord, toneState } from '../view/progress';
+import { useMetricColumns } from './metriccolumns';
 import { bestPoint } from './seeds';
 import { columnsOf, filterOf, TrialColumn, TrialRow, whyStopped, widthOf } from './trialtable';
 
@@ -27,9 +28,12 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
   const wanted = useDeferredValue(filter);
   // Columns depend on the rows, but must not be rebuilt with every report.
   const names = useMemo(() => columnSignature(rows), [rows]);
-  const columns = useMemo(
-    () => columnsOf(rows, e.metric, e.smaller_is_better, () => Date.now() / 1000), [names, e.metric, e.smaller_is_better]
-  );
+  const metrics = useMetricColumns(e, rows, choice);
+  const columns = useMemo(() => {
+    const found = columnsOf(rows, e.metric, e.smaller_is_better, () => Date.now() / 1000);
+    const at = found.findIndex(column => column.key === 'steps');
+    return [...found.slice(0, at), ...metrics, ...found.slice(at)];
+  }, [names, metrics, e.metric, e.smaller_is_better]);
   const shown = useMemo(() => columns.filter(column => choice.get(column.key) ?? column.usual), [columns, choice]);
   const found = useMemo(() => (wanted.trim() ? rows.filter(filterOf(wanted, columns)) : rows), [rows, columns, wanted]);
   // Menus are made when they open, from what is known then.

@@ -184,3 +184,22 @@ async def test_one_finite_value_is_a_result(make_world):
     made = await world.submit(config())
     view = await world.finish(made.id)
     assert (view.warnings, without_result(view)) == ([], None)
+
+
+async def test_a_name_that_only_the_notebook_knows_is_explained_on_the_card(make_world):
+    def script(_launch):
+        for line in (
+            "Traceback (most recent call last):",
+            '  File "train.py", line 3, in <module>',
+            "NameError: name 'np' is not defined",
+        ):
+            yield ("log", None, line)
+        yield ("exit", 1)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    card = (await world.finish(made.id)).failure
+    assert card.message == "NameError: name 'np' is not defined"
+    assert "write `import numpy as np` in the module itself" in card.hint
+    assert "det trial logs" in card.hint

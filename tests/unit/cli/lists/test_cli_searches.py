@@ -134,3 +134,18 @@ def test_the_best_point_of_several_seeds_is_told_by_mean_and_deviation(master, d
     assert ["0.3 ± 0.071" in line for line in listed[2:]] == [False, False, True, True, False]
     master.create(CreateExperiment(config={"name": "y", "searcher": {"name": "random", "metric": "loss"}}))
     assert "best point" not in det("e", "describe", max(master.experiments)).stdout
+
+
+@pytest.mark.parametrize("words", [("t", "list", 1), ("e", "list-trials", 1)])
+def test_any_metric_is_a_column_of_trials_and_the_front_is_marked(two_metrics, det, det_json, words) -> None:
+    """Only the searcher's metric was there, and of several objectives the first."""
+    shown = det(*words, "--metric", "nowhere")
+    header = next(line for line in shown.stdout.splitlines() if line.startswith("Trial"))
+    for title in ("loss", "size", "nowhere", "Pareto"):
+        assert title in header.split()
+    assert "has reported 'nowhere'" in shown.stderr
+    told = det_json(*words)
+    front = {one["trial_id"] for one in det_json("e", "describe", 1)["pareto_front"]}
+    assert {one["id"] for one in told if one["pareto"]} == front
+    assert all({"loss", "size"} <= one["metrics"].keys() for one in told if one["pareto"])
+    assert "metrics.size" in det(*words, "--csv").stdout.splitlines()[0].split(",")

@@ -15,6 +15,7 @@ import yaml
 
 from detlab.errors import Problem
 from detlab.schemas.expconf.raw.paths import Path, render
+from detlab.schemas.expconf.raw.syntax import syntax_problem
 
 MAX_TEXT = 400_000
 """Longest config text that is read, in characters: reading takes a second for some 400,000."""
@@ -170,27 +171,6 @@ def _register() -> None:
 _register()
 
 
-def _place(error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    return f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-
-
-def _syntax(error: yaml.YAMLError) -> Problem:
-    if not isinstance(error, yaml.MarkedYAMLError):
-        return Problem("", f"is not YAML: {str(error).splitlines()[0]}")
-    what = error.problem or error.context or "cannot be read"
-    hint = None
-    if "\\t" in what or "'\t'" in what:
-        hint = "indent with spaces, not with tabs"
-    elif "mapping values are not allowed" in what:
-        hint = "quote texts that contain `: `, and check the indentation"
-    elif "expected a single document" in str(error):
-        what, hint = "holds several documents", "keep one; `---` starts a second"
-    elif "could not determine a constructor" in what:
-        hint = "remove the `!tag`"
-    return Problem("", f"{_place(error)}{what}", hint)
-
-
 def load_yaml(text: str, source_name: str = "config") -> tuple[Any, list[Problem]]:
     """Read YAML (or JSON) text.
 
@@ -207,13 +187,13 @@ def load_yaml(text: str, source_name: str = "config") -> tuple[Any, list[Problem
     try:
         loader = _Loader(text)
     except yaml.YAMLError as error:
-        return None, [_syntax(error)]
+        return None, [syntax_problem(error, text)]
     try:
         node = loader.get_single_node()
         loader.find_duplicates(node)
         raw = loader.construct_document(node) if node is not None else None
     except yaml.YAMLError as error:
-        return None, [*loader.problems, _syntax(error)]
+        return None, [*loader.problems, syntax_problem(error, text)]
     except RecursionError:
         return None, [Problem("", "is nested too deeply")]
     except ValueError as error:
