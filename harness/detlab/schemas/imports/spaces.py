@@ -172,6 +172,11 @@ def _stepped(spec: dict[str, Any], step: float, count: int) -> Axis:
     return choice([as_float(spec["minval"] + index * step) for index in range(count)], "choices instead of steps")
 
 
+def uncapped(trials: int) -> str:
+    """Return what is left to do where a grid cannot keep the file's number of trials."""
+    return f"make the grid smaller if it is to have at most {trials} trials: a grid trains each of its points here"
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a finite number."""
     try:

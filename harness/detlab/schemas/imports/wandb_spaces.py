@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,9 @@ Spec = dict[str, Any]
 MEANT = ("value", "values", "min", "max", "q", "mu", "sigma", "a", "b", "distribution")
 """The keys of a parameter that go into a hyperparameter."""
 MOST_LEVELS = 20
+_NUMBERS = ("min", "max", "q", "mu", "sigma", "a", "b")
+_POWER_OF_TEN = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+|[-+]?\.[0-9]+[eE][-+]?[0-9]+")
+"""What looks like a number, and is a text in the YAML 1.1 that W&B reads: `1e-5`."""
 
 
 def _uniform(spec: Spec, grid: bool) -> Axis:
@@ -150,21 +154,51 @@ def _group(ledger: Ledger, at: Path, to: str, grid: bool, levels: int) -> dict[s
                 continue
             found[name] = _group(ledger, (*place, "parameters"), target, grid, levels - 1)
             continue
-        axis = _axis(ledger, place, spec, grid)
+        axis = _axis(ledger, place, _with_numbers(spec), grid)
         if axis is not None:
             found[name] = axis.spec
             _note(ledger, place, spec, axis, target)
+            _say_texts(ledger, spec, target)
     return found
+
+
+def _is_power(value: Any) -> bool:
+    return isinstance(value, str) and _POWER_OF_TEN.fullmatch(value) is not None
+
+
+def _with_numbers(spec: Spec) -> Spec:
+    """Return a parameter whose ends are numbers, where YAML 1.1 made a text of them and W&B would refuse them."""
+    return {key: float(value) if key in _NUMBERS and _is_power(value) else value for key, value in spec.items()}
+
+
+def _say_texts(ledger: Ledger, spec: Spec, target: str) -> None:
+    """Say which values are texts, though they look like numbers."""
+    values = spec.get("values") if isinstance(spec.get("values"), list) else [spec.get("value")]
+    texts = [value for value in values or [] if _is_power(value)]
+    if texts:
+        ledger.to_do.append(
+            f"{target}: {', '.join(texts)} is a text to W&B, whose YAML is 1.1, and is here; as a number write"
+            f" {', '.join(_with_point(text) for text in texts)}"
+        )
+
+
+def _with_point(text: str) -> str:
+    """Return a number as YAML 1.1 knows it: 1.0e-05."""
+    number = repr(float(text))
+    digits, e, power = number.partition("e")
+    return f"{digits if '.' in digits else digits + '.0'}{e}{power}"
 
 
 def _note(ledger: Ledger, place: Path, spec: Spec, axis: Axis, to: str) -> None:
     for key in MEANT:
         if key not in spec:
             continue
+        text = f"{spec[key]} is a text in YAML 1.1; the number is meant" if _is_power(spec[key]) else ""
+        differs = spaces.joined(axis.differs, text if key in _NUMBERS else "")
         if key in axis.unused:
             ledger.left_out((*place, key), axis.differs)
-        elif axis.differs:
-            ledger.changed((*place, key), axis.differs, to)
+        elif differs:
+            ledger.changed((*place, key), differs, to)
         else:
             ledger.kept((*place, key), to)
 
@@ -204,7 +238,7 @@ def _sound(ledger: Ledger, place: Path, spec: Spec, needed: tuple[str, ...]) -> 
             ledger.mistake((*place, key), f"is missing; {spec['distribution']} needs it")
     if "values" in needed and "values" in spec and (not isinstance(spec["values"], list) or not spec["values"]):
         ledger.mistake((*place, "values"), "must be a list with values")
-    for key in ("min", "max", "q", "mu", "sigma", "a", "b"):
+    for key in _NUMBERS:
         if key in spec and not spaces.is_number(spec[key]):
             ledger.mistake((*place, key), "must be a number")
     if len(ledger.problems) > before:
