@@ -58,7 +58,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "tpe": Algorithm(("tpe",), _STARTUP, "Optuna's, multivariate"),
     "multivariate-tpe": Algorithm(("tpe",), _STARTUP),
     "cmaes": Algorithm(("cmaes",), {"random_state": SEED}),
-    "sobol": Algorithm(("random",), {"random_state": SEED}, "independent points, not a Sobol sequence"),
+    "sobol": Algorithm(("sobol", "random"), {"random_state": SEED}),
     "hyperband": Algorithm(
         ("hyperband", "adaptive_asha"), _RESOURCE, "a trial pauses at its rung, and continues from its checkpoint"
     ),
@@ -201,7 +201,8 @@ def _block(
         case "pbt":
             return _population(ledger, common, budget, settings)
         case _:
-            return {"name": ALGORITHMS[name].methods[0], **common, **budget, **settings}
+            rest = {**common, **budget, **settings}
+            return present.first_method(*({"name": method, **rest} for method in ALGORITHMS[name].methods))
 
 
 def _resource(ledger: Ledger, settings: dict[str, Any]) -> dict[str, Any]:
@@ -341,6 +342,9 @@ def _goal(ledger: Ledger, config: dict[str, Any]) -> None:
     goal = number(raw)
     if goal is None:
         ledger.mistake(path, "must be a number")
+    elif present.GOAL:
+        config["searcher"]["goal"] = goal
+        ledger.kept(path, "searcher.goal")
     elif present.STOPPING:
         side = "lower" if config["searcher"].get("smaller_is_better") else "upper"
         config.setdefault("stopping", []).append({"name": "threshold", side: goal})
@@ -502,7 +506,9 @@ def _range(ledger: Ledger, at: Path, kind: str, *, grid: bool) -> Axis | None:
         return None
     if kind == "int":
         axis = spaces.whole(low, high, step, grid=grid)
-        if logarithm:
+        if logarithm and (found := spaces.on_log_scale(axis)):
+            axis = found
+        elif logarithm:
             why = f"drawn evenly, not {distribution}: integers have no logarithmic scale"
             return Axis(axis.spec, spaces.joined(axis.differs, why), axis.unused)
     elif logarithm:

@@ -6,7 +6,12 @@ from typing import Any
 
 from detlab.schemas.expconf.blocks import searchers
 from detlab.schemas.expconf.blocks.experiment import ExperimentConfig
-from detlab.schemas.expconf.blocks.hyperparameters import DoubleHyperparameter
+from detlab.schemas.expconf.blocks.hyperparameters import (
+    CategoricalHyperparameter,
+    DoubleHyperparameter,
+    IntHyperparameter,
+)
+from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
 from detlab.schemas.expconf.checks.search_plans import RESUMING
 
 STOPPING = "stopping" in ExperimentConfig.model_fields
@@ -14,6 +19,15 @@ STOPPING = "stopping" in ExperimentConfig.model_fields
 
 STEP = "step" in DoubleHyperparameter.model_fields
 """Whether a range can have a `step`."""
+
+LOG_INTEGERS = "log" in IntHyperparameter.model_fields
+"""Whether integers can be drawn on a logarithmic scale."""
+
+WEIGHTS = "weights" in CategoricalHyperparameter.model_fields
+"""Whether choices can have weights."""
+
+GOAL = "goal" in SearcherBlock.model_fields
+"""Whether a search can end at a goal."""
 
 
 def first_method(*wanted: dict[str, Any]) -> dict[str, Any]:

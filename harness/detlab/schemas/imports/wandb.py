@@ -40,7 +40,7 @@ TARGETS: dict[str, str] = {
     "method": "searcher.name",
     "metric.name": "searcher.metric",
     "metric.goal": "searcher.smaller_is_better",
-    "metric.target": "stopping (threshold)",
+    "metric.target": "searcher.goal, or stopping (threshold)",
     "run_cap": "searcher.max_trials",
     "scheduler.num_workers": "searcher.max_concurrent_trials",
     "early_terminate.type": "searcher.name",
@@ -50,6 +50,7 @@ TARGETS: dict[str, str] = {
     "early_terminate.eta": "searcher.divisor",
     "parameters.*.value": "hyperparameters",
     "parameters.*.values": "hyperparameters",
+    "parameters.*.probabilities": "hyperparameters",
     "parameters.*.distribution": "hyperparameters",
     "parameters.*.min": "hyperparameters",
     "parameters.*.max": "hyperparameters",
@@ -360,6 +361,9 @@ def _target(ledger: Ledger, config: dict[str, Any]) -> None:
         return
     if not spaces.is_number(target):
         ledger.mistake(place, "must be a number")
+    elif present.GOAL:
+        config["searcher"]["goal"] = target
+        ledger.kept(place, "searcher.goal")
     elif present.STOPPING:
         side = "lower" if config["searcher"].get("smaller_is_better") else "upper"
         config.setdefault("stopping", []).append({"name": "threshold", side: target})

@@ -9,13 +9,13 @@ from typing import Any
 
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path
-from detlab.schemas.imports import spaces
+from detlab.schemas.imports import present, spaces
 from detlab.schemas.imports.ledger import Ledger
 from detlab.schemas.imports.spaces import Axis
 
 Spec = dict[str, Any]
 
-MEANT = ("value", "values", "min", "max", "q", "mu", "sigma", "a", "b", "distribution")
+MEANT = ("value", "values", "probabilities", "min", "max", "q", "mu", "sigma", "a", "b", "distribution")
 """The keys of a parameter that go into a hyperparameter."""
 MOST_LEVELS = 20
 _NUMBERS = ("min", "max", "q", "mu", "sigma", "a", "b")
@@ -71,6 +71,8 @@ def _stepped_between(low: float, high: float, step: float, grid: bool) -> Axis:
         return spaces.without_step(spaces.logarithmic(low, high, None, grid=grid), "drawn without its q")
     least, most = (int(step * round(value / step)) for value in (low, high))
     axis = spaces.whole(least, most, int(step), grid=grid)
+    if found := spaces.on_log_scale(axis):
+        return found
     return Axis(axis.spec, spaces.joined(axis.differs, "drawn evenly: integers have no logarithmic scale"), axis.unused)
 
 
@@ -94,6 +96,14 @@ def _beta(spec: Spec, grid: bool) -> Axis:
     return Axis(axis.spec, spaces.joined(axis.differs, why), (*axis.unused, "a", "b"))
 
 
+def _weighted(spec: Spec, grid: bool) -> Axis:
+    axis = spaces.choice(spec["values"])
+    weights = spec.get("probabilities")
+    if not present.WEIGHTS or grid or weights is None:
+        return Axis(axis.spec, axis.differs, ("probabilities",))
+    return Axis({**axis.spec, "weights": list(weights)})
+
+
 Convert = Callable[[Spec, bool], Axis]
 
 DISTRIBUTIONS: dict[str, tuple[Convert, tuple[str, ...], str]] = {
@@ -114,11 +124,7 @@ DISTRIBUTIONS: dict[str, tuple[Convert, tuple[str, ...], str]] = {
     "q_beta": (_beta, (), "double with a step, evenly from 0 to 1"),
     "constant": (lambda spec, grid: spaces.const(spec["value"]), ("value",), "const"),
     "categorical": (lambda spec, grid: spaces.choice(spec["values"]), ("values",), "categorical"),
-    "categorical_w_probabilities": (
-        lambda spec, grid: spaces.choice(spec["values"]),
-        ("values",),
-        "categorical, evenly",
-    ),
+    "categorical_w_probabilities": (_weighted, ("values",), "categorical with `weights`, where there are any"),
 }
 """W&B's distributions: how each is converted, the keys it needs, and what it becomes."""
 
@@ -196,7 +202,7 @@ def _note(ledger: Ledger, place: Path, spec: Spec, axis: Axis, to: str) -> None:
         text = f"{spec[key]} is a text in YAML 1.1; the number is meant" if _is_power(spec[key]) else ""
         differs = spaces.joined(axis.differs, text if key in _NUMBERS else "")
         if key in axis.unused:
-            ledger.left_out((*place, key), axis.differs)
+            ledger.left_out((*place, key), axis.differs or None)
         elif differs:
             ledger.changed((*place, key), differs, to)
         else:
@@ -247,9 +253,18 @@ def _sound(ledger: Ledger, place: Path, spec: Spec, needed: tuple[str, ...]) -> 
         ledger.mistake((*place, "q"), "must be above 0")
     if spec.get("sigma", 1) < 0:
         ledger.mistake((*place, "sigma"), "must not be negative")
+    if "probabilities" in spec and not _are_weights(spec):
+        ledger.mistake((*place, "probabilities"), "must be a list with a number above 0 for each of `values`")
     if "min" in needed:
         _judge_ends(ledger, place, spec)
     return len(ledger.problems) == before
+
+
+def _are_weights(spec: Spec) -> bool:
+    given, values = spec["probabilities"], spec.get("values")
+    if not isinstance(given, list) or not isinstance(values, list) or len(given) != len(values):
+        return False
+    return all(spaces.is_number(value) and value > 0 for value in given)
 
 
 def _judge_ends(ledger: Ledger, place: Path, spec: Spec) -> None:

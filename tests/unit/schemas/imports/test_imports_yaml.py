@@ -68,7 +68,8 @@ def test_a_grid_keeps_its_cap_or_says_what_to_do() -> None:
 
 def test_workers_of_a_launch_scheduler_are_the_trials_at_a_time() -> None:
     text = (
-        "description: by launch\nmethod: grid\njob: lab/jobs/hello:latest\nscheduler: {num_workers: 8, settings: {a: b}}\n"
+        "description: by launch\nmethod: grid\njob: lab/jobs/hello:latest\n"
+        "scheduler: {num_workers: 8, settings: {a: b}}\n"
         "parameters: {x: {values: [0, 0.1]}, epochs: {min: 0, max: 20, distribution: int_uniform}}\n"
     )
     result = imported(text)
