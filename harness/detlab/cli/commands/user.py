@@ -158,7 +158,9 @@ def _by_password(address: str, name: str, file: IO[str] | None, pin: str | None)
         )
     if not password:
         raise DetlabError("the password is empty", hint="Without a password, give a token: /hub/token")
-    return token_by_password(address, name, password, pin)
+    from detlab.client.transport.discovery import ClusterAddress
+
+    return token_by_password(ClusterAddress(address, "", "the given address", certificate=pin), name, password)
 
 
 def _token(file: IO[str] | None, address: str) -> str:

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from detlab.client.transport.discovery import SERVICE_PATH
+from detlab.client.transport.discovery import SERVICE_PATH, ClusterAddress
 from detlab.errors import DetlabError
 
 LIFETIME = 7 * 86400
@@ -22,14 +22,13 @@ _PAGE = "/hub/token"
 """Where people make tokens by hand."""
 
 
-def token_by_password(address: str, user: str, password: str, certificate: str | None = None) -> str:
+def token_by_password(address: ClusterAddress, user: str, password: str) -> str:
     """Return a new token of a user.
 
     Args:
-        address: The service's URL, as `service_url` returns it.
+        address: The service, with the certificate that it has to show, if one is pinned; its token is not used.
         user: The name at the Hub.
         password: As the Hub's login page would take it.
-        certificate: The certificate (PEM) that the server has to show; by default any that an authority signed.
 
     Raises:
         DetlabError: The Hub refuses them or takes no passwords, cannot be reached, or would be sent them in the clear.
@@ -38,9 +37,8 @@ def token_by_password(address: str, user: str, password: str, certificate: str |
 
     from detlab.trust import system_trust, tls_context
 
-    hub = address.removesuffix(f"{SERVICE_PATH}/")
-    alone = _is_this_machine(hub)
-    if not alone and not hub.startswith("https:"):
+    hub = address.url.removesuffix(f"{SERVICE_PATH}/")
+    if not _is_this_machine(hub) and not hub.startswith("https:"):
         raise DetlabError(
             f"{hub} is plain http: the password would be readable on the way",
             hint=f"Give its https address, or make a token at {hub}{_PAGE}",
@@ -52,8 +50,8 @@ def token_by_password(address: str, user: str, password: str, certificate: str |
         "expires_in": LIFETIME,
     }
     try:
-        verify = tls_context(hub, certificate) or system_trust(hub)
-        with httpx.Client(verify=verify, timeout=TIMEOUT, follow_redirects=False, trust_env=not alone) as client:
+        verify = tls_context(hub, address.certificate) or system_trust(hub)
+        with httpx.Client(verify=verify, timeout=TIMEOUT, follow_redirects=False, trust_env=address.proxied) as client:
             reply = client.post(url, json=body)
             if reply.status_code == HTTPStatus.BAD_REQUEST and "must not exceed" in reply.text:
                 reply = client.post(url, json={**body, "expires_in": None})  # the Hub's own, shorter limit

@@ -190,7 +190,7 @@ def processes(ledger: Ledger, found: Layout) -> int | str | None:
     value = int(raw) if isinstance(raw, str) and raw.isdecimal() else raw
     if value in PER_SLOT or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         ledger.kept(place)
-        return value  # type: ignore[no-any-return]  # one of the two
+        return value
     ledger.mistake(place, "must be a whole number of at least 1, auto, gpu or cpu")
     return None
 

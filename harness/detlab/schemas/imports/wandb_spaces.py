@@ -180,7 +180,7 @@ def _with_numbers(spec: Spec) -> Spec:
 def _say_texts(ledger: Ledger, spec: Spec, target: str) -> None:
     """Say which values are texts, though they look like numbers."""
     values = spec.get("values") if isinstance(spec.get("values"), list) else [spec.get("value")]
-    texts = [value for value in values or [] if _is_power(value)]
+    texts = [str(value) for value in values or [] if _is_power(value)]
     if texts:
         ledger.to_do.append(
             f"{target}: {', '.join(texts)} is a text to W&B, whose YAML is 1.1, and is here; as a number write"
