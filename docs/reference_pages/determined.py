@@ -43,6 +43,64 @@ COMMANDS: dict[str, str] = {
     "dev": "auth-token curl",
     "deploy local": "cluster-up cluster-down master-up master-down agent-up agent-down logs",
 }
+_LOGS = "follow head tail json agent-id container-id rank-id timestamp-before timestamp-after level source stdtype"
+_TASK_LOGS = f"{_LOGS} allocation-id"
+_LIST = "all quiet workspace-name sort-by order-by csv json"
+_START = "config-file volume context include config template workspace-name project-name preview detach"
+
+# Long options of those commands in Determined 0.38.1 that are commands here, too.
+OPTIONS: dict[str, str] = {
+    "experiment create": "include git local template config follow-first-trial paused test-mode project_id publish",
+    "experiment list": "all show_project csv limit offset",
+    "experiment describe": "metrics csv json outdir",
+    "experiment list-trials": "csv limit offset",
+    "experiment list-checkpoints": "best csv",
+    "experiment logs": _LOGS,
+    "experiment download": "output-dir top-n sort-by smaller-is-better quiet",
+    "experiment download-model-def": "output-dir",
+    "experiment wait": "polling-interval",
+    "experiment delete": "yes",
+    "experiment set gc-policy": "save-experiment-best save-trial-best save-trial-latest yes",
+    "experiment set log-retention": "days forever",
+    "trial describe": "metrics-summary metrics csv json limit offset",
+    "trial download": "best latest uuid output-dir sort-by smaller-is-better quiet",
+    "trial logs": _LOGS,
+    "checkpoint describe": "json",
+    "checkpoint download": "output-dir quiet mode",
+    "checkpoint delete": "yes",
+    "checkpoint rm": "yes glob",
+    "notebook start": f"{_START} no-browser",
+    "notebook list": _LIST,
+    "notebook logs": _TASK_LOGS,
+    "notebook kill": "force",
+    "shell start": f"{_START} passphrase show-ssh-command",
+    "shell open": "show-ssh-command",
+    "shell list": _LIST,
+    "shell logs": _TASK_LOGS,
+    "shell kill": "force",
+    "command run": _START,
+    "command list": _LIST,
+    "command logs": _TASK_LOGS,
+    "command kill": "force",
+    "tensorboard start": f"{_START} no-browser trial-ids",
+    "tensorboard list": _LIST,
+    "tensorboard logs": _TASK_LOGS,
+    "tensorboard kill": "force",
+    "task list": "csv json",
+    "task logs": _TASK_LOGS,
+    "job list": "resource-pool limit offset reverse json yaml table csv",
+    "job update": "priority weight resource-pool ahead-of behind-of",
+    "agent list": "csv json",
+    "agent enable": "all",
+    "agent disable": "all drain csv json",
+    "slot list": "csv json",
+    "model create": "json description workspace-name",
+    "model list": "json sort-by order-by workspace-names limit offset",
+    "model describe": "json version",
+    "model list-versions": "json",
+    "model register-version": "json",
+    "token list": "csv json yaml table show-inactive",
+}
 OTHER_COMMANDS = {
     "deploy local cluster-up": "det up",
     "deploy local cluster-down": "det down",
@@ -52,8 +110,6 @@ OTHER_COMMANDS = {
     "master info": "det status",
     "resources aggregated": "det usage",
     "trial set log-retention": "det experiment set log-retention",
-    "user login": "det login",
-    "user logout": "det logout",
 }
 """Commands of other names here, where a command of the same name is missing."""
 
@@ -87,12 +143,21 @@ a method by `AttributeError`. [Come from Determined](../how-to/come-from-determi
 """
 
 
+OPTIONS_INTRO = """
+## Options
+
+Long options of these commands. One that is not here is refused by its name, and the message says what to use instead.
+"""
+
+
 def determined_names() -> str:
     """The page of Determined's names."""
     return page(
         "Names of Determined",
         INTRO,
         f"## Commands\n\n{table(('`det …`', 'here', 'not here'), _commands())}",
+        OPTIONS_INTRO,
+        table(("`det …`", "here", "refused: what to use instead"), _options()),
         f"## Python\n\n{table(('', 'here', 'not here'), _sdk())}",
     )
 
@@ -115,18 +180,42 @@ def _commands() -> list[tuple[str, ...]]:
 
 def exists(words: str) -> bool:
     """Whether `det` has a command."""
+    return command_of(words) is not None
+
+
+def command_of(words: str) -> click.Command | None:
+    """Return a command of `det`; None if there is none."""
     from detlab.cli.root import det
 
     command: click.Command | None = det
     context = click.Context(det, info_name="det")
     for word in words.split():
         if not isinstance(command, click.Group):
-            return False
+            return None
         command = command.get_command(context, word)
         if command is None:
-            return False
+            return None
         context = click.Context(command, info_name=word, parent=context)
-    return True
+    return command
+
+
+def options_of(words: str) -> set[str]:
+    """Return the options of a command of `det`."""
+    command = command_of(words)
+    assert command is not None, words
+    return {name for parameter in command.params if isinstance(parameter, click.Option) for name in parameter.opts}
+
+
+def _options() -> list[tuple[str, ...]]:
+    from detlab.cli.determined_options import instead_of
+
+    rows = []
+    for words, names in OPTIONS.items():
+        own = options_of(words)
+        here = [f"`--{name}`" for name in names.split() if f"--{name}" in own]
+        refused = [(name, instead_of(words, f"--{name}")) for name in names.split() if f"--{name}" not in own]
+        rows.append((f"`{words}`", ", ".join(here), ". ".join(f"`--{name}`: {text}" for name, text in refused)))
+    return rows
 
 
 def _sdk() -> list[tuple[str, ...]]:

@@ -112,7 +112,7 @@ class Root(LazyGroup):
                 **extra,
             )
         except click.ClickException as error:
-            error.show()
+            _named(error).show()
             sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             click.echo("Interrupted.", err=True)
@@ -128,6 +128,22 @@ class Root(LazyGroup):
         finally:
             invocation.close()
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _named(error: click.ClickException) -> click.ClickException:
+    """Return an error about an option of Determined's that is not here as one that says what to use instead."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    from detlab.cli.determined_options import instead_of
+
+    words, context = [], error.ctx
+    while context.parent is not None:
+        words.append(context.command.name or context.info_name or "")
+        context = context.parent
+    hint = instead_of(" ".join(reversed(words)), error.option_name)
+    if hint is None:
+        return error
+    return click.UsageError(f"{error.option_name} of Determined is not here: {hint}", error.ctx)
 
 
 @click.command(

@@ -84,6 +84,7 @@ experiment.add_command(unarchive)
 @click.option("--state", type=click.Choice([state.value for state in ExperimentState], case_sensitive=False))
 @click.option("--owner", metavar="USER", help="Only this user's (administrators see all users').")
 @click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
+@click.option("--label", "labels", multiple=True, metavar="LABEL", help="Only those with this label (repeatable).")
 @click.option("-a", "--all", "every", is_flag=True, help="All of them, archived ones, too.")
 @click.option("--archived", is_flag=True, help="Only the archived ones.")
 @click.option("--sort-by", type=click.Choice([key.name for key in ExperimentSortBy], case_sensitive=False))
@@ -97,6 +98,7 @@ def list_command(
     state: str | None,
     owner: str | None,
     name: str | None,
+    labels: tuple[str, ...],
     every: bool,
     archived: bool,
     sort_by: str | None,
@@ -107,13 +109,14 @@ def list_command(
     \b
     Examples:
       det experiment list
-      det e list --state ACTIVE
+      det e list --state ACTIVE --label speech
       det e list --all --csv > experiments.csv
       det e list --json | jq '.[].id'
     """
     found = invocation.client.list_experiments(
         ExperimentSortBy[sort_by.upper()] if sort_by else None,
         order_by.lower(),
+        labels=labels or None,
         limit=None if every else limit,
         state=state.upper() if state else None,
         owner=owner,
@@ -124,7 +127,7 @@ def list_command(
         say_json([item.view for item in found])
         return
     if not found and not invocation.as_csv:
-        filtered = state or owner or name or archived
+        filtered = state or owner or name or labels or archived
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
     columns = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")

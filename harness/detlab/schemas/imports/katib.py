@@ -58,15 +58,22 @@ ALGORITHMS: dict[str, Algorithm] = {
     "tpe": Algorithm(("tpe",), _STARTUP, "Optuna's, multivariate"),
     "multivariate-tpe": Algorithm(("tpe",), _STARTUP),
     "cmaes": Algorithm(("cmaes",), {"random_state": SEED}),
-    "sobol": Algorithm(("random",), {"random_state": SEED}, "independent points, not a Sobol sequence"),
+    "sobol": Algorithm(("sobol", "random"), {"random_state": SEED}),
     "hyperband": Algorithm(
-        ("hyperband", "adaptive_asha"), _RESOURCE, "trials are stopped while they train; none starts again"
+        ("hyperband", "adaptive_asha"), _RESOURCE, "a trial pauses at its rung, and continues from its checkpoint"
     ),
     "pbt": Algorithm(("pbt", "random"), _POPULATION, "the whole population trains at a time"),
-    "enas": Algorithm(("random",), {}, "no architecture is searched: `nasConfig` has no counterpart"),
-    "darts": Algorithm(("single",), {}, "the one trial that trains the supernet"),
 }
 """Katib's algorithms."""
+
+REFUSED: dict[str, str] = {
+    "enas": "a controller draws the architectures of `nasConfig`, and there is none here",
+    "darts": "one trial trains all operations of `nasConfig` at once, and nothing here makes such a network",
+}
+"""Algorithms that search architectures, and why they cannot be imported."""
+_NAS_HINT = "write the choices of layers as hyperparameters (nested ones, too) of random or tpe"
+STRATEGIES = ("min", "max", "latest")
+"""Katib's ways to make one value of a trial's reports."""
 
 
 def recognises(raw: dict[str, Any]) -> bool:
@@ -82,6 +89,8 @@ def ledger(raw: dict[str, Any]) -> Ledger:
 def convert(ledger: Ledger) -> dict[str, Any]:
     """Return the config of a Katib Experiment."""
     config: dict[str, Any] = {}
+    if _refused(ledger):
+        return config
     _metadata(ledger, config)
     searcher = _searcher(ledger, config)
     resource = searcher.get("time_metric")
@@ -90,6 +99,9 @@ def convert(ledger: Ledger) -> dict[str, Any]:
     config["searcher"] = searcher
     _goal(ledger, config)
     _early_stopping(ledger, config)
+    _strategies(ledger, searcher)
+    if needs := present.checkpoints_needed(searcher):
+        ledger.to_do.append(needs)
     if "metric" in searcher:
         ledger.to_do.append(
             f"report {searcher['metric']!r} by core.train.report_validation_metrics: what trials print is not read"
@@ -97,6 +109,34 @@ def convert(ledger: Ledger) -> dict[str, Any]:
     if resource is not None and resource not in STEP_TIMES:
         ledger.to_do.append(f"report {resource!r}, the searcher's time_metric, with it: how far the trial has trained")
     return config
+
+
+def _refused(ledger: Ledger) -> bool:
+    """Whether the file searches architectures, which is a mistake by its name."""
+    path = ("spec", "algorithm", "algorithmName")
+    name = str(ledger.at(path)).lower()
+    if name in REFUSED:
+        ledger.mistake(path, f"{name} searches architectures (NAS): {REFUSED[name]}", _NAS_HINT)
+    elif ledger.at(("spec", "nasConfig")) is not None:
+        ledger.mistake(("spec", "nasConfig"), "searches architectures (NAS), which nothing here does", _NAS_HINT)
+    return bool(ledger.problems)
+
+
+def _strategies(ledger: Ledger, searcher: dict[str, Any]) -> None:
+    """Say what becomes of the strategy of the objective's metric: here a trial's best report counts."""
+    above: Path = ("spec", "objective", "metricStrategies")
+    best = "min" if searcher.get("smaller_is_better") else "max"
+    for index, item in enumerate(ledger.items(above)):
+        place = (*above, index)
+        name, value = (item.get(key) if isinstance(item, dict) else None for key in ("name", "value"))
+        if value not in STRATEGIES:
+            ledger.mistake((*place, "value"), f"{value!r} is no strategy of Katib", f"it has {', '.join(STRATEGIES)}")
+        elif name == searcher.get("metric") and value == best:
+            ledger.left_out(place, f"not needed: a trial's best report counts, which is its {best}")
+        elif name == searcher.get("metric"):
+            ledger.left_out(place, f"{value}: a trial's best report counts here, which is its {best}")
+            how = "once, when a trial ends" if value == "latest" else f"as the {value} of a trial so far"
+            ledger.to_do.append(f"report {name!r} {how}: of several reports the {best} counts here, not the {value}")
 
 
 def _metadata(ledger: Ledger, config: dict[str, Any]) -> None:
@@ -152,16 +192,17 @@ def _block(
 ) -> dict[str, Any]:
     match name:
         case "grid":
-            return {"name": "grid", **common, "max_concurrent_trials": budget["max_concurrent_trials"]}
-        case "darts":
-            return {"name": "single", **common}
+            block = {"name": "grid", **common, "max_concurrent_trials": budget["max_concurrent_trials"]}
+            capped = ledger.at(("spec", "maxTrialCount")) is not None and present.has_key("grid", "max_trials")
+            return {**block, "max_trials": budget["max_trials"]} if capped else block
         case "hyperband":
             rest = {**common, **budget, **_resource(ledger, settings)}
             return present.first_method({"name": "hyperband", **rest}, {"name": "adaptive_asha", **rest})
         case "pbt":
             return _population(ledger, common, budget, settings)
         case _:
-            return {"name": ALGORITHMS[name].methods[0], **common, **budget, **settings}
+            rest = {**common, **budget, **settings}
+            return present.first_method(*({"name": method, **rest} for method in ALGORITHMS[name].methods))
 
 
 def _resource(ledger: Ledger, settings: dict[str, Any]) -> dict[str, Any]:
@@ -224,6 +265,7 @@ def _note_budget(ledger: Ledger, block: dict[str, Any], trials: int | None) -> N
         ledger.added("searcher.max_trials", f"{TRIALS}: the file names no number of trials, and a search needs one")
     if trials is not None and "max_trials" not in block and "num_rounds" not in block:
         ledger.left_out(path, f"{block['name']} makes each of its trials")
+        ledger.to_do.append(spaces.uncapped(trials))
     if "num_rounds" in block and trials is not None:
         ledger.changed(path, f"{trials} trials of Katib are so many rounds of a population", "searcher.num_rounds")
     parallel = ("spec", "parallelTrialCount")
@@ -300,6 +342,9 @@ def _goal(ledger: Ledger, config: dict[str, Any]) -> None:
     goal = number(raw)
     if goal is None:
         ledger.mistake(path, "must be a number")
+    elif present.GOAL:
+        config["searcher"]["goal"] = goal
+        ledger.kept(path, "searcher.goal")
     elif present.STOPPING:
         side = "lower" if config["searcher"].get("smaller_is_better") else "upper"
         config.setdefault("stopping", []).append({"name": "threshold", side: goal})
@@ -461,7 +506,9 @@ def _range(ledger: Ledger, at: Path, kind: str, *, grid: bool) -> Axis | None:
         return None
     if kind == "int":
         axis = spaces.whole(low, high, step, grid=grid)
-        if logarithm:
+        if logarithm and (found := spaces.on_log_scale(axis)):
+            axis = found
+        elif logarithm:
             why = f"drawn evenly, not {distribution}: integers have no logarithmic scale"
             return Axis(axis.spec, spaces.joined(axis.differs, why), axis.unused)
     elif logarithm:

@@ -172,6 +172,21 @@ def _stepped(spec: dict[str, Any], step: float, count: int) -> Axis:
     return choice([as_float(spec["minval"] + index * step) for index in range(count)], "choices instead of steps")
 
 
+def on_log_scale(axis: Axis) -> Axis | None:
+    """Return integers as drawn on a logarithmic scale; None where this version cannot draw these so."""
+    spec = axis.spec
+    if not isinstance(spec, dict):
+        return axis
+    if not present.LOG_INTEGERS or spec.get("type") != "int" or spec["minval"] < 1 or {"step", "count"} & spec.keys():
+        return None
+    return Axis({**spec, "log": True}, axis.differs, axis.unused)
+
+
+def uncapped(trials: int) -> str:
+    """Return what is left to do where a grid cannot keep the file's number of trials."""
+    return f"make the grid smaller if it is to have at most {trials} trials: a grid trains each of its points here"
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a finite number."""
     try:

@@ -40,8 +40,9 @@ TARGETS: dict[str, str] = {
     "method": "searcher.name",
     "metric.name": "searcher.metric",
     "metric.goal": "searcher.smaller_is_better",
-    "metric.target": "stopping (threshold)",
+    "metric.target": "searcher.goal, or stopping (threshold)",
     "run_cap": "searcher.max_trials",
+    "scheduler.num_workers": "searcher.max_concurrent_trials",
     "early_terminate.type": "searcher.name",
     "early_terminate.min_iter": "searcher.max_time",
     "early_terminate.max_iter": "searcher.max_time",
@@ -49,6 +50,7 @@ TARGETS: dict[str, str] = {
     "early_terminate.eta": "searcher.divisor",
     "parameters.*.value": "hyperparameters",
     "parameters.*.values": "hyperparameters",
+    "parameters.*.probabilities": "hyperparameters",
     "parameters.*.distribution": "hyperparameters",
     "parameters.*.min": "hyperparameters",
     "parameters.*.max": "hyperparameters",
@@ -130,6 +132,8 @@ def convert(ledger: Ledger) -> dict[str, Any]:
     config["searcher"] = searcher
     _target(ledger, config)
     _by_hand(ledger, config)
+    if needs := present.checkpoints_needed(searcher):
+        ledger.to_do.append(needs)
     if "metric" in searcher:
         ledger.to_do.append(
             f"report {searcher['metric']!r} by core.train.report_validation_metrics: wandb.log does not reach here"
@@ -231,26 +235,41 @@ def _searcher(ledger: Ledger) -> dict[str, Any]:
         trials = None
     halving = _halving(ledger)
     wanted = METHODS[method].halving if halving else METHODS[method].alone
-    budget = {"max_trials": trials or RUNS}
-    block = _block(wanted, common, budget, halving)
+    budget = {"max_trials": trials or RUNS, **_workers(ledger)}
+    block = _block(wanted, common, budget, halving, capped=trials is not None)
     _note_method(ledger, wanted, block, halving)
     if "run_cap" in ledger.raw:
         if "max_trials" in block:
             ledger.kept(("run_cap",))
         else:
             ledger.left_out(("run_cap",), "grid makes a trial for each point")
+            ledger.to_do += [spaces.uncapped(trials)] if trials else []
     elif "max_trials" in block:
         ledger.added("searcher.max_trials", f"{RUNS}: the sweep has no run_cap, and a search needs a number")
     return block
 
 
+def _workers(ledger: Ledger) -> dict[str, int]:
+    """Return how many trials run at a time, if a scheduler of W&B Launch says so."""
+    place = ("scheduler", "num_workers")
+    workers = ledger.at(place)
+    if workers is None:
+        return {}
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        ledger.mistake(place, "must be a whole number of at least 1")
+        return {}
+    ledger.kept(place)
+    return {"max_concurrent_trials": workers}
+
+
 def _block(
-    wanted: tuple[str, ...], common: dict[str, Any], budget: dict[str, Any], halving: dict[str, Any]
+    wanted: tuple[str, ...], common: dict[str, Any], budget: dict[str, Any], halving: dict[str, Any], *, capped: bool
 ) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = []
     for name in wanted:
         if name == "grid":
-            return {"name": name, **common}
+            capped = capped and present.has_key(name, "max_trials")
+            return {"name": name, **common, **{key: budget[key] for key in budget if key != "max_trials" or capped}}
         keys = dict(halving)
         if name != "async_halving":
             keys.pop("num_rungs", None)
@@ -342,6 +361,9 @@ def _target(ledger: Ledger, config: dict[str, Any]) -> None:
         return
     if not spaces.is_number(target):
         ledger.mistake(place, "must be a number")
+    elif present.GOAL:
+        config["searcher"]["goal"] = target
+        ledger.kept(place, "searcher.goal")
     elif present.STOPPING:
         side = "lower" if config["searcher"].get("smaller_is_better") else "upper"
         config.setdefault("stopping", []).append({"name": "threshold", side: target})

@@ -10,7 +10,7 @@ from detlab.errors import Problem
 from detlab.schemas.expconf.checks.search_spaces import finite_number
 from detlab.schemas.expconf.rungs import rungs_within
 
-_RESUMING = {
+RESUMING = {
     "pbt": "clones start from their parents' checkpoints",
     "pb2": "clones start from their parents' checkpoints",
     "asha": "a promoted trial resumes from its checkpoint",
@@ -153,7 +153,7 @@ def _truncation(searcher: dict[str, Any]) -> Iterator[Problem]:
 
 def _checkpoints(raw: dict[str, Any], searcher: dict[str, Any]) -> Iterator[Problem]:
     name = searcher.get("name")
-    why = _RESUMING.get(name) if isinstance(name, str) else None
+    why = RESUMING.get(name) if isinstance(name, str) else None
     if why is None or raw.get("checkpoint_policy") != "none" or searcher.get("variant") == "stopping":
         return
     message = f"is none, but {name} needs checkpoints: {why}"

@@ -168,15 +168,33 @@ def _register() -> None:
     _Loader.add_constructor(f"{_YAML}float", _construct_float)
 
 
+class _OlderLoader(_Loader):
+    """The same with the scalars of YAML 1.1, as PyYAML reads them; dates stay texts."""
+
+
+def _register_older() -> None:
+    # `=` and dates are left out: the one is a mistake to PyYAML, the other has no counterpart in JSON
+    without = (f"{_YAML}timestamp", f"{_YAML}value")
+    _OlderLoader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in pairs if tag not in without]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    for name in ("int", "float"):
+        _OlderLoader.add_constructor(f"{_YAML}{name}", yaml.SafeLoader.yaml_constructors[f"{_YAML}{name}"])
+
+
 _register()
+_register_older()
 
 
-def load_yaml(text: str, source_name: str = "config") -> tuple[Any, list[Problem]]:
+def load_yaml(text: str, source_name: str = "config", *, older: bool = False) -> tuple[Any, list[Problem]]:
     """Read YAML (or JSON) text.
 
     Args:
         text: The text.
         source_name: How messages about the whole text call it, such as a file name.
+        older: Whether it is YAML 1.1, as PyYAML reads it: `on` is true, `017` is 15, `12:30:45` is 45045, and `1e-5`
+            is a text.
 
     Returns:
         The raw value and the mistakes of the text itself: syntax by line and column, keys given twice. The
@@ -185,7 +203,7 @@ def load_yaml(text: str, source_name: str = "config") -> tuple[Any, list[Problem
     if len(text) > MAX_TEXT:
         return None, [Problem("", f"{source_name} is longer than {MAX_TEXT:,} characters")]
     try:
-        loader = _Loader(text)
+        loader = _OlderLoader(text) if older else _Loader(text)
     except yaml.YAMLError as error:
         return None, [syntax_problem(error, text)]
     try:
