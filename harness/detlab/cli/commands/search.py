@@ -429,4 +429,12 @@ def _summary(found: ReplayedSearch) -> str:
 
 def _trial(one: ReplayedTrial, *, cloned: bool) -> tuple[object, ...]:
     parent = (one.parent and one.parent.parent_id,) if cloned else ()
-    return one.id or f"#{one.index}", *parent, one.state, one.best, one.reports, one.why, POINT_DUE if one.point_due else settings(one.hparams)
+    return (
+        one.id or f"#{one.index}",
+        *parent,
+        one.state,
+        one.best,
+        one.reports,
+        one.why,
+        POINT_DUE if one.point_due else settings(one.hparams),
+    )

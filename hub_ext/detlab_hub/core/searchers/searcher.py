@@ -277,7 +277,9 @@ class Searcher:
         if self._started:
             return []
         if rules > RULES:
-            raise SearcherInputError(f"the journal follows rules {rules}; this version of detlab knows those up to {RULES}")
+            raise SearcherInputError(
+                f"the journal follows rules {rules}; this version of detlab knows those up to {RULES}"
+            )
         self._started = True
         self._factory.late = rules >= LATE and self.method.draws_late
         self.revision += 1

@@ -114,9 +114,7 @@ class BOHB(Hyperband):
 
     def _drawn(self, factory: TrialFactory) -> bool:
         """Whether the next point is a user's or a random one."""
-        return (
-            bool(factory.enqueued) or not self._model_results() or factory.rng.uniform(0.0, 1.0) < self._fraction
-        )
+        return bool(factory.enqueued) or not self._model_results() or factory.rng.uniform(0.0, 1.0) < self._fraction
 
     def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Give it a user's or a random point, or ask for a suggestion."""
@@ -126,7 +124,7 @@ class BOHB(Hyperband):
         return self._ask()
 
     def _ask(self) -> list[Decision]:
-        """Ask for the points of all trials that lack one; one question at a time, as each knows the points before it."""
+        """Ask for the points of all trials that lack one: one question at a time, so that each knows earlier points."""
         if not self._due or self._for:
             return []
         asked = Suggest(self._asked, len(self._due))
