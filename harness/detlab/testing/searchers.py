@@ -132,7 +132,7 @@ class Driven:
         ready = [one for one in self.open if one not in self.pointless]
         return [one for one in ready if one in self.early or not self.paused.get(one, False)]
 
-    def take(self, event: Event) -> list[Decision]:
+    def take(self, event: Event) -> list[Decision]:  # noqa: C901 - a case for each decision
         """Give the search an event, as the master does."""
         decisions = self.search.step(event)
         self.journal.append(event)
@@ -526,7 +526,7 @@ class SearchMethodContract:
                 assert trial.hparams["opt"] in ("sgd", "adam")
 
     def test_points_are_drawn_when_trials_are_placed(self) -> None:
-        """A method with `draws_late` knows no point before that but what users gave it; an earlier search all of them."""
+        """A method with `draws_late` draws no point before that; one of an earlier search draws all of them."""
         late = self._made(0).method.draws_late
         made = [one for one in self._made(0).step(Started(RULES)) if isinstance(one, CreateTrial)]
         assert not late or any(one.later for one in made)

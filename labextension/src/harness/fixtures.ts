@@ -72,6 +72,7 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
     id: 100 + index, index, experiment_id: 12, request_id: uuid(index), state: running ? 'ACTIVE' : failed ? 'ERROR' : 'COMPLETED',
     allocation_state: running ? 'RUNNING' : null, display_state: running ? (index >= count - 2 ? 'QUEUED' : 'RUNNING') : '',
     end_reason: running ? null : failed ? 'error' : stopped ? 'stopped' : 'completed',
+    point_due: false,
     hparams: { lr, width, optimizer: ['adam', 'sgd', 'adamw'][Math.floor(draw() * 3)], dropout: draw() * 0.6, batch_size: 64 },
     seed: 1000 + index, restarts: index % 17 === 3 ? 1 : 0, run: 1, progress: steps / 1000, status: running ? 'training' : '',
     steps_completed: steps, best_validation: failed ? null : index === 17 ? 0.0214 : best,

@@ -850,6 +850,7 @@ export interface ReplayedTrial {
   index: number;
   request_id: string;
   hparams: Record<string, unknown>;
+  point_due: boolean;
   state: 'waiting' | 'running' | 'paused' | 'stopping' | 'ended';
   why: string;
   parent: ParentView | null;
@@ -1092,6 +1093,7 @@ export interface TrialView {
   display_state: string;
   end_reason: EndReason | null;
   hparams: Record<string, unknown>;
+  point_due: boolean;
   seed: number;
   restarts: number;
   run: number;

@@ -261,7 +261,7 @@ class SearchMethod(ABC):
         """Create the first trials."""
 
     def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
-        """React to resources for a trial without a point, once for each: by its `SetPoint`, or first a `Suggest`."""
+        """React to resources for a trial without a point, once for each: by `SetPoint`, now or after a `Suggest`."""
         return []
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:

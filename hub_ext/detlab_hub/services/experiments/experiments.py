@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -98,7 +97,7 @@ class Experiments:
         workers = self._shell.workers
         prepared = await workers.submissions.run(caller.name, prepare, request, self._shell.settings, self._draw)
         await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
-        prepared.warnings += await self._check_resources(caller, prepared.config)
+        prepared.warnings += await self._check_resources(caller, prepared)
         prepared.warnings += await storage_quotas.check(self._shell, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._shell.settings, request.bundle)
         prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
@@ -124,18 +123,21 @@ class Experiments:
         view = experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons)
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
-    async def _check_resources(self, caller: Caller, config: dict[str, Any]) -> list[Problem]:
+    async def _check_resources(self, caller: Caller, prepared: Prepared) -> list[Problem]:
+        config = prepared.config
         if config.get("unmanaged"):
             return []
         required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
         found = await feasibility.check(self._shell, required)
+        if any(one.path == "searcher.max_concurrent_trials" for one in prepared.warnings):
+            return found  # said already, whatever the pool has
         return [*found, *search_plans.blind(config["searcher"], self._slots(required), required.slots)]
 
-    def _slots(self, required: feasibility.Requirements) -> int:
-        """Return how many slots the pool has; where a batch system places, every trial that is created."""
+    def _slots(self, required: feasibility.Requirements) -> int | None:
+        """Return how many slots the pool has; None where a batch system places."""
         pool = pool_for(self._shell.settings, required.resources, required.slots)
         if pool.name in self._shell.backend.queues:
-            return sys.maxsize
+            return None
         nodes = (node for node in self._shell.backend.nodes(self._shell.clock()) if node.pool == pool.name)
         return sum(len(node.slots) for node in nodes)
 

@@ -54,6 +54,9 @@ class Holder(Protocol):
     def ready(self, turn: Turn, row: AllocationRow) -> bool:
         """Whether an allocation that was given resources can be launched; if not, its launch is sent later."""
 
+    def waits(self, turn: Turn, row: AllocationRow) -> bool:
+        """Whether no launch of the allocation was sent so far, for the reason that it was not ready."""
+
     def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
         """Make the message for one of its nodes; None for a server whose environment this master does not have."""
 

@@ -44,6 +44,10 @@ class TrialHolder:
             return False
         return True
 
+    def waits(self, turn: Turn, row: AllocationRow) -> bool:
+        """Whether it has no point yet, without which nothing is launched."""
+        return turn.trial(row.trial_id or 0).point_due
+
     def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
         """Start it from its newest checkpoint, or its source."""
         return launch_of_trial(turn, row, turn.trial(row.trial_id or 0), seat)

@@ -95,7 +95,7 @@ function hparamColumns(rows: readonly TrialRow[]): TrialColumn[] {
     key: `hp:${name}`,
     title: nameText(name, 80),
     value: row => row.hparams[name],
-    text: row => nameText(formatValue(row.hparams[name])),
+    text: row => (row.trial.point_due ? 'drawn when it starts' : nameText(formatValue(row.hparams[name]))),
     numeric: seen.numeric,
     usual: i < USUAL_HPARAMS && varies(seen)
   }));

@@ -72,25 +72,24 @@ def _blind(searcher: dict[str, Any]) -> Iterator[Problem]:
     yield Problem("searcher.max_concurrent_trials", message, f"say {max(1, int(trials) // 5)} or fewer", "warning")
 
 
-def blind(searcher: dict[str, Any], slots: int, slots_per_trial: int) -> Iterator[Problem]:
+def blind(searcher: dict[str, Any], slots: int | None, slots_per_trial: int) -> Iterator[Problem]:
     """Warn of a method that learns where all of its trials begin at once on the slots that there are.
 
     Args:
         searcher: The complete `searcher` block.
-        slots: Of the pool.
+        slots: Of the pool; None where a batch system places, which is given all trials at once.
         slots_per_trial: Of a trial.
     """
-    if searcher.get("name") not in LEARNING or list(_blind(searcher)):
+    if searcher.get("name") not in LEARNING:
         return
     trials = finite_number(searcher.get("max_trials")) or 0
-    places = slots // max(1, slots_per_trial)
+    places = int(trials) if slots is None else slots // max(1, slots_per_trial)
     if limit := finite_number(searcher.get("max_concurrent_trials")):
         places = min(places, int(limit))
     if trials <= 1 or places < trials:
         return
-    message = (
-        f"the pool has {slots} slots, so that all {trials:g} trials begin at once: {searcher['name']} learns nothing"
-    )
+    why = "a batch system gets them together" if slots is None else f"the pool has {slots} slots"
+    message = f"all {trials:g} trials may begin at once, as {why}: {searcher['name']} learns nothing"
     hint = f"say {max(1, int(trials) // 5)} or fewer, or use more trials"
     yield Problem("searcher.max_concurrent_trials", message, hint, "warning")
 

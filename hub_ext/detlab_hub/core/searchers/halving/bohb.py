@@ -127,7 +127,7 @@ class BOHB(Hyperband):
         return self._ask()
 
     def _ask(self) -> list[Decision]:
-        """Ask for the points of all trials that lack one; one question at a time: each knows the points before it."""
+        """Ask for the points of all trials that lack one: one question at a time, so that each knows earlier points."""
         if not self._due or self._for:
             return []
         asked = Suggest(self._asked, len(self._due))
