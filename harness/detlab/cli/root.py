@@ -79,11 +79,17 @@ class _ReaderGone(Exception):
     """Standard output is no longer read (click itself would end with status 0)."""
 
 
+def _open_closed_output() -> None:
+    """Have output that the caller closed (`>&-`) go nowhere; its descriptor must not become that of a connection."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+
+
 def _is_full() -> bool:
     """Whether standard output holds what cannot be written: its disk is full, or it was closed."""
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except (OSError, ValueError):
         return True
     return False
@@ -112,8 +118,7 @@ class Root(LazyGroup):
         """Run the command; tell a closed pipe from success."""
         try:
             result = super().invoke(ctx)
-            if sys.stdout is not None:  # None: the caller closed it (>&-)
-                sys.stdout.flush()
+            sys.stdout.flush()
         except BrokenPipeError as error:
             raise _ReaderGone from error
         return result
@@ -128,6 +133,7 @@ class Root(LazyGroup):
         **extra: Any,
     ) -> Any:
         """Run, and turn what went wrong into a message and an exit status."""
+        _open_closed_output()
         invocation = Invocation()
         try:
             status = super().main(
