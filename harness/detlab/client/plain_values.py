@@ -86,8 +86,9 @@ def _key(key: object, path: tuple[object, ...], problems: list[Problem]) -> Any:
         key = key.value
     if key is None or isinstance(key, bool | int | float | str):
         return key
-    if callable(getattr(key, "tolist", None)):
-        return key.tolist()  # type: ignore[attr-defined]
+    tolist = getattr(key, "tolist", None)
+    if callable(tolist):
+        return tolist()
     problems.append(Problem(_shown(path), f"has a {_kind(key)} as a key; keys are texts"))
     return str(key)
 
