@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.errors import AuthError, NotInCluster
+from detlab.tokens import one_word
 
 TASK_DIR_VARIABLE = "DET_TASK_DIR"
 
@@ -182,7 +183,7 @@ def read_token(task_dir: Path) -> str:
         raise AuthError(f"the task token {path} cannot be read: {error}") from error
     if not token:
         raise AuthError(f"the task token {path} is empty")
-    return token
+    return one_word(token, str(path))
 
 
 @functools.lru_cache(maxsize=4)

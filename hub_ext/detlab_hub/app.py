@@ -30,6 +30,7 @@ from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_na
 from detlab.schemas.runtimes import PROCESS
 from detlab.schemas.storage_types import Holder
 from detlab.schemas.wire import SERVICE_PREFIX
+from detlab.tokens import one_word
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.embedded.sockets.listeners import inherited
@@ -579,7 +580,7 @@ class OneLine(logging.Formatter):
 
 def _read_secret(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="ascii").strip()
+        return one_word(Path(path).read_text(encoding="ascii"), path)
     except FileNotFoundError:
         return ""
 

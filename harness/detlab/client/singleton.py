@@ -18,6 +18,7 @@ from detlab.client.submission import ConfigSource
 from detlab.client.tasks import Task
 from detlab.client.transport.discovery import ClusterAddress, find_cluster
 from detlab.errors import DetlabError
+from detlab.forking import renew_in_children
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import AgentView, ExperimentState, UserView
@@ -76,6 +77,12 @@ class _Current:
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._chosen = False
+        renew_in_children(self)
+
+    def forget_connections(self) -> object:
+        """Forget a lock that another thread of the parent process may have held; the client renews itself."""
+        self._lock = threading.Lock()
+        return None
 
     def get(self) -> Client:
         with self._lock:

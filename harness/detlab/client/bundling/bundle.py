@@ -173,6 +173,8 @@ def build_bundle(
         BundleError: Something is missing, cannot be read, or cannot travel.
         BundleTooLarge: Over the cap; the message names the largest files and how to leave them out.
     """
+    if isinstance(includes, str | Path):
+        includes = [includes]  # its letters are not meant
     found: dict[str, _Source] = {}
     replaced: list[str] = []
     base = Path(root) if root is not None else None

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from detlab.client.operations.experiments import new_key, one
+from detlab.client.ordering import known_limit
 from detlab.client.transport.calls import Call, Flow, field_of, model
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantView
@@ -98,6 +99,7 @@ def list_models(
     """Fetch models, newest first; page after page until there are enough."""
     found: list[ModelView] = []
     after: int | None = None
+    limit = known_limit(limit)
     while limit is None or len(found) < limit:
         count = _PAGE if limit is None else min(_PAGE, limit - len(found))
         words = json.dumps(list(labels)) if labels else None
@@ -144,6 +146,7 @@ def list_versions(name: Name, limit: int | None = None) -> Flow[list[VersionView
     """Fetch a model's versions, newest first; page after page until there are enough."""
     found: list[VersionView] = []
     after: int | None = None
+    limit = known_limit(limit)
     while limit is None or len(found) < limit:
         count = _PAGE if limit is None else min(_PAGE, limit - len(found))
         path = f"{_model(name)}/versions"

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from detlab_hub.services.failures.tracebacks import MESSAGE_CHARS, Raised
+from detlab_hub.services.failures.tracebacks import MESSAGE_CHARS, OURS, Raised
 
-_OURS = "detlab."
-"""Errors of detlab say themselves what is wrong; what they were raised from adds nothing for the user."""
 _SAYS_NOTHING = ("Empty", "Full", "_RemoteTraceback", "RemoteTraceback", "StopIteration", "CancelledError")
 """Causes that are a library's own affair."""
 _TOLD_MEMBERS = 4
@@ -72,7 +70,7 @@ def _chain(last: Raised) -> list[Raised]:
         now = chain[-1]
         below = now.cause
         silent = below is None or below.name.rpartition(".")[2] in _SAYS_NOTHING
-        if below is None or silent or not now.direct or now.members or now.name.startswith(_OURS):
+        if below is None or silent or not now.direct or now.members or now.name.startswith(OURS):
             break  # what a group was raised from says less than its members
         chain.append(below)
     return chain
@@ -80,7 +78,7 @@ def _chain(last: Raised) -> list[Raised]:
 
 def _first_of(root: Raised) -> Raised | None:
     """Return the exception that was handled first when this one was raised."""
-    if root.name.startswith(_OURS):
+    if root.name.startswith(OURS):
         return None
     found, below, depth = None, root.cause, 0
     while below is not None and depth < _DEEPEST:

@@ -29,6 +29,8 @@ _ASIDE = re.compile(
 _WRAPPER = re.compile(r"^Caught [\w.]+ (?P<at>in .{1,200}?)\.?$")
 _QUOTES = '"""'
 _SYNTAX = ("SyntaxError", "IndentationError", "TabError")
+OURS = "detlab."
+"""Errors of detlab: they say themselves what is wrong, and what helps in a line of its own."""
 MESSAGE_LINES = 12
 MESSAGE_CHARS = 1000
 
@@ -198,6 +200,8 @@ class _Reader:
             now.text = text
         elif (not text.strip() and not begun) or self._lines >= MESSAGE_LINES or _ASIDE.match(text):
             self._ends = True
+        elif text.strip() and now.name.startswith(OURS) and not (begun or listed):
+            self._ends = True  # the line below an error of detlab says what helps: it is the card's hint
         elif text.strip():
             self._lines += 1
             between = " " if begun or listed or now.text[-1] in ".,:;!?" else "; "

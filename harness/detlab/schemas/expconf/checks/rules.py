@@ -16,6 +16,7 @@ from detlab.schemas.expconf.blocks.hyperparameters import TYPES
 from detlab.schemas.expconf.blocks.scalars import describe
 from detlab.schemas.expconf.checks import (
     objectives,
+    placeholders,
     search_costs,
     search_plans,
     search_points,
@@ -346,6 +347,7 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     project_of_workspace,
     log_policies,
     entrypoint_length,
+    placeholders.taken_by_a_shell,
     text_lengths,
     pod_spec,
     mounts,
