@@ -585,7 +585,7 @@ class Searcher:
         return decisions
 
     def _is_surplus(self, decision: Decision) -> bool:
-        """Whether a decision needs a further point: a question for a new trial could only be answered by a tried one."""
+        """Whether a decision needs a further point, where each is tried; a trial that was promised one gets it."""
         if isinstance(decision, CreateTrial):
             return decision.request_id in self._factory.surplus
         return isinstance(decision, Suggest) and not self._factory.late
