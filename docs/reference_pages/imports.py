@@ -22,13 +22,12 @@ def _katib() -> list[str]:
     from detlab.schemas.imports import katib, katib_rows
 
     algorithms = [
-        (f"`{name}`", " or ".join(f"`{method}`" for method in found.methods), _settings(found.settings), found.differs)
+        (f"`{name}`", f"`{found.method}`", _settings(found.settings), found.differs)
         for name, found in katib.ALGORITHMS.items()
     ]
     return [
         "## Katib: algorithms",
         table(("algorithm", "`searcher.name`", "settings", "what differs"), algorithms),
-        "Of two methods the first that this version has is taken.",
         "Refused by name:",
         table(("algorithm", "why"), [(f"`{name}`", why) for name, why in katib.REFUSED.items()]),
         "## Katib: jobs",
@@ -59,10 +58,7 @@ def _settings(settings: dict[str, str]) -> str:
 def _wandb() -> list[str]:
     from detlab.schemas.imports import wandb, wandb_spaces
 
-    methods = [
-        (f"`{name}`", " or ".join(f"`{to}`" for to in found.alone), " or ".join(f"`{to}`" for to in found.halving))
-        for name, found in wandb.METHODS.items()
-    ]
+    methods = [(f"`{name}`", f"`{found.alone}`", f"`{found.halving}`") for name, found in wandb.METHODS.items()]
     spread = [(f"`{name}`", becomes) for name, (_, _, becomes) in wandb_spaces.DISTRIBUTIONS.items()]
     return [
         "## W&B sweeps: methods",

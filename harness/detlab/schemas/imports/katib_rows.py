@@ -9,7 +9,7 @@ TARGETS: dict[str, str] = {
     "metadata.labels.*": "labels",
     "spec.objective.type": "searcher.smaller_is_better",
     "spec.objective.objectiveMetricName": "searcher.metric",
-    "spec.objective.goal": "searcher.goal, or stopping (threshold)",
+    "spec.objective.goal": "searcher.goal",
     "spec.algorithm.algorithmName": "searcher.name",
     "spec.algorithm.algorithmSettings[].name": "searcher",
     "spec.algorithm.algorithmSettings[].value": "searcher",

@@ -9,7 +9,7 @@ from typing import Any
 
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path
-from detlab.schemas.imports import present, spaces
+from detlab.schemas.imports import spaces
 from detlab.schemas.imports.ledger import Ledger
 from detlab.schemas.imports.spaces import Axis
 
@@ -70,10 +70,7 @@ def _stepped_between(low: float, high: float, step: float, grid: bool) -> Axis:
     if not float(step).is_integer():
         return spaces.without_step(spaces.logarithmic(low, high, None, grid=grid), "drawn without its q")
     least, most = (int(step * round(value / step)) for value in (low, high))
-    axis = spaces.whole(least, most, int(step), grid=grid)
-    if found := spaces.on_log_scale(axis):
-        return found
-    return Axis(axis.spec, spaces.joined(axis.differs, "drawn evenly: integers have no logarithmic scale"), axis.unused)
+    return spaces.on_log_scale(spaces.whole(least, most, int(step), grid=grid))
 
 
 def _normal(spec: Spec, grid: bool) -> Axis:
@@ -99,12 +96,14 @@ def _beta(spec: Spec, grid: bool) -> Axis:
 def _weighted(spec: Spec, grid: bool) -> Axis:
     axis = spaces.choice(spec["values"])
     weights = spec.get("probabilities")
-    if not present.WEIGHTS or grid or weights is None:
+    if grid or weights is None:
         return Axis(axis.spec, axis.differs, ("probabilities",))
     return Axis({**axis.spec, "weights": list(weights)})
 
 
 Convert = Callable[[Spec, bool], Axis]
+
+_ON_LOG_SCALE = "int with `log`, if `q` is 1; with a step, drawn evenly, if it is another whole number"
 
 DISTRIBUTIONS: dict[str, tuple[Convert, tuple[str, ...], str]] = {
     "uniform": (_uniform, ("min", "max"), "double"),
@@ -112,24 +111,23 @@ DISTRIBUTIONS: dict[str, tuple[Convert, tuple[str, ...], str]] = {
     "q_uniform": (_steps, ("min", "max"), "int or double with a step"),
     "log_uniform": (_exponents, ("min", "max"), "log with base e: the ends are exponents there, too"),
     "log_uniform_values": (_values, ("min", "max"), "log"),
-    "q_log_uniform": (_stepped_exponents, ("min", "max"), "int, drawn evenly; log, if `q` is a fraction"),
-    "q_log_uniform_values": (_stepped_values, ("min", "max"), "int, drawn evenly; log, if `q` is a fraction"),
+    "q_log_uniform": (_stepped_exponents, ("min", "max"), f"{_ON_LOG_SCALE}; log, if it is a fraction"),
+    "q_log_uniform_values": (_stepped_values, ("min", "max"), f"{_ON_LOG_SCALE}; log, if it is a fraction"),
     "inv_log_uniform": (_inverse_exponents, ("min", "max"), "log with base e"),
     "inv_log_uniform_values": (_values, ("min", "max"), "log"),
     "normal": (_normal, (), "double with a `prior` of confidence 1, cut off at 3 standard deviations"),
     "q_normal": (_normal, (), "the same with a step; int, if `q` is whole"),
     "log_normal": (_log_normal, (), "log with base e and such a `prior`"),
-    "q_log_normal": (_log_normal, (), "the same, without `q`"),
+    "q_log_normal": (_log_normal, (), "the same, without `q`; int with `log`, if `q` is 1 and no draw is 0"),
     "beta": (_beta, (), "double, evenly from 0 to 1"),
     "q_beta": (_beta, (), "double with a step, evenly from 0 to 1"),
     "constant": (lambda spec, grid: spaces.const(spec["value"]), ("value",), "const"),
     "categorical": (lambda spec, grid: spaces.choice(spec["values"]), ("values",), "categorical"),
-    "categorical_w_probabilities": (_weighted, ("values",), "categorical with `weights`, where there are any"),
+    "categorical_w_probabilities": (_weighted, ("values",), "categorical with `weights`"),
 }
 """W&B's distributions: how each is converted, the keys it needs, and what it becomes."""
 
 _POSITIVE = ("log_uniform_values", "q_log_uniform_values", "inv_log_uniform_values")
-_HUGE_EXPONENT = 700.0
 _TAKEN = ("type", "when")
 """Keys that mean something else in a group of hyperparameters."""
 
@@ -275,5 +273,7 @@ def _judge_ends(ledger: Ledger, place: Path, spec: Spec) -> None:
         ledger.mistake((*place, "min"), "must be above 0 on a logarithmic scale")
     elif name == "int_uniform" and not all(float(value).is_integer() for value in (low, high)):
         ledger.mistake(place, "int_uniform needs whole numbers")
-    elif name in ("log_uniform", "q_log_uniform", "inv_log_uniform") and max(abs(low), abs(high)) > _HUGE_EXPONENT:
+    elif (
+        name in ("log_uniform", "q_log_uniform", "inv_log_uniform") and max(abs(low), abs(high)) > spaces.HUGE_EXPONENT
+    ):
         ledger.mistake(place, f"min and max of {name} are exponents: e to the power of {high:g} is no number")

@@ -18,7 +18,7 @@ RESUMING = {
     "bohb": "a promoted trial resumes from its checkpoint",
 }
 """Methods that cannot do without checkpoints, and why."""
-LEARNING = frozenset({"tpe", "gp", "cmaes", "nsga2", "bayesian", "bohb", "dehb"})
+LEARNING = ("tpe", "gp", "cmaes", "nsga2", "bayesian", "bohb", "dehb")
 """Built-in methods whose points depend on the results of earlier trials."""
 _DIVISOR = 4.0
 _MOST_RUNGS = 5
