@@ -10,6 +10,7 @@ from detlab.schemas.expconf.blocks.searcher_base import STEP_TIMES
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path
 from detlab.schemas.imports import katib_rows, spaces
+from detlab.schemas.imports.checkpoints import checkpoints_needed
 from detlab.schemas.imports.katib_trials import add_trial
 from detlab.schemas.imports.ledger import Ledger
 from detlab.schemas.imports.spaces import Axis
@@ -98,7 +99,7 @@ def convert(ledger: Ledger) -> dict[str, Any]:
     _goal(ledger, config)
     _early_stopping(ledger, config)
     _strategies(ledger, searcher)
-    if needs := spaces.checkpoints_needed(searcher):
+    if needs := checkpoints_needed(searcher):
         ledger.to_do.append(needs)
     if "metric" in searcher:
         ledger.to_do.append(

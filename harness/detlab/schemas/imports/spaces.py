@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from detlab.schemas.expconf.checks.search_plans import RESUMING
 from detlab.schemas.space.values import at_step, log_ends, steps_of
 from detlab.schemas.space.values import whole as nearest
 
@@ -151,6 +150,7 @@ def around_middle(axis: Axis) -> Axis:
     if not isinstance(spec, dict) or spec.get("type") not in ("int", "double", "log") or "count" in spec:
         return Axis(spec, joined(axis.differs, "evenly between min and max: a grid draws nothing"), axis.unused)
     steps = steps_of({"step": 1, **spec}) if spec["type"] == "int" else steps_of(spec)
+    center: float
     if spec.get("log"):
         center = nearest(spec, sum(log_ends(spec)) / 2)
     elif steps is not None:
@@ -184,18 +184,6 @@ def on_log_scale(axis: Axis) -> Axis:
     if spec["minval"] < 1:
         return Axis(spec, "drawn evenly: a logarithmic scale of integers begins at 1", axis.unused)
     return Axis({**spec, "log": True}, axis.differs, axis.unused)
-
-
-def checkpoints_needed(searcher: dict[str, Any]) -> str | None:
-    """Return what is left to do for a method that cannot do without checkpoints; None for any other."""
-    name = str(searcher.get("name"))
-    why = None if searcher.get("variant") == "stopping" else RESUMING.get(name)
-    if why is None:
-        return None
-    return (
-        f"save checkpoints (core.checkpoint.store_path) and start from info.latest_checkpoint: {name} needs them, as"
-        f" {why}"
-    )
 
 
 def is_number(value: object) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.imports import spaces
+from detlab.schemas.imports.checkpoints import checkpoints_needed
 from detlab.schemas.imports.katib_trials import HPARAMS
 from detlab.schemas.imports.ledger import Ledger
 from detlab.schemas.imports.wandb_spaces import hyperparameters
@@ -132,7 +133,7 @@ def convert(ledger: Ledger) -> dict[str, Any]:
     config["searcher"] = searcher
     _target(ledger, config)
     _by_hand(ledger, config)
-    if needs := spaces.checkpoints_needed(searcher):
+    if needs := checkpoints_needed(searcher):
         ledger.to_do.append(needs)
     if "metric" in searcher:
         ledger.to_do.append(
