@@ -20,11 +20,19 @@ from detlab.schemas.expconf.blocks.scalars import (
     as_int,
     as_seconds,
     needed,
+    refuse,
 )
 
 
 def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
+
+
+def _as_goal(value: object) -> object:
+    if isinstance(value, str) and value.lower() in ("min", "max", "minimize", "maximize"):
+        better = "false" if value.lower().startswith("max") else "true"
+        refuse(f"must be the value that ends the search, not {value!r}", f"write `smaller_is_better: {better}`")
+    return value
 
 
 class ObjectiveConfig(Block):
@@ -103,7 +111,7 @@ class SearcherBlock(Block):
         None, description="Points that are tried first; hyperparameters that one lacks are drawn."
     )
     budget: BudgetConfig | None = Field(None, description="What the whole search may use.")
-    goal: Number | None = Field(
+    goal: Annotated[Number | None, BeforeValidator(_as_goal)] = Field(
         None, description="End the whole search once a trial's `metric` reaches this value; what runs then is stopped."
     )
     patience: PositiveInt | None = Field(
