@@ -1,7 +1,7 @@
 /** The trials table without its picture: columns and filter (sorting and drawing are the common table's). */
 
 import type { TrialView } from '../../state/wire';
-import { shownState, stateWord } from '../../state/states';
+import { isOver, shownState, stateWord } from '../../state/states';
 import { Value, flatten } from '../charts/parallel';
 import { spaceOf } from '../charts/scales';
 import { formatDuration, formatNumber, formatPercent, formatValue, toNumber } from '../common/format';
@@ -103,7 +103,8 @@ function hparamColumns(rows: readonly TrialRow[], space: unknown): TrialColumn[]
     key: `hp:${name}`,
     title: nameText(name, 80),
     value: row => row.hparams[name],
-    text: row => pointWord(row.trial) ?? nameText(formatValue(row.hparams[name])),
+    // The whole sentence of one that ended is on its page: here it would stand in each column.
+    text: row => (row.trial.point_due && isOver(row.trial.state) ? 'none' : pointWord(row.trial) ?? nameText(formatValue(row.hparams[name]))),
     numeric: seen.numeric,
     usual: i < USUAL_HPARAMS && varies([name, seen])
   }));
