@@ -18,7 +18,7 @@ from detlab.client.ordering import (
     other_metric,
     sort_checkpoints,
 )
-from detlab.client.rendering import POINT_DUE, card, settings
+from detlab.client.rendering import card, no_point, settings
 from detlab.client.transport.calls import FOREIGN, Flow
 from detlab.client.transport.streaming import Feed, event_feed
 from detlab.errors import DetlabError, NotFound
@@ -352,7 +352,7 @@ class TrialFacts:
             "experiment": view.experiment_id,
             "state": view.display_state or view.state.value,
             "ended": view.end_reason.value if view.end_reason else None,
-            "hyperparameters": POINT_DUE if view.point_due else settings(view.hparams),
+            "hyperparameters": no_point(over=view.state.terminal) if view.point_due else settings(view.hparams),
             "steps": view.steps_completed,
             "best validation": view.best_validation,
             "restarts": view.restarts or None,

@@ -45,8 +45,9 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     return f"<table {NO_MATH}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
-POINT_DUE = "drawn when it starts"
-"""Stands for the hyperparameters of a trial that has none yet."""
+def no_point(*, over: bool) -> str:
+    """Return what stands for the hyperparameters of a trial that has none yet or, if it is over, never got any."""
+    return "none: it ended before it started" if over else "drawn when it starts"
 
 
 def settings(values: Mapping[str, Any], most: int = 300) -> str:

@@ -84,6 +84,14 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
   };
 }
 
+/** A trial of a search that draws points when trials start: the first two run, the third was canceled before it started. */
+export function due(index: number): Partial<TrialView> {
+  const waits: Partial<TrialView> = { state: 'ACTIVE', allocation_state: 'PENDING', display_state: 'QUEUED', end_reason: null, failure: null, steps_completed: 0, progress: 0, best_validation: null, latest_validation: null, latest_checkpoint: null, started_at: null, ended_at: null, agent_id: null, stop_evidence: '', restarts: 0 };
+  if (index < 2) return { ...waits, allocation_state: 'RUNNING', display_state: 'RUNNING', started_at: BEGAN, agent_id: 'node-1' };
+  const over: Partial<TrialView> = index === 2 ? { state: 'CANCELED', allocation_state: null, end_reason: 'canceled' } : {};
+  return { ...waits, ...over, hparams: {}, point_due: true };
+}
+
 /** A trial whose numbers are none and whose names are endless. */
 export function odd(index: number): Partial<TrialView> {
   const long = 'optimizer.parameter_groups.encoder.layers.attention.learning_rate_multiplier_after_warm_up';

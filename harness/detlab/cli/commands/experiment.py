@@ -29,7 +29,6 @@ from detlab.cli.output.experiment_progress import (
 from detlab.cli.output.failures import TIMED_OUT, failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_experiment_logs
 from detlab.cli.output.printing import (
-    POINT_DUE,
     Shown,
     clean,
     duration,
@@ -48,6 +47,7 @@ from detlab.cli.output.printing import (
 from detlab.cli.output.trial_metrics import MetricColumns, metric_columns, metric_option
 from detlab.client.facts import TrialMetrics, no_checkpoint, without_result
 from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
+from detlab.client.rendering import no_point
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
 from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
@@ -334,7 +334,7 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None, metrics:
             *values.cells(trial),
             trial.view.restarts,
             *((reasons[trial.id],) if stopped else ()),
-            POINT_DUE if trial.view.point_due else settings(trial.hparams),
+            no_point(over=trial.state.terminal) if trial.view.point_due else settings(trial.hparams),
         )
         for trial in trials
     ]

@@ -15,7 +15,6 @@ from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import budgets_left
 from detlab.cli.output.printing import (
-    POINT_DUE,
     clean,
     counted,
     in_full,
@@ -26,6 +25,7 @@ from detlab.cli.output.printing import (
     show,
     table,
 )
+from detlab.client.rendering import no_point
 from detlab.client.resources import Experiment
 from detlab.errors import ConfigError
 from detlab.schemas.expconf import errors_of, load_yaml
@@ -436,5 +436,5 @@ def _trial(one: ReplayedTrial, *, cloned: bool) -> tuple[object, ...]:
         one.best,
         one.reports,
         one.why,
-        POINT_DUE if one.point_due else settings(one.hparams),
+        no_point(over=one.state == "ended") if one.point_due else settings(one.hparams),
     )

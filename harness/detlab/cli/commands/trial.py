@@ -12,9 +12,10 @@ from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invo
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
-from detlab.cli.output.printing import POINT_DUE, clean, facts, moment, say, say_json, show, table
+from detlab.cli.output.printing import clean, facts, moment, say, say_json, show, table
 from detlab.cli.output.trial_metrics import metric_option
 from detlab.client.facts import TrialMetrics
+from detlab.client.rendering import no_point
 from detlab.client.resources import Trial
 from detlab.client.tabular import METRIC_COLUMNS, csv_text
 from detlab.schemas.wire import AttemptView
@@ -116,7 +117,7 @@ def _describe(item: Trial) -> None:
         ]
     )
     if view.point_due:
-        say(f"  hyperparameters: {POINT_DUE}")
+        say(f"  hyperparameters: {no_point(over=view.state.terminal)}")
     for name, value in sorted(view.hparams.items()):
         say(f"  {clean(name)} = {clean(show(value))}")
     for match in view.policy_matches:

@@ -302,10 +302,6 @@ def _span(seconds: float) -> str:
     return f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"
 
 
-POINT_DUE = "drawn when it starts"
-"""Stands for the hyperparameters of a trial that has none yet."""
-
-
 def settings(values: dict[str, Any], most: int = 120) -> str:
     """Return hyperparameters as one line."""
     line = ", ".join(f"{key}={show(value)}" for key, value in values.items())

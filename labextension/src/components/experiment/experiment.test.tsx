@@ -206,6 +206,22 @@ describe('the table of trials', () => {
     expect(hp.map(c => c.usual)).toEqual([true, true, true, true, false]);
   });
 
+  it('has the columns of the space before any trial has a point', () => {
+    const space = { lr: { type: 'log', minval: -4, maxval: -1 }, net: { kind: { type: 'categorical', vals: ['a', 'b'] } }, batch: 64, seedling: { type: 'const', val: 'x' } };
+    const due = { hparams: {}, point_due: true };
+    const table = (...trials: TrialView[]): [string, string, boolean][] => {
+      const made = new RowCache().of(trials);
+      return columnsOf(made, 'loss', true, () => 0, space).filter(c => c.key.startsWith('hp:')).map(c => [c.title, c.text(made[0]!), c.usual]);
+    };
+    const later = 'drawn when it starts';
+    expect(table(trial(8, 9, due), trial(7, 9, due))).toEqual([['lr', later, true], ['net.kind', later, true], ['batch', later, false], ['seedling', later, false]]);
+    const first = { hparams: { lr: 0.1, net: { kind: 'a' }, batch: 64, seedling: 'x' } };
+    expect(table(trial(8, 9, first), trial(7, 9, due)).map(([title, , usual]) => [title, usual]), 'the first point hides none')
+      .toEqual([['lr', true], ['net.kind', true], ['batch', false], ['seedling', false]]);
+    expect(table(trial(1, 9, { ...due, state: 'CANCELED' }))[0]![1]).toBe('none');
+    expect(table(trial(8, 9, { hparams: { lr: 1 } })).map(([title]) => title), 'nothing is due: only what there is').toEqual(['lr']);
+  });
+
   it('filters by words and by terms', () => {
     const found = (text: string): number => rows.filter(filterOf(text, columns)).length;
     expect(found('error')).toBe(1);

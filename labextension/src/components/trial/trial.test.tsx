@@ -10,6 +10,7 @@ import { formatTime } from '../common';
 import { FailureCard, failureText } from '../view/FailureCard';
 import type { TrialView as TrialFacts } from '../../state/wire';
 import { foldMetrics, Series } from './feed';
+import { HparamsTab } from './HparamsTab';
 import { attemptMarks, attemptsText } from './MetricsTab';
 import { TaskView, whyClosed } from './TaskView';
 import { TrialView } from './TrialView';
@@ -96,6 +97,13 @@ describe('the view of a trial', () => {
     fireEvent.click(screen.getByRole('tab', { name: 'Logs' }));
     await screen.findByText('No output: it is evaluated by hand.');
   });
+
+  it.each([['ACTIVE', 'drawn when it starts'], ['CANCELED', 'none: it ended before it started']] as const)(
+    'says of a trial without a point that is %s: %s', (state, word) => {
+      show(<HparamsTab trial={trial(0, 9, { state, hparams: {}, point_due: true })} />);
+      expect(screen.getByText(`Hyperparameters: ${word}.`)).toBeTruthy();
+    }
+  );
 
   it('shows hostile text as text in every tab', async () => {
     const { container } = open(<TrialView id={116} />, { hostile: true });

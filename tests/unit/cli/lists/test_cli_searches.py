@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detlab.cli.output.experiment_progress import Story, budgets_left
+from detlab.client.facts import TrialFacts
 from detlab.schemas.wire import (
     BestView,
     BudgetView,
@@ -86,6 +87,24 @@ def test_clones_of_a_population_are_listed_with_their_parents(master, det) -> No
     one = ReplayedTrial(id=2, index=1, request_id="b", hparams={}, state="running", parent=clone.parent)
     master.replays[1] = [ReplayedSearch(at=1, events=1, progress=0.5, trials_total=2, trials=[one], over=False)]
     assert det("search", "replay", 1).stdout.splitlines()[-1].split()[:2] == ["2", "41"]
+
+
+@pytest.mark.parametrize(
+    ("state", "phase", "told"),
+    [
+        ("ACTIVE", "waiting", "drawn when it starts"),
+        ("CANCELED", "ended", "none: it ended before it started"),
+    ],
+)
+def test_a_trial_without_a_point_says_whether_it_gets_one(master, det, state, phase, told) -> None:
+    master.add_experiment()
+    view = master.add_trial(1, state=TrialState(state), hparams={}, point_due=True)
+    assert told in det("trial", "list", 1).stdout
+    assert f"hyperparameters: {told}" in det("trial", "describe", view.id).stdout
+    assert told in TrialFacts(view)._repr_html_()
+    one = ReplayedTrial(id=view.id, index=0, request_id="a", hparams={}, state=phase, point_due=True)
+    master.replays[1] = [ReplayedSearch(at=1, events=1, progress=0.5, trials_total=2, trials=[one], over=False)]
+    assert told in det("search", "replay", 1).stdout
 
 
 def test_a_search_with_two_objectives_shows_both_and_the_size_of_the_front(two_metrics, det) -> None:
