@@ -43,6 +43,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "single": {},
     "random": {"max_trials": 12},
     "grid": {},
+    "sobol": {"max_trials": 12},
     "async_halving": {**RUNGS, "max_time": 27, "divisor": 3, "num_rungs": 3},
     "asha": {**RUNGS, "max_time": 27, "divisor": 3},
     "adaptive_asha": {**RUNGS, "max_time": 27, "divisor": 3, "mode": "conservative"},

@@ -119,7 +119,7 @@ def login(
       det login https://hub.example.org
       det login https://node-1:8642 --fingerprint sha256:…
       det login http://127.0.0.1:8642 --token-file .detlab/secrets/user_token
-      det login https://hub.example.org --user ada
+      det user login https://hub.example.org --user ada
       echo "$TOKEN" | det login https://hub.example.org --token-file -
     """
     from detlab.cli.commands.certificates import chosen_pin
