@@ -185,8 +185,9 @@ def logout(url: str | None) -> None:
     """Log out: delete the stored token of a cluster (default: the last login).
 
     \b
-    Example:
+    Examples:
       det logout
+      det user logout https://hub.example.org
     """
     from detlab.client.transport.discovery import service_url
     from detlab.client.transport.logins import Logins
