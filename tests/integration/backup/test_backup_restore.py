@@ -424,6 +424,7 @@ def test_a_restore_that_was_killed_while_it_filled_a_database_has_to_be_done_aga
 
 def test_the_commands_say_what_they_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = make_site(tmp_path / "site", None)
+    settled(site)
     monkeypatch.chdir(tmp_path)
 
     def run(command: click.Command, *arguments: str) -> Result:
