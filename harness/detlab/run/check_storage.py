@@ -28,6 +28,7 @@ from detlab.schemas.taskwire import (
 )
 from detlab.storage.base import StorageManager
 from detlab.storage.inventory import Stored, Uploads, inventory, remove
+from detlab.storage.unfinished import is_uuid
 
 LISTED = 1000
 
@@ -128,7 +129,8 @@ def _look_at_uploads(
 ) -> None:
     try:
         listed = uploads.list()
-        new = sorted({one.uuid for one in listed} - known.keys())
+        # Others may begin uploads of any name in a bucket that they share.
+        new = sorted({one.uuid for one in listed if is_uuid(one.uuid)} - known.keys())
         for start in range(0, len(new), MOST_ASKED):
             known.update(master.verdicts([Stored(uuid) for uuid in new[start : start + MOST_ASKED]]))
         for one in listed:
