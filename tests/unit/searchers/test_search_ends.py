@@ -285,3 +285,12 @@ class TestSmallASHA(_SmallContract):
 
 class TestSmallTournament(_SmallContract):
     config: ClassVar[dict[str, Any]] = {"name": "adaptive_asha", **HALVING}
+
+
+def test_with_several_seeds_the_mean_of_the_largest_numbers_is_one() -> None:
+    run = Run(RANDOM | {"seeds": 2, "goal": -1.6e308})
+    assert stops(run.report(0, 1.7e308)) == []
+    assert stops(run.report(1, 1.7e308)) == []
+    run.report(0, -1.7e308)
+    assert stops(run.report(1, -1.7e308)) != []
+    run.replayed()
