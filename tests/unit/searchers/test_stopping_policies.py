@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import time
 from collections.abc import Iterable
+from time import process_time
 
 import pytest
 
@@ -197,9 +197,9 @@ def test_folds_that_are_too_large_to_be_added_are_none(means: bool) -> None:
 
 
 def test_a_trial_that_reports_folds_for_ever_costs_little() -> None:
-    policy, begun = Wilcoxon(), time.process_time()
+    policy, begun = Wilcoxon(), process_time()
     for trial in ("first", "second"):
         for fold in range(5000):
             policy.reported(report(fold * 0.5 + (fold % 7) * (trial == "second"), trial=trial, time=fold))
-    assert time.process_time() - begun < 10
+    assert process_time() - begun < 10
     assert all(len(folds) == MOST for folds in policy._folds.values())
