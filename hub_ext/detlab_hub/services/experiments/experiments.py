@@ -134,12 +134,12 @@ class Experiments:
         return [*found, *search_plans.blind(config["searcher"], self._slots(required), required.slots)]
 
     def _slots(self, required: feasibility.Requirements) -> int | None:
-        """Return how many slots the pool has; None where a batch system places."""
-        pool = pool_for(self._shell.settings, required.resources, required.slots)
-        if pool.name in self._shell.backend.queues:
+        """Return how many slots the pool has; None where trials get their points when a batch system is given them."""
+        pool, backend = pool_for(self._shell.settings, required.resources, required.slots), self._shell.backend
+        queue = backend.queues.get(pool.name)
+        if queue is not None and not backend.asks_point(queue):
             return None
-        nodes = (node for node in self._shell.backend.nodes(self._shell.clock()) if node.pool == pool.name)
-        return sum(len(node.slots) for node in nodes)
+        return sum(node.slot_count for node in backend.nodes(self._shell.clock()) if node.pool == pool.name)
 
     async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
         """Return what would happen to the first trial now."""

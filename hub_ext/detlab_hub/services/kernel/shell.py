@@ -133,6 +133,7 @@ class Shell:
                 self.lifecycle,
                 spawn_secrets=self.spawn_secrets,
                 metric_names=self.metric_names,
+                asks_point=self.backend.asks_point,
             )
             try:
                 result = fn(turn)

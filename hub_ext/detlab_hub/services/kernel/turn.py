@@ -160,6 +160,8 @@ class Turn:
     """Environments of the Hub's servers by task, from memory: they hold tokens and are never stored."""
     metric_names: MetricNames = field(default_factory=MetricNames)
     """The metric names that trials have reported."""
+    asks_point: Callable[[str], bool] = field(default=lambda agent_id: False)
+    """Whether the trials of an agent ask for their hyperparameters when they run; see `Backend.asks_point`."""
     _told: dict[tuple[str, int | str], dict[str, Any]] = field(default_factory=dict)
     """The data of the one event about each subject of this turn."""
     _events: list[dict[str, Any]] = field(default_factory=list)

@@ -502,13 +502,16 @@ def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) 
 
 
 def _set_point(turn: Turn, experiment: ExperimentRow, row: TrialRow, hparams: dict[str, Any]) -> None:
-    """Give a trial its hyperparameters; launch it if it has resources now."""
+    """Give a trial its hyperparameters; launch it if it has resources now, and answer it if it runs and asks."""
     row.hparams, row.point_due = hparams, False
     turn.changed_trial(row)
     turn.changed_experiment(experiment.id)
     turn.outbox.wake_searches.add(experiment.id)
     current = current_allocation(turn, row)
-    if current is not None and current.state == AllocationState.ASSIGNED:
+    if current is None:
+        return
+    turn.outbox.wake_allocations.add(current.id)
+    if current.state == AllocationState.ASSIGNED:  # where it was launched without, an agent launches nothing twice
         send_launch(turn, current)
 
 
