@@ -169,6 +169,8 @@ class Elsewhere:
         task = TaskDir(parent / "task")
         signal.signal(signal.SIGUSR2, lambda number, frame: self._leave_soon(task))
         try:
+            if self._parcel.contents.launch.get("point_due"):
+                raise NotSetUp("the trial has no hyperparameters: its runtime does not start it by late_point")
             if (rank := os.environ.pop(NODE_RANK, "")).isdigit():
                 self._parcel = self._parcel.of_node(int(rank), os.environ.pop(NODE_NAME, ""))
             archive = self._fetch(parent / "code.tar.gz")

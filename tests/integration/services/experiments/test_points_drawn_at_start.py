@@ -1,4 +1,4 @@
-"""Where a batch system places, a trial's point is drawn when its job runs and asks for it, not when it is handed over."""
+"""Where a batch system places, a trial's point is drawn when its job runs and asks, not when it is handed over."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_I3_a_replaced_attempt_gets_no_point_and_draws_none(make_world):
 
 
 async def test_a_job_that_waits_for_its_point_leaves_at_once(make_world):
-    """It was told to the agent, so that the agent is told to end it; nothing was saved, so that nothing is waited for."""
+    """It was sent to the agent, which is told to end it; nothing was saved, so that nothing is waited for."""
     world = await make_world(training(3))
     agent = await batch(world)
     made = await world.submit(config({**TPE, "max_trials": 4, "startup_trials": 1}))
