@@ -55,6 +55,8 @@ NOT_FOR_IT = {
     "GET task/collection",
     "POST task/collection",
     "GET task/checkpoint",
+    "GET task/storage-check",
+    "GET task/storage-check/expected",
 }
 """What only user tasks, searches, collections, or trials over several nodes may do: no attempt of this one."""
 WRITTEN_ANYWAY = {"lease", "agents", "tokens", "meta", "usage"}
@@ -157,6 +159,7 @@ def bodies_of(trial: int) -> dict[str, dict[str, Any]]:
         "POST task/certificate": {"json": {"address": "10.0.0.7"}},
         "POST task/search": {"json": {"number": 1}},
         "POST task/collection": {"json": {"items": []}},
+        "POST task/storage-check": {"json": {"items": []}},
         "POST task/preempt": {},
         "POST task/preempt/ack": {},
         "POST task/checkpoints": {"json": commit},
