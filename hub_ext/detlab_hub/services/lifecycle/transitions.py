@@ -57,7 +57,7 @@ from detlab_hub.core.searchers import (
 )
 from detlab_hub.services.failures import cards
 from detlab_hub.services.kernel import references
-from detlab_hub.services.kernel.searches import SearchFailed, SearchLostError, SearchMismatch
+from detlab_hub.services.kernel.searches import FirstStep, SearchFailed, SearchLostError, SearchMismatch
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_launch
 from detlab_hub.services.lifecycle.queue_fields import request_fields
@@ -417,8 +417,10 @@ def _trial_of(turn: Turn, experiment: ExperimentRow, request_id: str) -> TrialRo
     return turn.trial(_BY_REQUEST.scalar(turn.session, {"experiment": experiment.id, "request": request_id}))
 
 
-def start_search(turn: Turn, experiment: ExperimentRow) -> None:
-    """Ask a new experiment's search for its first trials."""
+def start_search(turn: Turn, experiment: ExperimentRow, begun: FirstStep | None = None) -> None:
+    """Ask a new experiment's search for its first trials; `begun`: what it decides, if that is known already."""
+    if begun is not None:
+        turn.searches.adopt(experiment, begun)
     tell_search(turn, experiment, Started(RULES))
 
 
