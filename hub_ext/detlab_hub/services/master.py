@@ -65,10 +65,10 @@ from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Lifecycle, Turn
 from detlab_hub.services.kernel.wakeups import wait_until
-from detlab_hub.services.lifecycle import log_policies
+from detlab_hub.services.lifecycle import log_policies, trials_to_make
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill
 from detlab_hub.services.lifecycle.task_holder import TaskHolder
-from detlab_hub.services.lifecycle.transitions import finish_turn
+from detlab_hub.services.lifecycle.transitions import finish_turn, make_left_trials
 from detlab_hub.services.lifecycle.trial_holder import TrialHolder
 from detlab_hub.services.lifecycle.uids import UserUids
 from detlab_hub.services.logs.log_retention import LogRetention
@@ -322,7 +322,7 @@ class Services:
         if reachable != self._reachable:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
-        due, over, drained, spent, searched, ended, collected, deleted = await self.shell.read(
+        due, over, drained, spent, searched, ended, collected, deleted, unmade = await self.shell.read(
             lambda s: (
                 _due(s, now),
                 time_limits.due(s, now),
@@ -332,6 +332,7 @@ class Services:
                 [] if self.settings.is_copy else collecting.due(s, now),
                 [] if self.settings.is_copy else collection_tasks.due(s, now),
                 removal.due(s),
+                trials_to_make.due(s),
             )
         )
         actions: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
@@ -342,6 +343,7 @@ class Services:
         actions += [partial(collecting.act, experiment_id=key) for key in ended]
         actions += [partial(collection_tasks.act, experiment_id=key) for key in collected]
         actions += [partial(removal.act, experiment_id=key) for key in deleted]
+        actions += [partial(make_left_trials, experiment_id=key) for key in unmade * trials_to_make.PARTS]
         await self._each(actions)
 
     async def _each(self, actions: Sequence[Callable[[Turn], None]]) -> None:

@@ -170,6 +170,10 @@ class Searcher:
         """How the search ended; None while it is active."""
         return self._shutdown
 
+    def uncreated(self) -> list[CreateTrial]:
+        """Return the trials that it has decided to create and that were not stored yet, in their order."""
+        return [one for name, one in self._requested.items() if name not in self._created and name not in self._closed]
+
     @property
     def wants_checkpoints(self) -> bool:
         """Whether the method gets events of checkpoints."""

@@ -7,7 +7,7 @@ shell after the commit; a transaction that fails leaves no trace outside.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
@@ -152,6 +152,8 @@ class Turn:
     lifecycle: Lifecycle
     outbox: Outbox = field(default_factory=Outbox)
     search_queue: deque[tuple[ExperimentRow, SearchEvent]] = field(default_factory=deque)
+    made: Counter[int] = field(default_factory=Counter)
+    """Trials that were made in this turn, by experiment."""
     exits: dict[str, TaskExited] = field(default_factory=dict)
     """Agents' reports of exits in this turn, by allocation."""
     closed: set[int] = field(default_factory=set)
