@@ -32,10 +32,10 @@ from urllib.parse import urlsplit
 
 from detlab.backoff import Backoff
 from detlab.launch.archives import UnsafeBundle, digest_like
+from detlab.launch.delivery.undelivered import leave
 from detlab.launch.environment import SYSTEM_PATH, base_environment
 from detlab.launch.layout import Contents, lay_out
 from detlab.launch.taskdir import TaskDir, read_object
-from detlab.launch.undelivered import leave
 from detlab.loopback.connections import Connection
 from detlab.trust import VARIABLE as CERTIFICATE
 from detlab.trust import tls_context

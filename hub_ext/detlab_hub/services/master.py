@@ -53,7 +53,7 @@ from detlab_hub.services.experiments.figures import Figures
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.experiments.stored_files import EventFiles
-from detlab_hub.services.experiments.suggestions import Suggestions
+from detlab_hub.services.experiments.suggestions import Drawing, Suggestions
 from detlab_hub.services.experiments.timeline import Timeline
 from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest.tasks import Tasks
@@ -156,7 +156,7 @@ class Services:
         self.steering = SearchSteering(self.shell)
         self.by_hand = ByHand(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
-        self.suggestions = Suggestions(self.shell)
+        self.suggestions, self.drawing = Suggestions(self.shell), Drawing(self.shell)
         self.figures = Figures(self.experiments)
         self.consumers = Consumers(self.shell, consumers)
         self.trials = Trials(self.shell)
@@ -266,6 +266,7 @@ class Services:
         ]
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
         self._loops.append(asyncio.create_task(self.suggestions.run(), name="suggestions"))
+        self._loops.append(asyncio.create_task(self.drawing.run(), name="points ahead"))
         if self.settings.webhooks:
             self._loops.append(asyncio.create_task(self._until_stopped(self.webhooks.run), name="webhooks"))
         if self.consumers.names:

@@ -18,7 +18,7 @@ from detlab.errors import NotFound
 from detlab.schemas.wire import AllocationState, Launch, MasterMessage, TaskExited
 from detlab_hub.core.lifecycle.allocation import EndKind
 from detlab_hub.core.searchers import Event as SearchEvent
-from detlab_hub.core.searchers import Question
+from detlab_hub.core.searchers import PointsAhead, Question
 from detlab_hub.services.kernel.limits.metric_names import MetricNames
 from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.services.kernel.settings import Settings
@@ -135,6 +135,8 @@ class Outbox:
     """(user, limit) that was reached and refused nothing as a whole."""
     questions: list[tuple[int, str, Question]] = field(default_factory=list)
     """(experiment, its `searcher.name`, what its search asks), to be answered outside of any transaction."""
+    ahead: list[tuple[str, PointsAhead]] = field(default_factory=list)
+    """(owner of the search, points that it needs next), to be drawn outside of any transaction."""
     saved_allocations: set[str] = field(default_factory=set)
     """Allocations that have committed a checkpoint: a preemption delayed until then may be sent now."""
     wake_searches: set[int] = field(default_factory=set)

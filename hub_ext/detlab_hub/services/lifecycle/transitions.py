@@ -302,6 +302,8 @@ def tell_search(turn: Turn, experiment: ExperimentRow, *events: SearchEvent) -> 
         if progress != owner.progress and not ExperimentState(owner.state).terminal:  # at its end it was set for good
             owner.progress = progress
             turn.changed_experiment(owner.id)
+        if (ahead := search.points_ahead()) is not None:
+            turn.outbox.ahead.append((owner.owner, ahead))
 
 
 def _step_search(

@@ -45,6 +45,20 @@ async def test_the_writer_draws_none_of_the_first_points(make_world, drawing):
     assert threading.main_thread().name not in drawing
 
 
+async def test_nor_of_those_that_come_later_if_they_are_rare(make_world, drawing):
+    world = await make_world(training(3))
+    await world.add_agent(slots=2)
+    made = await world.submit(config({**RARE, "max_concurrent_trials": 3}, hyperparameters=HALVES))
+
+    async def ended():
+        await world.services.drawing.take()
+        return (await world.view(made.id)).state.terminal
+
+    await world.until(ended)
+    assert len(await world.trials(made.id)) == 12
+    assert threading.main_thread().name not in drawing
+
+
 async def test_I8_its_journal_replays_as_one_that_was_decided_inside(make_world):
     world = await make_world(training(3))
     await world.add_agent(slots=4)
