@@ -524,3 +524,12 @@ def test_a_trial_without_hyperparameters_is_started_by_the_program_that_asks_for
     sent = Path(late_point.__file__).read_text(encoding="utf-8")
     assert shlex.quote(sent) in script
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_each_node_of_a_trial_without_hyperparameters_asks_for_them(tmp_path: Path) -> None:
+    order = order_of(tmp_path, {}, slots=4, nodes=(2, 2), point_due=True)
+    script = request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=True).script
+    sent = Path(late_point.__file__).read_text(encoding="utf-8")
+    (node,) = [word for word in shlex.split(script) if shlex.quote(sent) in word]
+    assert shlex.split(node)[-3:] == [sent, "--exit-file", "$exit_file.$SLURM_PROCID"]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
