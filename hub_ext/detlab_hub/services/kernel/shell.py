@@ -184,12 +184,12 @@ class Shell:
             self.scheduler_kick.set()
         if outbox.kick_scheduler:
             self.scheduler_kick.set()
-        if outbox.questions:
-            self.questions.extend(outbox.questions)
-            self.question_kick.set()
         if outbox.ahead:
             self.ahead.extend(outbox.ahead)
             self.ahead_kick.set()
+        if outbox.questions:
+            self.questions.extend(outbox.questions)
+            self.question_kick.set()
         for user, name in outbox.limit_hits:
             self.limiter.hits.note(user, name, self.clock())
 
