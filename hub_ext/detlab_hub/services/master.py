@@ -333,7 +333,7 @@ class Services:
                 [] if self.settings.is_copy else collecting.due(s, now),
                 [] if self.settings.is_copy else collection_tasks.due(s, now),
                 removal.due(s),
-                trials_to_make.due(s),
+                [] if self.settings.is_copy else trials_to_make.due(s),
             )
         )
         actions: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
