@@ -28,6 +28,7 @@ from detlab.schemas.taskwire import (
 )
 from detlab.storage.base import StorageManager
 from detlab.storage.inventory import Stored, Uploads, inventory, remove
+from detlab.storage.unfinished import is_uuid
 
 LISTED = 1000
 
@@ -52,14 +53,16 @@ class Master:
 
     Args:
         session: Calls it.
+        place: Index of the storage that is looked at.
     """
 
-    def __init__(self, session: TaskSession) -> None:
+    def __init__(self, session: TaskSession, place: int) -> None:
         self._session = session
+        self._place = place
 
     def verdicts(self, items: Sequence[Stored]) -> Mapping[str, str]:
         """Return what it knows of some checkpoints."""
-        return ask(self._session, items)
+        return ask(self._session, items, self._place)
 
     def expected(self, place: int) -> Iterable[str]:
         """Give the checkpoints that are to be in a storage."""
@@ -128,7 +131,8 @@ def _look_at_uploads(
 ) -> None:
     try:
         listed = uploads.list()
-        new = sorted({one.uuid for one in listed} - known.keys())
+        # Others may begin uploads of any name in a bucket that they share.
+        new = sorted({one.uuid for one in listed if is_uuid(one.uuid)} - known.keys())
         for start in range(0, len(new), MOST_ASKED):
             known.update(master.verdicts([Stored(uuid) for uuid in new[start : start + MOST_ASKED]]))
         for one in listed:
@@ -167,7 +171,7 @@ def main() -> int:
             try:
                 store = open_storage(block, session, info)
                 uploads, note = _uploads(block)
-                found = check(store, where, place, Master(session), uploads, repair=wanted.repair)
+                found = check(store, where, place, Master(session, place), uploads, repair=wanted.repair)
                 found.uploads_note = found.uploads_note or note
             except DetlabError as error:
                 found = StorageFound(where=where, failure=f"{error}"[:1000])

@@ -202,10 +202,15 @@ class StoredPage(Wire):
     """POST task/storage-check: what of this does the master know?"""
 
     items: list[StoredItem] = Field(max_length=MOST_ASKED)
+    place: int | None = Field(None, ge=0, lt=10_000)
+    """Index in `StorageCheckView.storages` of where they lie; None: where the calling trial stores its own."""
 
 
 class StoredVerdicts(Wire):
-    """By uuid: kept, trash, busy (it is being written), another (a user's), never (it is no checkpoint), unknown."""
+    """By uuid: kept, trash, busy (it is being written), another, never (it is no checkpoint), unknown.
+
+    `another` is a user's, or the owner's own of another storage: a copy, of which the master knows nothing.
+    """
 
     verdicts: dict[str, str]
 

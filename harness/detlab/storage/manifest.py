@@ -81,7 +81,7 @@ class Manifest:
             files = {safe_path(path): CheckpointFile.model_validate(entry) for path, entry in document["files"].items()}
             directories = tuple(safe_path(path) for path in document.get("directories", []))
             metadata = dict(document.get("metadata") or {})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointError(f"{MANIFEST_NAME} of checkpoint {uuid} cannot be used: {error}") from error
         return cls(uuid, files, directories, metadata)
 

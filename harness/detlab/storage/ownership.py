@@ -17,8 +17,10 @@ from typing import Any, Protocol
 from detlab.errors import StorageError
 from detlab.schemas.storage_types import FOLDER, Holder
 
-__all__ = ["FOLDER", "Guard", "Holder", "Records", "StorageOwned"]
+__all__ = ["FOLDER", "MOST_RECORD", "Guard", "Holder", "Records", "StorageOwned"]
 
+MOST_RECORD = 4096
+"""Bytes of a record that are read: users can write what they want into theirs, and the master reads it."""
 _FORMAT = 1
 _HOLDS = 15.0
 """Seconds for which a record that names us is not read again."""
@@ -34,7 +36,7 @@ class Records(Protocol):
     """Where a store keeps the records."""
 
     def read(self, name: str) -> bytes | None:
-        """Return a record; None: there is none."""
+        """Return a record, or its first `MOST_RECORD` bytes; None: there is none."""
 
     def write(self, name: str, data: bytes, *, create: bool) -> bool:
         """Write a record; with `create` only if there is none. Return whether it was written."""
@@ -99,9 +101,9 @@ def _read(data: bytes | None, where: str) -> Holder | None:
         if document["format"] != _FORMAT:
             raise ValueError(f"its format is {document['format']}")
         return Holder(str(document["cluster"]), str(document["instance"]), int(document["epoch"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ArithmeticError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise StorageOwned(
-            f"the record in {where}/{FOLDER} of who owns the checkpoints there cannot be used: {error}",
+            f"the record in {where}/{FOLDER}… of who owns the checkpoints there cannot be used: {error}",
             hint="it is left as it is: upgrade detlab, or remove the record if this cluster alone stores there",
         ) from error
 

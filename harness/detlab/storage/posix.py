@@ -18,7 +18,7 @@ from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, plain_path
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
-from detlab.storage.ownership import FOLDER, Guard, Holder
+from detlab.storage.ownership import FOLDER, MOST_RECORD, Guard, Holder
 from detlab.storage.unfinished import (
     Unfinished,
     check_uuid,
@@ -390,7 +390,7 @@ class _Records:
         except FileNotFoundError:
             return None
         try:
-            return _read(descriptor)
+            return _read(descriptor, MOST_RECORD)
         finally:
             os.close(descriptor)
 
@@ -398,7 +398,7 @@ class _Records:
         del create  # two that begin at once are of one installation: a copy waits to be told
         try:
             self._own.root.mkdir(parents=True, exist_ok=True)
-            write_atomic(self._own.make(FOLDER) / name.rpartition("/")[2], data, mode=0o600, durable=True)
+            write_atomic(self._own.make(self._name) / name.rpartition("/")[2], data, mode=0o600, durable=True)
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:  # a full disk is waited for elsewhere
                 raise
@@ -406,8 +406,13 @@ class _Records:
 
     def _folder(self) -> Path | None:
         if self._owner is None:
-            return self._own.find(FOLDER)
-        return next(iter(self._own.named({FOLDER}, self._owner)), None)
+            return self._own.find(self._name)
+        return next(iter(self._own.named({self._name}, self._owner)), None)
+
+    @property
+    def _name(self) -> str:
+        """The name of the folder: each user's has their uid, so that none stands in the way of another's."""
+        return f"{FOLDER}-{os.geteuid() if self._owner is None else self._owner}"
 
 
 class SharedFSStorage(PosixStorage):
@@ -509,6 +514,6 @@ def _inside(root: Path, name: str) -> Path:
     return root / plain_path(name)
 
 
-def _read(descriptor: int) -> bytes:
+def _read(descriptor: int, most: int = -1) -> bytes:
     with os.fdopen(os.dup(descriptor), "rb") as stream:
-        return stream.read()
+        return stream.read(most)

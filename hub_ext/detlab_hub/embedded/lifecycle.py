@@ -218,8 +218,7 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
         Said(options.ip, options.tls, options.behind_tls_proxy, options.renew_certificate),
         subdomain_host_of(config),
     )
-    if options.take_over:
-        folder.note_take_over()
+    folder.note_take_over(told=options.take_over)
     folder.make_secrets([operator, *others], operator)
     before, report = folder.read_plan(), read_report(folder)
     had = before is not None and (before.ip, before.port) == (front.ip, options.port)

@@ -245,9 +245,16 @@ class StateFolder:
         """Holds the master's process id while it brings an older database up to date."""
         return self.root / "db" / "upgrading"
 
-    def note_take_over(self) -> None:
-        """Have the master that starts next own the cluster's checkpoints, whatever its database was copied from."""
+    def note_take_over(self, *, told: bool) -> None:
+        """Have the master that starts next own the cluster's checkpoints, whatever its database was copied from.
+
+        Args:
+            told: Whether it shall. If not, what an earlier start was told that came to nothing is forgotten.
+        """
         note = self.root / "db" / TAKE_OVER_NOTE
+        if not told:
+            note.unlink(missing_ok=True)
+            return
         note.parent.mkdir(mode=0o700, exist_ok=True)
         note.touch()
 

@@ -16,6 +16,7 @@ from detlab.core.checkpoint.abandoned import TrialLeftovers
 from detlab.errors import StorageError
 from detlab.run.check_storage import check
 from detlab.schemas.checkpoint_ids import new_checkpoint_id
+from detlab.schemas.taskwire import StoredItem, StoredPage
 from detlab.storage import StorageManager, from_config
 from detlab.storage.inventory import Stored, Upload, inventory
 from detlab.storage.ownership import Holder
@@ -194,3 +195,17 @@ def test_nothing_is_found_after_a_hundred_kills(block: dict[str, Any], tmp_path:
     assert knows.committed, "some were committed"
     found = looked(store, knows)
     assert (found.never, found.unknown, found.missing, found.kept) == ([], [], [], len(knows.committed))
+
+
+class AsksInTerms(Knows):
+    """Asks as the real master takes it."""
+
+    def verdicts(self, items: Sequence[Stored]) -> Mapping[str, str]:
+        StoredPage(items=[StoredItem(uuid=one.uuid) for one in items])
+        return super().verdicts(items)
+
+
+def test_uploads_of_others_with_any_name_stop_no_check(store: StorageManager) -> None:
+    uploads = SomeUploads(Upload("k", "1", "x" * 900, 7), Upload("k", "2", "a b/c", 7))
+    found = check(store, "here", 0, AsksInTerms(), uploads, repair=True)
+    assert (found.uploads_unknown, uploads.aborted) == (2, [])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.schemas.expconf import check_yaml, load_yaml
+from detlab.schemas.expconf import check_yaml, errors_of, load_yaml
 
 
 def value(text: str) -> Any:
@@ -227,3 +227,20 @@ def test_a_mistake_of_indentation_says_what_to_do(text: str, said: str, hint: st
     (problem,) = load_yaml(text)[1]
     assert said in problem.message
     assert hint in (problem.hint or "")
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    ["!!timestamp x", "!!bool x", "!!int ''", "!!int '-'", "!!float ''", "!!binary é", "!!set x", "!!omap [1]"],
+)
+def test_a_value_that_is_not_of_the_type_of_its_tag_is_a_mistake(text: str, older: bool) -> None:
+    for document in (f"x: {text}", f"[{text}]", f"? {text}\n: 1"):
+        raw, problems = load_yaml(document, older=older)
+        assert raw is None
+        assert problems
+
+
+@pytest.mark.parametrize("text", ["!!timestamp 2001-01-01", "!!binary aGVsbG8=", "!!set {a}", "!!omap [a: 1]"])
+def test_what_json_does_not_have_is_a_mistake_of_its_place(text: str) -> None:
+    assert any("entrypoint" in problem.path for problem in errors_of(check_yaml(f"entrypoint: {text}\n")[1]))

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from detlab.schemas.space import distinct
+from detlab.schemas.space.relations import Relation
 from detlab.testing.searchers import SearchMethodContract
 from detlab_hub.core.searchers import (
     CreateTrial,
@@ -227,6 +229,33 @@ def test_conditions_and_weights_leave_no_point_out() -> None:
     assert [one for one in found if one["opt"] == "adam"] == [{"opt": "adam"}]
 
 
+DIGITS = {f"x{place}": {"type": "categorical", "vals": list(range(10))} for place in range(4)}
+
+
+def test_points_that_are_left_are_listed_once_however_many_trials_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Any] = []
+    keyed = distinct._key
+    monkeypatch.setattr(distinct, "_key", lambda point: looked.append(point) or keyed(point))
+    config = {**LEARNING, "name": "tpe", "max_trials": 10_000, "max_concurrent_trials": 300}
+    search = make_searcher(config, DIGITS, 5)
+    assert len(search.step(Started())) == 300
+    assert len(looked) <= 10_000 + 2 * 300
+
+
+def test_points_whose_relations_take_long_are_neither_listed_nor_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
+    holds = Relation.holds
+    monkeypatch.setattr(Relation, "holds", lambda one, values: judged.append(one.text) or holds(one, values))
+    long = " and ".join(["x0 * x1 + x2 >= -1"] * 20)
+    config = RANDOM | {"repeat_points": False, "require": [f"{long} and x3 > -{n}" for n in range(1, 51)]}
+    search = make_searcher(config, DIGITS, 5)
+    assert search.step(Started())
+    assert search.trials_total == 20
+    assert sum(map(len, judged)) < 2_000_000
+    short = make_searcher(config | {"require": ["x0 < x1"], "max_trials": 9000}, DIGITS, 5)
+    assert short.trials_total == 4500
+
+
 class _SmallContract(SearchMethodContract):
     space: ClassVar[dict[str, Any]] = FOUR
 
@@ -256,3 +285,12 @@ class TestSmallASHA(_SmallContract):
 
 class TestSmallTournament(_SmallContract):
     config: ClassVar[dict[str, Any]] = {"name": "adaptive_asha", **HALVING}
+
+
+def test_with_several_seeds_the_mean_of_the_largest_numbers_is_one() -> None:
+    run = Run(RANDOM | {"seeds": 2, "goal": -1.6e308})
+    assert stops(run.report(0, 1.7e308)) == []
+    assert stops(run.report(1, 1.7e308)) == []
+    run.report(0, -1.7e308)
+    assert stops(run.report(1, -1.7e308)) != []
+    run.replayed()

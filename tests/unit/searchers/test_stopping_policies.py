@@ -6,12 +6,13 @@ import itertools
 import math
 import random
 from collections.abc import Iterable
+from time import process_time
 
 import pytest
 
 from detlab.schemas import expconf
 from detlab_hub.core.stopping.comparing import CurveForecast, Median, Percentile, forecast
-from detlab_hub.core.stopping.folds import EXACT, Wilcoxon, worse_by_chance
+from detlab_hub.core.stopping.folds import EXACT, MOST, Wilcoxon, worse_by_chance
 from detlab_hub.core.stopping.policies import Divergence, NoImprovement, Threshold, WallClock
 from detlab_hub.core.stopping.policy import Report, StopPolicy
 
@@ -184,3 +185,21 @@ def test_a_trial_is_compared_on_the_folds_that_both_have() -> None:
     for fold, loss in enumerate([2.0, 2.1, 2.2, 2.3, 2.4, 2.5], start=2):
         assert policy.reported(report(loss, trial="others", time=fold)) is None
     assert policy.reported(report(math.nan, trial="others", time=9)) is None
+
+
+@pytest.mark.parametrize("means", [False, True])
+def test_folds_that_are_too_large_to_be_added_are_none(means: bool) -> None:
+    policy = Wilcoxon(running_mean=means)
+    for trial in ("first", "second"):
+        for fold, loss in enumerate([1.7e308, -1.7e308, 1.7e308, 1.7e308, 1.0, 1e299, -1e299, 1e299, 1e299, 1e299]):
+            policy.reported(report(loss if trial == "first" else -loss, trial=trial, time=fold))
+    assert policy.reported(report(1e299, trial="second", time=11)) is None
+
+
+def test_a_trial_that_reports_folds_for_ever_costs_little() -> None:
+    policy, begun = Wilcoxon(), process_time()
+    for trial in ("first", "second"):
+        for fold in range(5000):
+            policy.reported(report(fold * 0.5 + (fold % 7) * (trial == "second"), trial=trial, time=fold))
+    assert process_time() - begun < 10
+    assert all(len(folds) == MOST for folds in policy._folds.values())

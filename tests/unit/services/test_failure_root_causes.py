@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -443,3 +444,54 @@ def test_text_that_looks_like_a_traceback_stays_text_and_costs_little() -> None:
 def test_a_title_is_bounded() -> None:
     lines = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: x:", *["y" * 900] * 50]
     assert len(classify([Line(None, text) for text in lines], Evidence(1)).message) <= 2000
+
+
+def _causes_in_groups(levels: int) -> Exception:
+    """Return an error raised from a group, whose member was raised from a group, and so on."""
+    try:
+        if levels == 0:
+            raise ValueError("the first")
+        try:
+            raise ExceptionGroup("g", [_causes_in_groups(levels - 1)])
+        except ExceptionGroup as group:
+            raise RuntimeError(f"level {levels}") from group
+    except (RuntimeError, ValueError) as error:
+        return error
+
+
+def test_groups_in_causes_in_groups_cost_little() -> None:
+    printed = traceback.TracebackException.from_exception(_causes_in_groups(20), max_group_depth=100)
+    begun = time.process_time()
+    found = classify([Line(0, text, "stderr") for text in "".join(printed.format()).splitlines()], Evidence(1, 0))
+    assert time.process_time() - begun < 1.5
+    assert found.message.startswith("ValueError: the first (in ExceptionGroup)")
+
+
+def test_groups_in_groups_are_read_to_a_depth() -> None:
+    lines = ["  + Exception Group Traceback (most recent call last):", "  | ExceptionGroup: g (1 sub-exception)"]
+    for level in range(190):
+        lines += [f"  {'  ' * level}+-+---------------- 1 ----------------", f"    {'  ' * level}| ExceptionGroup: h"]
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(500)
+    try:
+        found = classify([Line(0, text, "stderr") for text in lines], Evidence(1, 0))
+    finally:
+        sys.setrecursionlimit(before)
+    assert found.kind == "exception"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[rank{}]: Traceback (most recent call last):",
+        "detlab: rank {} (no report) hangs: for 9 s. This attempt ends",
+        "Rank {} failed to pass monitoredBarrier",
+        'Traceback (most recent call last):\n  File "train.py", line {}, in f\nValueError: x',
+        "Root Cause (first observed failure):\n  rank : {}\n  exitcode : {}",
+    ],
+)
+@pytest.mark.parametrize("digits", [900, 15_000])
+def test_numbers_of_many_digits_in_output_are_no_ranks(text: str, digits: int) -> None:
+    lines = text.replace("{}", "1" * digits).split("\n")
+    found = classify([Line(None, line, "stderr") for line in lines], Evidence(1))
+    assert found.rank is None or found.rank < 10**9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from detlab.storage.ownership import FOLDER, Holder, StorageOwned
 from detlab.storage.posix import DirectoryStorage, PosixStorage
 from detlab.testing.storage import METADATA, UUID
 
+OWN = f".owner-{os.geteuid()}"
 ORIGINAL = Holder("c0ffee", "original", 1)
 COPY = Holder("c0ffee", "copy", 1)
 TOOK_OVER = Holder("c0ffee", "copy", 1_700_000_000)
@@ -79,7 +82,7 @@ def test_two_clusters_share_a_prefix_and_each_has_its_record(root: Path) -> None
     save(opened(root, ANOTHER), OTHER_UUID)
     opened(root, ORIGINAL).delete(UUID)
     opened(root, ANOTHER).delete(OTHER_UUID)
-    assert sorted(path.name for path in (root / FOLDER).iterdir()) == ["another", "c0ffee"]
+    assert sorted(path.name for path in (root / OWN).iterdir()) == ["another", "c0ffee"]
 
 
 def test_the_same_installation_after_a_restart_is_the_same_one(root: Path) -> None:
@@ -90,9 +93,20 @@ def test_without_a_cluster_nobody_is_asked(root: Path) -> None:
     opened(root, None).delete(UUID)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 2}', '{"format": 1, "cluster": "c0ffee"}'])
+HOSTILE = {
+    "an epoch without end": '{"format": 1, "cluster": "c0ffee", "instance": "x", "epoch": 1e999}',
+    "nested": "[" * 4000,
+    "nan": '{"format": NaN}',
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", '{"format": 2}', '{"format": 1, "cluster": "c0ffee"}', *HOSTILE.values()],
+    ids=lambda text: text[:40],
+)
 def test_a_record_that_cannot_be_read_is_another_s(root: Path, text: str) -> None:
-    (root / FOLDER / "c0ffee").write_text(text)
+    (root / OWN / "c0ffee").write_text(text)
     with pytest.raises(StorageOwned, match="cannot be used"):
         opened(root, ORIGINAL).delete(UUID)
     assert (root / UUID).is_dir()
@@ -100,3 +114,19 @@ def test_a_record_that_cannot_be_read_is_another_s(root: Path, text: str) -> Non
 
 def test_the_name_of_a_cluster_leads_nowhere_else() -> None:
     assert Holder("../../x/y", "i").record == f"{FOLDER}/______x_y"
+
+
+def test_a_record_as_large_as_a_disk_is_not_read(root: Path) -> None:
+    os.truncate(root / OWN / "c0ffee", 2**40)
+    begun = time.monotonic()
+    with pytest.raises(StorageOwned, match="cannot be used"):
+        opened(root, ORIGINAL).delete(UUID, owner=os.geteuid())
+    assert time.monotonic() - begun < 10
+
+
+def test_users_who_took_all_names_of_records_keep_nobody_from_storing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for number in range(1001):
+        (root / (f"{FOLDER}.{number}" if number else FOLDER)).mkdir(mode=0o755, parents=True)
+    save(opened(root, ORIGINAL))
+    assert (root / OWN / "c0ffee").is_file()

@@ -455,3 +455,8 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, function: str, name: str, harm: C
         plain(path)
 
     monkeypatch.setattr(storage_files, function, failing)
+
+
+def test_a_manifest_of_a_hundred_thousand_levels_is_none() -> None:
+    with pytest.raises(CheckpointError, match="cannot be used"):
+        Manifest.from_bytes(b"[" * 100_000, uuid=UUID)

@@ -36,13 +36,13 @@ class Calls(Protocol):
         """Send a request and return the decoded reply."""
 
 
-def ask(session: Calls, items: Sequence[Stored]) -> Mapping[str, str]:
-    """Return what the master knows of some checkpoints, at most `MOST_ASKED`."""
+def ask(session: Calls, items: Sequence[Stored], place: int | None = None) -> Mapping[str, str]:
+    """Return what the master knows of some checkpoints, at most `MOST_ASKED`; see `StoredPage`."""
     told = [
         StoredItem(uuid=one.uuid, marks=[StoredMark(owner=name, run=run) for name, run in one.marks[:_MARKS]])
         for one in items
     ]
-    body = StoredPage(items=told).model_dump()
+    body = StoredPage(items=told, place=place).model_dump(exclude_none=True)
     return StoredVerdicts.model_validate(session.call("POST", "task/storage-check", body=body)).verdicts
 
 

@@ -27,7 +27,7 @@ from detlab.storage.objects.client import ObjectExists, ObjectMissing, Objects, 
 from detlab.storage.objects.pending import PROBE, Pending
 from detlab.storage.objects.transfers import Fetched, ObjectReader, Patience
 from detlab.storage.own_folders import OwnFolders
-from detlab.storage.ownership import Guard, Holder
+from detlab.storage.ownership import MOST_RECORD, Guard, Holder
 from detlab.storage.unfinished import (
     check_uuid,
     is_uuid,
@@ -445,7 +445,7 @@ class _Records:
 
     def read(self, name: str) -> bytes | None:
         try:
-            return self._objects.get(name)
+            return bytes(self._objects.get_range(name, 0, MOST_RECORD))
         except ObjectMissing:
             return None
 

@@ -114,7 +114,7 @@ class TrialFactory:
     @property
     def exhausted(self) -> bool:
         """Whether each point of the space is tried, and none may be tried again."""
-        return self._distinct is not None and self._distinct.left() == []
+        return self._distinct is not None and self._distinct.left() == {}
 
     def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
         found = self._space.sample(self.rng, fixed)

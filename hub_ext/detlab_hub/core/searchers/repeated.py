@@ -373,7 +373,12 @@ def _mean(scores: Sequence[Score]) -> Score:
 
 
 def _of(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:  # the sum is no number, the mean is
+        return math.fsum(value / len(values) for value in values)
 
 
 def _shown(point: _Point) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
@@ -12,6 +13,10 @@ from detlab_hub.core.stopping.policy import Report, StopPolicy, shown
 
 EXACT = 25
 """Folds up to which the distribution of the rank sum is counted out; beyond, it is close to a normal one."""
+MOST = 500
+"""Folds of a trial that are compared; a trial that reports for ever would take ever longer."""
+_LARGEST = 1e300
+"""Of a loss: sums of larger ones are no numbers."""
 
 
 class Wilcoxon(StopPolicy):
@@ -42,12 +47,17 @@ class Wilcoxon(StopPolicy):
         return cls(p_value, least, running_mean=bool(entry.get("running_mean")))
 
     def reported(self, report: Report) -> str | None:
-        """Compare the trial's folds with the same ones of the best trial; a fold that is not a number is none."""
+        """Compare the trial's folds with the same ones of the best trial.
+
+        A fold that is not a number, or too large to be added, is none, and so are those after the first `MOST`.
+        """
         key = report.request_id
         folds = self._folds.setdefault(key, {})
         fold = float(len(folds) + 1) if report.time is None else report.time
+        if len(folds) >= MOST and fold not in folds:
+            return None
         loss = self._of_fold(key, fold, report.loss)
-        if not math.isfinite(loss):
+        if not abs(loss) <= _LARGEST:
             return None
         folds[fold] = loss
         self._means[key] = math.fsum(folds.values()) / len(folds)
@@ -95,8 +105,7 @@ def worse_by_chance(differences: Sequence[float]) -> float:
 
     Ties share their ranks; the ranks of zeros are split between both sides.
     """
-    sizes = sorted(abs(one) for one in differences)
-    ranks = {size: _twice_mean_rank(sizes, size) for size in set(sizes)}
+    ranks = _twice_mean_ranks(Counter(abs(one) for one in differences))
     above = sum(ranks[abs(one)] for one in differences if one > 0)
     counted = [ranks[abs(one)] for one in differences if one != 0]
     if not counted:
@@ -104,10 +113,13 @@ def worse_by_chance(differences: Sequence[float]) -> float:
     return _exact(counted, above) if len(counted) <= EXACT else _normal(counted, above)
 
 
-def _twice_mean_rank(ordered: Sequence[float], size: float) -> int:
-    """Return twice the mean rank of a value, a whole number also where values are equal."""
-    first = ordered.index(size) + 1
-    return 2 * first + ordered.count(size) - 1
+def _twice_mean_ranks(sizes: Mapping[float, int]) -> dict[float, int]:
+    """Return twice the mean rank of each value, by how often there is one: a whole number also of equal values."""
+    found, before = {}, 0
+    for size in sorted(sizes):
+        found[size] = 2 * before + 1 + sizes[size]
+        before += sizes[size]
+    return found
 
 
 def _exact(ranks: Sequence[int], above: int) -> float:

@@ -44,8 +44,8 @@ _NAN = re.compile(
 _NAN_NAMES = re.compile(r"nan(?:[A-Z_]|$)|NaN|NonFinite|FloatingPointError|Diverge")
 _OF_NUMBERS = ("ValueError", "RuntimeError", "AssertionError", "ArithmeticError", "OverflowError", "Exception")
 """Exceptions about a NaN or an infinity; others mention one by chance, as a name of a file."""
-_HANG_PLACE = re.compile(r"\((?P<file>[^()]+), line (?P<line>\d+), in ")
-_TORCH_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
+_HANG_PLACE = re.compile(r"\((?P<file>[^()]+), line (?P<line>\d{1,9}), in ")
+_TORCH_RANK = re.compile(r"^\[rank(?P<rank>\d{1,9})\]: ?")
 """The prefix of torch before each line of a traceback once a process group exists."""
 _NUL = "\x00\ufffd␀"
 """What stands before a line after the words of torch's signal handlers, which end in a NUL."""

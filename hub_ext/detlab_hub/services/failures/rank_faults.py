@@ -11,17 +11,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 TRACEBACK = "Traceback (most recent call last)"
-_OURS = re.compile(r"^detlab: (?P<told>rank (?P<rank>\d+) \(.*\) hangs: .*?)\. This attempt ends")
+_OURS = re.compile(r"^detlab: (?P<told>rank (?P<rank>\d{1,9}) \(.*\) hangs: .*?)\. This attempt ends")
 """The words of a watchdog, which any rank, or the launcher, may say of any rank."""
 _LEFT = re.compile(
-    r"^detlab: (?P<told>ranks? (?P<rank>\d+)[\d, ]* ended with exit code 0 .{1,100}before rank \d+ failed)"
+    r"^detlab: (?P<told>ranks? (?P<rank>\d{1,9})[\d, ]* ended with exit code 0 .{1,100}before rank \d+ failed)"
 )
 """The launcher's words for ranks that ended before another one failed (`detlab.launch.taskdir`)."""
 _NAMED = (
-    re.compile(r"Rank (?P<ranks>\d+) failed to (?:pass|reach) (?:the )?monitoredBarrier"),
-    re.compile(r"ranks? (?P<ranks>\d+(?:(?:, | and )\d+)*) did not call (?P<what>\w+\(\)) within"),
-    re.compile(r"ranks? (?P<ranks>\d+) did not (?:answer|take a message) in time \((?P<what>\w+)\)"),
-    re.compile(r"ranks? (?P<ranks>\d+) did not (?:answer|take a message) \((?P<what>\w+)\) in time"),
+    re.compile(r"Rank (?P<ranks>\d{1,9}) failed to (?:pass|reach) (?:the )?monitoredBarrier"),
+    re.compile(r"ranks? (?P<ranks>\d{1,9}(?:(?:, | and )\d{1,9})*) did not call (?P<what>\w+\(\)) within"),
+    re.compile(r"ranks? (?P<ranks>\d{1,9}) did not (?:answer|take a message) in time \((?P<what>\w+)\)"),
+    re.compile(r"ranks? (?P<ranks>\d{1,9}) did not (?:answer|take a message) \((?P<what>\w+)\) in time"),
 )
 """Errors of a rank that waited, and that name whom it waited for."""
 _WAITED = (
@@ -39,8 +39,8 @@ _PEER_LOST = re.compile(
 """Errors of a rank that lost another one."""
 _PEER_ERRORS = ("DistributedError", "DistNetworkError", "DistBackendError", "DistStoreError", "ChildFailedError")
 _ROOT = "Root Cause (first observed failure)"
-_ROOT_RANK = re.compile(r"^\s*rank\s*:\s*(\d+)\b")
-_ROOT_EXIT = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)\b")
+_ROOT_RANK = re.compile(r"^\s*rank\s*:\s*(\d{1,9})\b")
+_ROOT_EXIT = re.compile(r"^\s*exitcode\s*:\s*(-?\d{1,9})\b")
 _ROOT_LINES = 10
 _CHARS_READ = 1000
 """Characters of a line in which a hang is looked for: what users print must not cost the master time."""

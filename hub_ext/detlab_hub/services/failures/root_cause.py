@@ -41,13 +41,13 @@ def root_cause(last: Raised) -> RootCause:
     chain = _chain(last)
     root = chain[-1]
     leaves = list(_leaves(root, 0))
+    inner = [root_cause(leaf) for leaf in leaves[:_TOLD_MEMBERS]]  # each once: groups may be causes in groups
     if root.members and len(leaves) == 1:
-        inner = root_cause(leaves[0])
-        told, name, text = f"{inner.message} (in {root.name})", inner.name, inner.text
+        told, name, text = f"{inner[0].message} (in {root.name})", inner[0].name, inner[0].text
     elif root.members:
-        shown = [root_cause(leaf).message for leaf in leaves[:_TOLD_MEMBERS]]
         more = f"; and {len(leaves) - _TOLD_MEMBERS} more" if len(leaves) > _TOLD_MEMBERS else ""
-        told, name, text = f"{root.told}: {'; '.join(shown)}{more}", root.name, root.text
+        told = f"{root.told}: {'; '.join(one.message for one in inner)}{more}"
+        name, text = root.name, root.text
     else:
         told, name, text = _said(root), root.name, root.text
     if root.worker:
@@ -59,7 +59,7 @@ def root_cause(last: Raised) -> RootCause:
     if handled is not None and handled.told != root.told:
         told += f"; {'raised from' if root.direct else 'while handling'} {handled.told}"
     related = (*leaves, *outer, *([handled] if handled is not None else []))
-    frames = (*(root_cause(leaves[0]).frames if leaves else ()), *_innermost(chain[::-1]), *_innermost(related))
+    frames = (*(inner[0].frames if inner else ()), *_innermost(chain[::-1]), *_innermost(related))
     return RootCause(name, text, told[: 2 * MESSAGE_CHARS], tuple(one.told for one in related), frames)
 
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 from detlab_hub.services.failures.rank_faults import ERROR, TRACEBACK
 
-FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
+FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9})')
 _HEADER = re.compile(r"^\s*(?:\+ )?(?:Original |Exception Group )?Traceback \(most recent call last\)")
 _DIRECT = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
-_MARGIN = re.compile(r"^(?P<space> {2,400})(?P<mark>[|+])(?P<rest>.*)$")
+_MARGIN = re.compile(r"^(?P<space> {2,80})(?P<mark>[|+])(?P<rest>.*)$")
+"""Each level of groups has two columns more; Python itself prints ten."""
 _MEMBER = re.compile(r"^(?:-\+)?-{3,} (?:\d+|\.\.\.) -{3,}$")
 _UNHEARD = re.compile(r"^(?:Exception ignored |--- Logging error ---)")
 """Before tracebacks that end nothing: of destructors, and of the logging module."""

@@ -103,7 +103,7 @@ class CheckingTasks:
 
         def find(s: Session) -> tuple[str, StorageCheckView]:
             holder, wanted = _holder(s, task)
-            return holder.owner, StorageCheckView(storages=_storages(s, holder.owner, wanted), repair=wanted.repair)
+            return holder.owner, StorageCheckView(storages=_storages(s, holder, wanted), repair=wanted.repair)
 
         owner, view = await self._shell.read(find)
         storages = [await with_keys(self._shell, owner, block) for block in view.storages]
@@ -119,9 +119,7 @@ class CheckingTasks:
 
         def find(s: Session) -> ExpectedPage:
             holder, wanted = _holder(s, task)
-            storages = _storages(s, holder.owner, wanted)
-            if query.place >= len(storages):
-                raise NotFound("this task compares no such storage")
+            place = _place(_numbered(s, holder, wanted, query.place))
             rows = (
                 select(CheckpointRow.uuid, CheckpointRow.storage)
                 .join(ExperimentRow, ExperimentRow.id == CheckpointRow.experiment_id)
@@ -129,7 +127,7 @@ class CheckingTasks:
                 .where(CheckpointRow.uuid > query.after)
                 .order_by(CheckpointRow.uuid)
             )
-            place, found = _place(storages[query.place]), list[str]()
+            found = list[str]()
             for uuid, storage in s.execute(rows.execution_options(yield_per=500)):
                 if len(found) == PER_PAGE:
                     return ExpectedPage(items=found, more=True)
@@ -151,20 +149,23 @@ class CheckingTasks:
         def find(s: Session) -> StoredVerdicts:
             _, holder = current_holder(s, task)
             only: int | None = None
+            where: str | None = None
             if isinstance(holder, TaskRow):
-                _wanted(holder)
-                owner = holder.owner
+                wanted, owner = _wanted(holder), holder.owner
+                where = None if page.place is None else _place(_numbered(s, holder, wanted, page.place))
             else:
                 owner, only = s.get_one(ExperimentRow, holder.experiment_id).owner, holder.id
-            known = {one.uuid: _verdict(s, one, owner, cluster, only) for one in page.items}
+            known = {one.uuid: _verdict(s, one, owner, cluster, only, where) for one in page.items}
             return StoredVerdicts(verdicts=known)
 
         return await self._shell.read(find)
 
 
-def _verdict(s: Session, one: StoredItem, owner: str, cluster: str, only: int | None) -> str:
+def _verdict(s: Session, one: StoredItem, owner: str, cluster: str, only: int | None, where: str | None) -> str:
     row = s.get(CheckpointRow, one.uuid)
     if row is not None:
+        if where is not None and _place(row.storage) != where:
+            return "another"  # a copy: what became of the original says nothing of it
         if s.get_one(ExperimentRow, row.experiment_id).owner != owner or only not in (None, row.trial_id):
             return "another"
         if row.state != DELETED:
@@ -218,9 +219,13 @@ def _newest(s: Session, owner: str) -> ExperimentRow | None:
     return s.scalars(query).first()
 
 
-def _storages(s: Session, owner: str, wanted: CheckStorage) -> list[dict[str, Any]]:
-    """Return the blocks of an owner's experiments, each place once, the newest first."""
-    query = select(ExperimentRow.config).where(ExperimentRow.owner == owner)
+def _storages(s: Session, task: TaskRow, wanted: CheckStorage) -> list[dict[str, Any]]:
+    """Return the blocks of the experiments that a task's owner had when it began, each place once, the newest first.
+
+    The task names them by their places in this list, which later experiments must not move.
+    """
+    query = select(ExperimentRow.config).where(ExperimentRow.owner == task.owner)
+    query = query.where(ExperimentRow.created_at <= task.created_at)
     if wanted.experiment_id is not None:
         query = query.where(ExperimentRow.id == wanted.experiment_id)
     found: dict[str, dict[str, Any]] = {}
@@ -229,6 +234,14 @@ def _storages(s: Session, owner: str, wanted: CheckStorage) -> list[dict[str, An
         if block:
             found.setdefault(_place(block), block)
     return list(found.values())
+
+
+def _numbered(s: Session, task: TaskRow, wanted: CheckStorage, place: int) -> dict[str, Any]:
+    """Return the storage that a task names by its place in the list that it was given."""
+    storages = _storages(s, task, wanted)
+    if place >= len(storages):
+        raise NotFound("this task compares no such storage")
+    return storages[place]
 
 
 def _place(block: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,6 +95,39 @@ async def test_the_tenant_next_door_removes_nothing_of_hers(make_world: Any) -> 
     assert await verdict(place, task, place.uuids[0]) == "another"
     expected = await place.services.checking_tasks.expected(task, ExpectedQuery())
     assert not set(expected.items) & set(place.uuids)
+
+
+async def test_a_copy_in_another_storage_is_left_alone_whatever_became_of_the_original(
+    make_world: Any, tmp_path: Path
+) -> None:
+    place = await saved(make_world)
+    archive = {"type": "directory", "container_path": str(tmp_path / "archive")}
+    await place.world.submit(config(checkpoint_storage=archive))
+    task = await checker(place)
+    storages = (await place.services.checking_tasks.get(task)).storages
+    copies = next(n for n, block in enumerate(storages) if block["container_path"] == archive["container_path"])
+    await place.end()
+    uuid = place.uuids[0]
+    await place.services.removals.delete(ALICE, uuid, now=True)
+
+    async def told(number: int | None) -> str:
+        page = StoredPage(items=[StoredItem(uuid=uuid)], place=number)
+        return (await place.services.checking_tasks.verdicts(task, page)).verdicts[uuid]
+
+    assert await told(1 - copies) in {"never", "trash"}
+    assert await told(copies) == "another"
+    with pytest.raises(NotFound):
+        await told(2)
+
+
+async def test_later_experiments_move_no_storage_of_a_check(make_world: Any, tmp_path: Path) -> None:
+    place = await saved(make_world)
+    task = await checker(place)
+    place.world.now += 5.0
+    later = {"type": "directory", "container_path": str(tmp_path / "later")}
+    await place.world.submit(config(checkpoint_storage=later))
+    expected = await place.services.checking_tasks.expected(task, ExpectedQuery(place=0))
+    assert sorted(expected.items) == sorted(place.uuids)
 
 
 async def test_a_trial_asks_of_its_own_alone(make_world: Any) -> None:

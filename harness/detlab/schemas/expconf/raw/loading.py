@@ -216,6 +216,9 @@ def load_yaml(text: str, source_name: str = "config", *, older: bool = False) ->
         return None, [Problem("", "is nested too deeply")]
     except ValueError as error:
         return None, [*loader.problems, Problem("", f"holds a value that cannot be read: {error}")]
+    except (AttributeError, LookupError, TypeError):  # PyYAML's, of a value that is not what its tag says
+        wrong = Problem("", "holds a value that is not of the type that its `!!tag` says", "remove the `!!tag`")
+        return None, [*loader.problems, wrong]
     finally:
         loader.dispose()
     return raw, loader.problems
