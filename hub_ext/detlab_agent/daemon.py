@@ -175,6 +175,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             cpus=cpus or None,
             memory=memory or None,
             shares=True,
+            asks_point=bool(made) and all(getattr(runtime, "asks_point", False) for runtime in made),
             uids={} if tenancy.uids is None else dict(tenancy.uids.given),
         )
 

@@ -35,6 +35,10 @@ class NodeRuntime(Protocol):
     """Whether others reach its tasks, as notebooks, shells, TensorBoards and trials over several nodes must be.
     Elsewhere: whether `RunningTask.begun` finds out where, and the job has its own address in DET_NODE_ADDRESS."""
 
+    asks_point: bool
+    """Whether all of its tasks are started by `Order.program`, by which a trial asks for its hyperparameters when it
+    runs. A runtime that does not say so gets its trials with them."""
+
     def nodes(self) -> Sequence[NodeHello]:
         """Return the nodes that it speaks for beside this machine."""
         ...

@@ -53,7 +53,7 @@ from detlab_hub.services.experiments.figures import Figures
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.experiments.stored_files import EventFiles
-from detlab_hub.services.experiments.suggestions import Suggestions
+from detlab_hub.services.experiments.suggestions import Drawing, Suggestions
 from detlab_hub.services.experiments.timeline import Timeline
 from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest.tasks import Tasks
@@ -65,10 +65,10 @@ from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Lifecycle, Turn
 from detlab_hub.services.kernel.wakeups import wait_until
-from detlab_hub.services.lifecycle import log_policies
+from detlab_hub.services.lifecycle import log_policies, trials_to_make
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill
 from detlab_hub.services.lifecycle.task_holder import TaskHolder
-from detlab_hub.services.lifecycle.transitions import finish_turn
+from detlab_hub.services.lifecycle.transitions import finish_turn, make_left_trials
 from detlab_hub.services.lifecycle.trial_holder import TrialHolder
 from detlab_hub.services.lifecycle.uids import UserUids
 from detlab_hub.services.logs.log_retention import LogRetention
@@ -156,7 +156,7 @@ class Services:
         self.steering = SearchSteering(self.shell)
         self.by_hand = ByHand(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
-        self.suggestions = Suggestions(self.shell)
+        self.suggestions, self.drawing = Suggestions(self.shell), Drawing(self.shell)
         self.figures = Figures(self.experiments)
         self.consumers = Consumers(self.shell, consumers)
         self.trials = Trials(self.shell)
@@ -266,6 +266,7 @@ class Services:
         ]
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
         self._loops.append(asyncio.create_task(self.suggestions.run(), name="suggestions"))
+        self._loops.append(asyncio.create_task(self.drawing.run(), name="points ahead"))
         if self.settings.webhooks:
             self._loops.append(asyncio.create_task(self._until_stopped(self.webhooks.run), name="webhooks"))
         if self.consumers.names:
@@ -322,7 +323,7 @@ class Services:
         if reachable != self._reachable:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
-        due, over, drained, spent, searched, ended, collected, deleted = await self.shell.read(
+        due, over, drained, spent, searched, ended, collected, deleted, unmade = await self.shell.read(
             lambda s: (
                 _due(s, now),
                 time_limits.due(s, now),
@@ -332,6 +333,7 @@ class Services:
                 [] if self.settings.is_copy else collecting.due(s, now),
                 [] if self.settings.is_copy else collection_tasks.due(s, now),
                 removal.due(s),
+                [] if self.settings.is_copy else trials_to_make.due(s),
             )
         )
         actions: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
@@ -342,6 +344,7 @@ class Services:
         actions += [partial(collecting.act, experiment_id=key) for key in ended]
         actions += [partial(collection_tasks.act, experiment_id=key) for key in collected]
         actions += [partial(removal.act, experiment_id=key) for key in deleted]
+        actions += [partial(make_left_trials, experiment_id=key) for key in unmade * trials_to_make.PARTS]
         await self._each(actions)
 
     async def _each(self, actions: Sequence[Callable[[Turn], None]]) -> None:

@@ -158,6 +158,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("task/activity", spawns.Activity),
     ("task/records", tasks.Records),
     ("task/rendezvous", tasks.Meeting),
+    ("task/point", tasks.Point),
     ("task/ranks", tasks.Ranks),
     ("task/preempt", tasks.Preempt),
     ("task/preempt/ack", tasks.PreemptAck),

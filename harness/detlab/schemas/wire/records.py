@@ -258,6 +258,14 @@ class StorageCredentials(Wire):
     """Seconds since the epoch; None: they do not expire."""
 
 
+class PointReply(Wire):
+    """POST task/point: the hyperparameters of a trial, which are drawn for the first that asks."""
+
+    ready: bool = False
+    """Whether they are drawn; if not, ask again."""
+    hparams: dict[str, Any] = {}
+
+
 class CertificateRequest(Wire):
     """POST task/certificate: a server on another node wants its certificate."""
 

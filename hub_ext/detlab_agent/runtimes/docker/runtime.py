@@ -85,6 +85,7 @@ class DockerRuntime:
     name = DOCKER
     tasks_are: Literal["here"] = "here"
     reached = True
+    asks_point = False
 
     def __init__(
         self,

@@ -53,6 +53,7 @@ class KubernetesRuntime:
     name = KUBERNETES
     tasks_are: Literal["here", "elsewhere"] = "elsewhere"
     reached = True
+    asks_point = True
 
     def __init__(self, opened: Opened, rules: Rules, directory: Path, *, sees_all: bool = False) -> None:
         self._opened, self._rules, self._directory, self._sees_all = opened, rules, directory, sees_all

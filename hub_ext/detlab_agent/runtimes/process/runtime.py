@@ -68,6 +68,7 @@ class ProcessRuntime:
     name = PROCESS
     tasks_are: Literal["here"] = "here"
     reached = True
+    asks_point = False
 
     def __init__(
         self,

@@ -43,6 +43,7 @@ class SlurmRuntime:
     name = SLURM
     tasks_are: Literal["elsewhere"] = "elsewhere"
     reached = True
+    asks_point = True
 
     def __init__(
         self,

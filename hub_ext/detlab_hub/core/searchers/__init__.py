@@ -53,6 +53,7 @@ from detlab_hub.core.searchers.journal import decision_from_json, decision_to_js
 from detlab_hub.core.searchers.making import make_searcher, replay, rules_of
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.objectives import Objectives, Score
+from detlab_hub.core.searchers.randomness import PointsAhead
 from detlab_hub.core.searchers.registry import method_class, needs_metric, searcher_names
 from detlab_hub.core.searchers.searcher import Searcher
 
@@ -74,6 +75,7 @@ __all__ = [
     "PauseSearch",
     "PauseTrial",
     "PointsAdded",
+    "PointsAhead",
     "ProgressReported",
     "PromotionRequested",
     "Question",

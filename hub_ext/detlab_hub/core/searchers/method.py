@@ -14,7 +14,7 @@ from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason, Shutdown
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.objectives import Score
-from detlab_hub.core.searchers.randomness import SearchRandom
+from detlab_hub.core.searchers.randomness import COSTLY, PointsAhead, SearchRandom
 
 LEAST_INVALID, MOST_INVALID = 10, 100
 """Points in a row that may be invalid, in a search of few and of many trials."""
@@ -42,6 +42,8 @@ class TrialFactory:
         """Whether points are drawn when trials are placed: the method says so, by the rules of its search."""
         self.pointless: set[str] = set()
         """Trials that have no point yet, and have not ended."""
+        self._ahead: PointsAhead | None = None
+        self._thirsty = False
         self._count = 0
         self._notes: dict[str, None] = {}
         self._queue: deque[dict[str, Any]] = deque()
@@ -116,8 +118,23 @@ class TrialFactory:
         """Whether each point of the space is tried, and none may be tried again."""
         return self._distinct is not None and self._distinct.left() == {}
 
+    def points_ahead(self) -> PointsAhead | None:
+        """Return the next points, to be drawn beside everything else, if the last ones took long; else None."""
+        if not self._thirsty:
+            return None
+        self._thirsty = False
+        if self._ahead is None:
+            self._ahead = PointsAhead(self._space, self.rng, trials=not self.late)
+        return self._ahead
+
     def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
-        found = self._space.sample(self.rng, fixed)
+        known = None if fixed or self._ahead is None else self._ahead.take(self._space, self.rng)
+        if known is None:
+            found = self._space.sample(self.rng, fixed)
+            self._ahead = None
+            self._thirsty |= self._space.spent > COSTLY
+        else:
+            found, self._thirsty = known, True
         if self._space.rare:
             tries = f"{self._space.tries:,}"
             self._notes[f"searcher.require: none of {tries} random points met it, so a known one was used again"] = None

@@ -56,7 +56,7 @@ from detlab_hub.core.searchers.events import (
 from detlab_hub.core.searchers.hyperparameters import check_space, make_space, unlike
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.objectives import Objectives, Score, time_of
-from detlab_hub.core.searchers.randomness import SearchRandom
+from detlab_hub.core.searchers.randomness import PointsAhead, SearchRandom
 from detlab_hub.core.stopping import Report, SearchEnd, StopPolicy
 
 _BY_HAND = "stopped by hand"
@@ -169,6 +169,14 @@ class Searcher:
     def shutdown(self) -> Shutdown | None:
         """How the search ended; None while it is active."""
         return self._shutdown
+
+    def points_ahead(self) -> PointsAhead | None:
+        """Return points that it needs next and whose drawing takes long, to be drawn beside everything else."""
+        return None if self._spent or self._shutdown is not None else self._factory.points_ahead()
+
+    def uncreated(self) -> list[CreateTrial]:
+        """Return the trials that it has decided to create and that were not stored yet, in their order."""
+        return [one for name, one in self._requested.items() if name not in self._created and name not in self._closed]
 
     @property
     def wants_checkpoints(self) -> bool:

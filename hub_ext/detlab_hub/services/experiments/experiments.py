@@ -39,6 +39,7 @@ from detlab_hub.services.kernel.access import experiment_for, owns, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
+from detlab_hub.services.kernel.searches import FirstStep
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.warm_start import with_results, with_source
@@ -109,7 +110,9 @@ class Experiments:
                 config=masked_config(prepared.config),
                 forecast=None if prepared.config.get("unmanaged") else await self._forecast(caller, prepared.config),
             )
-        return await self._shell.write(lambda turn: self._create(turn, caller, request, prepared))
+        # With rare relations between hyperparameters, drawing its first points takes seconds.
+        begun = await workers.submissions.run(caller.name, FirstStep.of, prepared.config, seed_of(prepared.config))
+        return await self._shell.write(lambda turn: self._create(turn, caller, request, prepared, begun))
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
         row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)
@@ -134,12 +137,12 @@ class Experiments:
         return [*found, *search_plans.blind(config["searcher"], self._slots(required), required.slots)]
 
     def _slots(self, required: feasibility.Requirements) -> int | None:
-        """Return how many slots the pool has; None where a batch system places."""
-        pool = pool_for(self._shell.settings, required.resources, required.slots)
-        if pool.name in self._shell.backend.queues:
+        """Return how many slots the pool has; None where trials get their points when a batch system is given them."""
+        pool, backend = pool_for(self._shell.settings, required.resources, required.slots), self._shell.backend
+        queue = backend.queues.get(pool.name)
+        if queue is not None and not backend.asks_point(queue):
             return None
-        nodes = (node for node in self._shell.backend.nodes(self._shell.clock()) if node.pool == pool.name)
-        return sum(len(node.slots) for node in nodes)
+        return sum(node.slot_count for node in backend.nodes(self._shell.clock()) if node.pool == pool.name)
 
     async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
         """Return what would happen to the first trial now."""
@@ -169,7 +172,7 @@ class Experiments:
         )
 
     def _create(
-        self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared
+        self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared, begun: FirstStep | None
     ) -> CreateExperimentReply:
         known = self._known(turn.session, caller, request)
         if known is not None:
@@ -185,7 +188,7 @@ class Experiments:
         turn.changed_experiment(row.id)
         audit.note(turn, caller, "experiment.create", f"experiment {row.id}", row.name)
         try:
-            start_search(turn, row)
+            start_search(turn, row, begun)
         except SearcherInputError as error:
             raise ConfigError([Problem("searcher", str(error))]) from error
         finish_turn(turn)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -57,8 +57,9 @@ from detlab_hub.core.searchers import (
 )
 from detlab_hub.services.failures import cards
 from detlab_hub.services.kernel import references
-from detlab_hub.services.kernel.searches import SearchFailed, SearchLostError, SearchMismatch
+from detlab_hub.services.kernel.searches import FirstStep, SearchFailed, SearchLostError, SearchMismatch
 from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.lifecycle import trials_to_make
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_launch
 from detlab_hub.services.lifecycle.queue_fields import request_fields
 from detlab_hub.services.lifecycle.rows import (
@@ -274,8 +275,8 @@ def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
 # --- the search
 
 
-def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> None:
-    """Give the search an event and carry out what it decides.
+def tell_search(turn: Turn, experiment: ExperimentRow, *events: SearchEvent) -> None:
+    """Give the search an event, or several that it cannot refuse, and carry out what it decides.
 
     Events that arise while decisions are carried out wait for their turn, so that the journal has each
     decision before its consequences.
@@ -283,8 +284,9 @@ def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> No
     Raises:
         SearcherInputError: If the search cannot use this event; nothing is changed.
     """
-    turn.search_queue.append((experiment, event))
-    if len(turn.search_queue) > 1:
+    busy = bool(turn.search_queue)
+    turn.search_queue.extend((experiment, event) for event in events)
+    if busy:
         return
     stepped: dict[int, tuple[ExperimentRow, Searcher]] = {}
     while turn.search_queue:
@@ -300,6 +302,8 @@ def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> No
         if progress != owner.progress and not ExperimentState(owner.state).terminal:  # at its end it was set for good
             owner.progress = progress
             turn.changed_experiment(owner.id)
+        if (ahead := search.points_ahead()) is not None:
+            turn.outbox.ahead.append((owner.owner, ahead))
 
 
 def _step_search(
@@ -414,18 +418,29 @@ def resume_search(turn: Turn, experiment: ExperimentRow, author: str) -> None:
 
 
 def _trial_of(turn: Turn, experiment: ExperimentRow, request_id: str) -> TrialRow:
-    return turn.trial(_BY_REQUEST.scalar(turn.session, {"experiment": experiment.id, "request": request_id}))
+    """Load a trial of a search; one that was left to be made is made."""
+    found = _BY_REQUEST.scalar(turn.session, {"experiment": experiment.id, "request": request_id})
+    if found is not None:
+        return turn.trial(found)
+    left = turn.searches.get(turn.session, experiment).uncreated()
+    return _create_trials(turn, experiment, [one for one in left if one.request_id == request_id])[0]
 
 
-def start_search(turn: Turn, experiment: ExperimentRow) -> None:
-    """Ask a new experiment's search for its first trials."""
+def start_search(turn: Turn, experiment: ExperimentRow, begun: FirstStep | None = None) -> None:
+    """Ask a new experiment's search for its first trials; `begun`: what it decides, if that is known already."""
+    if begun is not None:
+        turn.searches.adopt(experiment, begun)
     tell_search(turn, experiment, Started(RULES))
 
 
 def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> None:
     match decision:
         case CreateTrial():
-            _create_trial(turn, experiment, decision)
+            if turn.made[experiment.id] < trials_to_make.PART:
+                turn.made[experiment.id] += 1
+                _create_trials(turn, experiment, [decision])
+            else:
+                trials_to_make.note(turn.session, experiment.id)
         case SetPoint(request_id, hparams):
             _set_point(turn, experiment, _trial_of(turn, experiment, request_id), hparams)
         case StopTrial(request_id, finished, evidence):
@@ -480,7 +495,31 @@ def _named(turn: Turn, experiment: ExperimentRow, text: str) -> str:
     return _UUID.sub(number, text)
 
 
-def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) -> None:
+def make_left_trials(turn: Turn, experiment_id: int) -> None:
+    """Make the next part of the trials of a search that were too many for one transaction."""
+    if experiment_id not in trials_to_make.due(turn.session):
+        return
+    experiment = turn.experiment(experiment_id)
+    try:
+        left = turn.searches.get(turn.session, experiment).uncreated()
+    except SearchMismatch as error:
+        _pause_search(turn, experiment, error)
+        return
+    except SearchLostError:  # reported when the search is next needed
+        trials_to_make.forget(turn.session, experiment_id)
+        return
+    if len(left) <= trials_to_make.PART:
+        trials_to_make.forget(turn.session, experiment_id)
+    _create_trials(turn, experiment, left[: trials_to_make.PART])
+
+
+def _create_trials(turn: Turn, experiment: ExperimentRow, decisions: Sequence[CreateTrial]) -> list[TrialRow]:
+    made = [_create_trial(turn, experiment, decision) for decision in decisions]
+    tell_search(turn, experiment, *(TrialCreated(row.request_id) for row in made))
+    return made
+
+
+def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) -> TrialRow:
     paused = experiment.state == ExperimentState.PAUSED
     row = TrialRow(
         experiment_id=experiment.id,
@@ -497,18 +536,21 @@ def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) 
     turn.changed_trial(row)
     turn.changed_experiment(experiment.id)
     turn.outbox.wake_searches.add(experiment.id)
-    tell_search(turn, experiment, TrialCreated(decision.request_id))
     apply_trial(turn, row, trials.Created())
+    return row
 
 
 def _set_point(turn: Turn, experiment: ExperimentRow, row: TrialRow, hparams: dict[str, Any]) -> None:
-    """Give a trial its hyperparameters; launch it if it has resources now."""
+    """Give a trial its hyperparameters; launch it if it has resources now, and answer it if it runs and asks."""
     row.hparams, row.point_due = hparams, False
     turn.changed_trial(row)
     turn.changed_experiment(experiment.id)
     turn.outbox.wake_searches.add(experiment.id)
     current = current_allocation(turn, row)
-    if current is not None and current.state == AllocationState.ASSIGNED:
+    if current is None:
+        return
+    turn.outbox.wake_allocations.add(current.id)
+    if current.state == AllocationState.ASSIGNED:  # where it was launched without, an agent launches nothing twice
         send_launch(turn, current)
 
 
@@ -585,6 +627,7 @@ def _order_trials(turn: Turn, row: ExperimentRow, event: trials.Event) -> None:
 def _finish(turn: Turn, row: ExperimentRow) -> None:
     row.ended_at = turn.now
     references.drop(turn.session, "experiment", row.id)
+    trials_to_make.forget(turn.session, row.id)
     row.gc_at = turn.now + turn.settings.gc_delay
     if row.state == ExperimentState.COMPLETED:
         row.progress = 1.0

@@ -22,6 +22,7 @@ from detlab.schemas.wire import (
     CheckpointView,
     CommitCheckpoint,
     OtherRanks,
+    PointReply,
     PreemptReply,
     RankSigns,
     RecordAck,
@@ -61,7 +62,7 @@ class RecordsQuery(Wire):
 
 
 class RendezvousQuery(Wire):
-    """How long to wait for the other nodes."""
+    """How long to wait for the other nodes, or for hyperparameters."""
 
     timeout_seconds: float = Field(20.0, ge=0, le=600)
 
@@ -143,6 +144,15 @@ class Meeting(TaskRoute):
     async def post(self, body: Arrival, query: RendezvousQuery) -> Rendezvous:
         """Report that a node has arrived, and wait for the others (long poll); reply immediately when all have."""
         return await self.services.tasks.rendezvous(self.task, body, query.timeout_seconds)
+
+
+class Point(TaskRoute):
+    """The hyperparameters of a trial that was launched without."""
+
+    @needs("task", cross_site="token", action=Action.ATTEMPT_MEET)
+    async def post(self, query: RendezvousQuery) -> PointReply:
+        """Return the trial's hyperparameters; if it has none, have them drawn, and wait for them (long poll)."""
+        return await self.services.tasks.point(self.task, query.timeout_seconds)
 
 
 class Certificate(TaskRoute):

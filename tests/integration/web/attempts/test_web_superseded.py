@@ -154,6 +154,7 @@ def bodies_of(trial: int) -> dict[str, dict[str, Any]]:
     return {
         "POST task/records": {"json": {"stream": "metrics", "records": [{**record, "metrics": {"x": 0.0}}]}},
         "POST task/rendezvous": {"json": {"node": 0}},
+        "POST task/point": {},
         "POST task/ranks": {"json": {"node": 0}},
         "POST task/certificate": {"json": {"address": "10.0.0.7"}},
         "POST task/search": {"json": {"number": 1}},

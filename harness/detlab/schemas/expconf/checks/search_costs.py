@@ -54,7 +54,7 @@ def at_once(raw: dict[str, Any]) -> Iterator[Problem]:
 def too_many_at_once(config: dict[str, Any], total: int) -> Iterator[Problem]:
     """Refuse a search whose first trials are too many or too large.
 
-    They are made in one transaction, which must neither run for ever nor fill the memory.
+    They are decided on and journaled in one transaction, which must neither run for ever nor fill the memory.
 
     Args:
         config: The config.

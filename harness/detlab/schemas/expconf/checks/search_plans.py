@@ -77,7 +77,7 @@ def blind(searcher: dict[str, Any], slots: int | None, slots_per_trial: int) -> 
 
     Args:
         searcher: The complete `searcher` block.
-        slots: Of the pool; None where a batch system places, which is given all trials at once.
+        slots: Of the pool; None where points are drawn when trials are handed to a batch system, all of them at once.
         slots_per_trial: Of a trial.
     """
     if searcher.get("name") not in LEARNING:
@@ -88,7 +88,8 @@ def blind(searcher: dict[str, Any], slots: int | None, slots_per_trial: int) -> 
         places = min(places, int(limit))
     if trials <= 1 or places < trials:
         return
-    why = "a batch system gets them together" if slots is None else f"the pool has {slots} slots"
+    handed = "the agent of its batch system, an earlier version, gets them together"
+    why = handed if slots is None else f"the pool has {slots} slots"
     message = f"all {trials:g} trials may begin at once, as {why}: {searcher['name']} learns nothing"
     hint = f"say {max(1, int(trials) // 5)} or fewer, or use more trials"
     yield Problem("searcher.max_concurrent_trials", message, hint, "warning")
