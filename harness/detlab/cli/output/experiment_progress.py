@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from detlab.cli.output.failures import FAILED, failure_card, status_of
 from detlab.cli.output.printing import clean, duration, note, say, settings, show
+from detlab.client.facts import without_result
 from detlab.client.resources import Experiment
 from detlab.client.transport.feeds import Notice
 from detlab.errors import DetlabError
@@ -152,7 +153,7 @@ def ended(experiment: Experiment) -> int:
         for line in failure_card(card, experiment_id=view.id):
             note(line)
     say(clean(f"Experiment {view.id} {view.state.value} after {span}, {progress_line(view)}."))
-    if view.best is not None:
+    if view.best is not None and without_result(view) is None:
         best = view.best
         say(clean(f"Best {view.metric}: {show(best.value)} (trial {best.trial_id}, step {best.steps_completed})"))
         if best.checkpoint:

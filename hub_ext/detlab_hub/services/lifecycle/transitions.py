@@ -99,6 +99,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MEND = (
     "The experiment is paused and nothing is lost. Send the mended code, then activate it: det search code {} FOLDER"
 )
+_ENDED_INSTEAD = "It was ended without being mended. Submit it again, mended; what its trials reported is kept."
 _TAIL = 12
 """Lines of a traceback that the card of a paused search shows."""
 _BY_REQUEST = Prepared(
@@ -633,6 +634,9 @@ def _finish(turn: Turn, row: ExperimentRow) -> None:
         row.progress = 1.0
         if not _finite(row.best_value) and _MEASURED.scalar(turn.session, {"experiment": row.id}):
             row.warnings = [cards.without_value(row), *row.warnings]
+    if row.state == ExperimentState.CANCELED and (row.failure or {}).get("kind") == "searcher":
+        # It was paused to be mended, and was ended instead: it cannot be activated any more.
+        row.failure = {**(row.failure or {}), "hint": _ENDED_INSTEAD, "command": f"det search show {row.id}"}
     if row.state == ExperimentState.ERROR:
         # The search counts a failed trial as closed; what its trials had done is what was done.
         done = turn.session.scalar(select(func.avg(TrialRow.progress)).where(TrialRow.experiment_id == row.id))

@@ -371,6 +371,32 @@ async def test_services_a_search_whose_points_are_all_invalid_is_paused_with_the
     assert (view.state, view.failure) == (ExperimentState.COMPLETED, None)
 
 
+@pytest.mark.parametrize("end", ["cancel", "kill"])
+async def test_services_a_paused_search_that_is_ended_instead_of_mended_is_not_to_be_activated(make_world, end):
+    """Regression: its card went on saying that it was paused, nothing lost, and how to activate it."""
+
+    def script(launch):
+        yield report(1, test_loss=0.5, batches=1)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=2)))
+
+    async def paused() -> bool:
+        return (await world.view(made.id)).state is ExperimentState.PAUSED
+
+    await world.until(paused)
+    assert "activate" in (await world.view(made.id)).failure.hint
+    await getattr(world.services.experiments, end)(ALICE, made.id)
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.CANCELED
+    assert "test_loss" in view.failure.message, "the reason stays"
+    for said in (view.failure.hint, view.failure.command):
+        assert "activate" not in said
+        assert "paused" not in said
+
+
 async def test_services_a_metric_that_is_no_number_fails_the_trial_only(make_world):
     def script(launch):
         if launch.info.trial_index == 0:
