@@ -19,6 +19,7 @@ from detlab.schemas.space import Space
 from detlab.schemas.space.values import weighted
 from detlab_hub.core.searchers.method import Question
 from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.parzen import NarrowKernels
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Record
 from detlab_hub.core.searchers.model_based.studies import Kind, Studies
 from detlab_hub.core.searchers.randomness import SearchRandom
@@ -177,7 +178,10 @@ def _tpe(seed: int, startup: int, options: Mapping[str, Any]) -> BaseSampler:
         make = partial(
             TPESampler, seed=seed, n_startup_trials=startup, multivariate=True, group=group, constant_liar=True
         )
-        return make() if gamma is None else make(gamma=gamma)
+        sampler = make() if gamma is None else make(gamma=gamma)
+    if gamma is None and options.get("objectives", 1) == 1:
+        sampler._parzen_estimator_cls = NarrowKernels
+    return sampler
 
 
 def good_of(fewest: int) -> Callable[[int], int]:
