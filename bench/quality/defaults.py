@@ -23,7 +23,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from detlab.schemas.space import Space
 from detlab_hub.core.searchers import RULES, CreateTrial, Event, Started, TrialExited, TrialPlaced, ValidationReported
+from detlab_hub.core.searchers.randomness import SearchRandom
 from quality.curves import network_task
 from quality.tuners import Search
 
@@ -235,11 +237,17 @@ def compare(name: str, seeds: Sequence[int]) -> Iterator[Compared]:
     function = FUNCTIONS[name]()
     space, loss = function.space, function.loss
     for trials in TRIALS:
-        base = sum(regret(Ours("random", space, trials, seed), loss, 4, seed) for seed in range(RANDOM)) / RANDOM
+        base = _random(function, trials)
         for workers in WORKERS:
             ours = [regret(Ours("tpe", space, trials, seed), loss, workers, seed) / base for seed in seeds]
             theirs = [regret(Optunas(space, trials, seed), loss, workers, seed) / base for seed in seeds]
             yield Compared(name, trials, str(workers), np.array(ours), np.array(theirs))
+
+
+def _random(function: Function, trials: int) -> float:
+    """Return the mean regret of random search."""
+    space, rng = Space(function.space), SearchRandom(0)
+    return sum(min(function.loss(space.sample(rng)) for _ in range(trials)) for _ in range(RANDOM)) / RANDOM
 
 
 def worse(compared: Sequence[Compared]) -> list[Compared]:
