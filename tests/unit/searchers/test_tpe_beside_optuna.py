@@ -111,7 +111,7 @@ def test_suggestions_stay_nearer_to_good_points_that_lie_together_than_optunas_d
         for point in points:
             study.add_trial(create_trial(params=point, distributions=AXES, value=off(point)))
         theirs.append(off(study.ask(AXES).params))
-    assert sum(ours) < 0.6 * sum(theirs)
+    assert sum(ours) < 0.75 * sum(theirs)
 
 
 def off(point: dict[str, Any]) -> float:
