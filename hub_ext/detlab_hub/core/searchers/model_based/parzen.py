@@ -9,14 +9,14 @@ from optuna import Study
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import TPESampler
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator, _ParzenEstimatorParameters
-from optuna.samplers._tpe.probability_distributions import _BatchedDistributions
+from optuna.samplers._tpe.probability_distributions import _BatchedCategoricalDistributions, _BatchedDistributions
 from optuna.trial import FrozenTrial
 
 NARROWEST = 0.3
 """How narrow a kernel may be, beside Optuna's, whose width is at least the range by their number and one.
 
-Of 50 trials five are good, so that each of Optuna's kernels is at least a seventh of the range wide. That narrower ones
-find better points is in Watanabe, arXiv:2304.11127, too.
+Of 50 trials five are good, so that each of Optuna's kernels is at least a seventh of the range wide. The least width is
+among what decides how good TPE is, finds Watanabe, arXiv:2304.11127, too.
 """
 
 
@@ -46,7 +46,7 @@ class NarrowKernels(_ParzenEstimator):
         narrow = isinstance(search_space, FloatDistribution)
         chosen = parameters._replace(consider_magic_clip=not narrow)
         made = super()._calculate_numerical_distributions(observations, search_space, chosen)
-        if not narrow:
+        if not narrow or isinstance(made, _BatchedCategoricalDistributions):
             return made
         width = made.sigma[-1]  # of the prior, which is the last kernel: the range
         return made._replace(sigma=np.maximum(made.sigma, NARROWEST * width / min(100, len(made.sigma) + 1)))
