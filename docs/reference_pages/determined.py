@@ -203,7 +203,8 @@ def options_of(words: str) -> set[str]:
     """Return the options of a command of `det`."""
     command = command_of(words)
     assert command is not None, words
-    return {name for parameter in command.params if isinstance(parameter, click.Option) for name in parameter.opts}
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    return {name for option in options for name in (*option.opts, *option.secondary_opts)}
 
 
 def _options() -> list[tuple[str, ...]]:

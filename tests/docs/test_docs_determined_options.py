@@ -20,7 +20,7 @@ def test_an_option_of_determined_s_is_here_or_has_a_hint(words: str) -> None:
     own = determined.options_of(words)
     typed = {f"--{name}" for name in determined.OPTIONS[words].split()}
     assert sorted(name for name in typed - own if not instead_of(words, name)) == []
-    assert sorted(name for name in own & INSTEAD.get(words, {}).keys()) == []
+    assert sorted(own & INSTEAD.get(words, {}).keys()) == []
 
 
 def test_every_command_of_determined_s_that_is_here_has_its_options_listed() -> None:
@@ -48,7 +48,7 @@ def test_what_is_refused_is_not_here() -> None:
         (("cmd", "list", "--workspace-name", "a"), "--workspace-name of Determined is not here"),
         (("j", "ls", "-p", "gpu"), "use --pool"),
         (("j", "update", "experiment-1", "--resource-pool=gpu"), "use --pool"),
-        (("nb", "start", "-d"), "-d of Determined is not here: leave --wait out"),
+        (("nb", "start", "-w", "vision"), "-w of Determined is not here: user tasks are in no workspace"),
         (("user", "logout", "-a"), "det logout URL"),
         (("e", "list", "--frobnicate"), "No such option"),
         (("workspace", "list"), "`det workspace` of Determined is not here: a workspace and a project are made by"),

@@ -6,6 +6,7 @@ import importlib.util
 import re
 from types import ModuleType
 
+import click
 import pytest
 from docs_snippets import DOCS
 
@@ -55,11 +56,13 @@ def test_commands_of_other_names_exist(generate: ModuleType) -> None:
     named = {found for text in texts for found in re.findall(r"\bdet ((?:[a-z][a-z-]+ ?){1,3})", text)}
     words = {text.strip() for text in named}
     assert {"job update", "search concurrency", "pool list"} <= words
-    assert [text for text in words if not any(names.exists(part) for part in _leading(text))] == []
+    assert [text for text in words if not _begins_with_a_command(names, text)] == []
     assert not names.exists("experiment nothing-of-that-name")
 
 
-def _leading(text: str) -> list[str]:
-    """Return the words that may be a command: all, or without what follows it in a sentence."""
+def _begins_with_a_command(names: ModuleType, text: str) -> bool:
+    """Tell whether words, of which the last may belong to the sentence, are a command that is no mere group."""
     words = text.split()
-    return [" ".join(words[:count]) for count in range(len(words), min(2, len(words)) - 1, -1)]
+    found = (names.command_of(" ".join(words[:count])) for count in range(len(words), 0, -1))
+    command = next((one for one in found if one is not None), None)
+    return command is not None and not isinstance(command, click.Group)

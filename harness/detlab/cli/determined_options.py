@@ -20,7 +20,6 @@ _START = {
     "--template": _TEMPLATE,
     "--workspace-name": "user tasks are in no workspace",
     "--preview": "`det config resolve` prints a config with all defaults",
-    "--detach": "leave --wait out, and add --no-open: the command then returns at once",
 }
 _BY_JSON = {"--yaml": "use --json", "--table": "it is what is printed without --json and --csv"}
 
@@ -60,7 +59,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "shell start": _START,
     "shell list": _LIST,
     "shell logs": _LOGS,
-    "command run": {key: text for key, text in _START.items() if key != "--detach"},
+    "command run": _START,
     "command list": _LIST,
     "command logs": _LOGS,
     "tensorboard start": {
@@ -96,20 +95,19 @@ INSTEAD: dict[str, dict[str, str]] = {
 """By command: each long option of Determined's that it lacks, and what to use instead."""
 
 _WORKSPACES = {"-w": "--workspace-name"}
-_STARTS = {**_WORKSPACES, "-d": "--detach"}
 _SHORT: dict[str, dict[str, str]] = {
     "experiment create": {"-t": "--test-mode", "-g": "--git", "-p": "--publish"},
     "checkpoint download": {"-q": "--quiet"},
     "job list": {"-p": "--resource-pool"},
     "model create": _WORKSPACES,
     "model list": {"-w": "--workspace-names"},
-    "notebook start": _STARTS,
+    "notebook start": _WORKSPACES,
     "notebook list": _WORKSPACES,
-    "shell start": _STARTS,
+    "shell start": _WORKSPACES,
     "shell list": _WORKSPACES,
-    "command run": _STARTS,
+    "command run": _WORKSPACES,
     "command list": _WORKSPACES,
-    "tensorboard start": {**_STARTS, "-i": "--include"},
+    "tensorboard start": {**_WORKSPACES, "-i": "--include"},
     "tensorboard list": _WORKSPACES,
     "user logout": {"-a": "--all"},
 }
@@ -129,7 +127,7 @@ _MASTER = "the master's configuration is jupyterhub_config.py or the file of its
 COMMANDS: dict[str, str] = {
     "help": "use --help",
     "auth": "det login URL, with a token of the Hub's",
-    "config-policies": "limits are quotas (det quota) and settings of the master",
+    "config-policies": "limits are quotas (det quota set) and settings of the master",
     "deploy": "det up for this machine, det agent run for a node; elastic pools launch instances on AWS and GCP",
     "deploy local cluster-up": "det up",
     "deploy local cluster-down": "det down",
@@ -163,7 +161,7 @@ COMMANDS: dict[str, str] = {
     "task fork": "det cmd run",
     "task pause": "experiments can be paused: det experiment pause",
     "task unpause": "experiments can be paused: det experiment activate",
-    "template": _TEMPLATE,
+    "template": "the master has no templates: keep the file, det experiment create --template FILE",
     "token create": "the Hub makes users' tokens: its page /hub/token",
     "token describe": "det token list",
     "token edit": "the Hub has users' tokens: its page /hub/token",
