@@ -106,7 +106,8 @@ def load_trial_from_checkpoint_path(
     if isinstance(device, str | int | torch.device):
         for model in context.models:
             model.to(device)
-    return trial if built is None else built  # type: ignore[no-any-return]
+    result: PyTorchTrial = trial if built is None else built
+    return result
 
 
 def _build_model(trial: Any, context: CheckpointLoadContext) -> torch.nn.Module | None:
