@@ -86,7 +86,7 @@ class PosixStorage:
             chosen.remove(MANIFEST_NAME)
         if METADATA_NAME in chosen:
             refuse_foreign_metadata(source / METADATA_NAME)
-        empty = found.empty_directories if selector is None else ()
+        empty = files.chosen_folders(found.empty_directories, selector)
         stage = self.stage(uuid)
         with self._making_durable(uuid, stage):
             for folder in sorted(folders_of(chosen, empty)):
@@ -169,7 +169,7 @@ class PosixStorage:
         done = []
         with storage_errors("make", target):
             target.mkdir(parents=True, exist_ok=True)
-            for name in manifest.directories if selector is None else ():
+            for name in files.chosen_folders(manifest.directories, selector):
                 _inside(target, name).mkdir(parents=True, exist_ok=True)
         with storage_errors("write", target):
             for name, entry in manifest.files.items():

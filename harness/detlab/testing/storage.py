@@ -128,6 +128,16 @@ class StorageContract(StorageFaults):
         ]
         assert sorted(files_of(tmp_path / "t")) == [METADATA_NAME]
 
+    def test_the_selector_chooses_empty_folders(self, store: StorageManager, source: Path, tmp_path: Path) -> None:
+        """It is asked for each with a `/` after its path, as in Determined; on the way in and on the way out."""
+        (source / "empty" / "other").mkdir()
+        (source / "none").mkdir()
+        part = store.upload(source, UUID, selector=lambda name: name in {"run.sh", "empty/other/", "none/"})
+        assert sorted(part.directories) == ["empty/other", "none"]
+        manifest = store.publish(UUID, METADATA)
+        assert store.download(UUID, tmp_path / "t", manifest, selector=lambda name: name == "none/") == []
+        assert [path.name for path in (tmp_path / "t").iterdir()] == ["none"]
+
     def test_a_restored_checkpoint_can_be_stored_again(
         self, store: StorageManager, source: Path, tmp_path: Path
     ) -> None:
