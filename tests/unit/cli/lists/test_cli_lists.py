@@ -223,7 +223,10 @@ def test_an_experiment_all_of_whose_values_are_none_is_marked_in_the_list_and_in
     master.add_experiment(state=ExperimentState.COMPLETED, metric="val_loss", warnings=[warning])
     assert "COMPLETED (no result)" in det("e", "list").output
     assert f"COMPLETED, but without a result: {warning}" in det("e", "describe", 1).output
-    assert det("e", "wait", 1).exit_code == 0, "its state is COMPLETED"
+    waited = det("e", "wait", 1)
+    assert waited.exit_code == 4, "a nightly job must not go on with a search that diverged"
+    assert f"Error: experiment 1 has no result: {warning}" in waited.stderr
+    assert "learning rate" in waited.stderr
 
 
 def test_an_infinite_value_is_not_offered_as_the_best(master, det) -> None:
@@ -234,7 +237,7 @@ def test_an_infinite_value_is_not_offered_as_the_best(master, det) -> None:
     )
     master.add_experiment(state=ExperimentState.COMPLETED, metric="val_loss", warnings=[warning], best=best)
     waited = det("e", "wait", 1)
-    assert f"warning: {warning}" in waited.output
+    assert f"has no result: {warning}" in waited.output
     assert "Best" not in waited.output
     assert "download" not in waited.output
 
