@@ -154,7 +154,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         await asyncio.to_thread(guard.open)
     made = await asyncio.to_thread(make_runtimes, maker, settings, directory, os.environ)
     tenancy = maker.tenancy = _tenancy_of(settings, made, tenancy)
-    runtimes = RuntimeTable(maker, made)
+    runtimes = RuntimeTable(maker, made) if guard is None else RuntimeTable(maker, made, guard.hold)
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
 
