@@ -37,6 +37,7 @@ from detlab.storage import (
     from_config,
 )
 from detlab.storage.clearing import KeepsFolders, clear_folders
+from detlab.storage.manifest import MOST_MANIFEST
 from detlab.testing.storage_faults import UUID, StorageFaults, files_of
 from detlab.testing.storage_work import METADATA
 
@@ -80,6 +81,17 @@ class StorageContract(StorageFaults):
         for name, content in files_of(source).items():
             assert manifest.files[name].size == len(content)
             assert manifest.files[name].digest == "sha256:" + hashlib.sha256(content).hexdigest()
+
+    def test_a_manifest_of_any_size_is_not_read(self, store: StorageManager, source: Path) -> None:
+        """The master reads what tasks have written: gigabytes would fill its memory. It can still be removed."""
+        store.upload(source, UUID)
+        store.publish(UUID, METADATA)
+        self.alter(store, UUID, MANIFEST_NAME, bytes(MOST_MANIFEST + 1))
+        with pytest.raises(CheckpointError, match=f"{MOST_MANIFEST + 1:,} bytes"):
+            self.reopen(store).manifest(UUID)
+        self.reopen(store).delete(UUID)
+        with pytest.raises(CheckpointMissing):
+            self.reopen(store).manifest(UUID)
 
     def test_files_written_into_the_stage_are_stored(self, store: StorageManager) -> None:
         """Training code may write into the stage directly."""

@@ -172,6 +172,7 @@ class ObjectStorage:
 
         Raises:
             CheckpointMissing: There is no complete checkpoint of this uuid.
+            CheckpointError: What is there is no manifest.
         """
         key = self._key(uuid, MANIFEST_NAME)
         try:
