@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -82,14 +83,23 @@ class Hub:
         return token_by_password(address, "ada", password)
 
 
-@pytest.fixture
-def hub() -> Iterator[Hub]:
+@contextmanager
+def serving() -> Iterator[Hub]:
+    """A Hub that answers until the block ends, however it does."""
     with (made := Hub()).server as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
+        try:
+            yield made
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with serving() as made:
         yield made
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("most", [0, 3600], ids=["any life", "an hour at most"])
@@ -114,16 +124,12 @@ def test_the_password_is_not_sent_again_after_a_refusal(hub: Hub, status: int) -
 
 
 def test_the_password_does_not_follow_a_redirect(hub: Hub) -> None:
-    with (other := Hub()).server as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
+    with serving() as other:
         for leads in (f"{other.url}/hub/api/users/ada/tokens?secret=1", "/elsewhere"):
             hub.leads = leads
             with pytest.raises(DetlabError, match=r"redirect.*a password does not follow") as found:
                 hub.log_in()
             assert "secret" not in str(found.value)
-        server.shutdown()
-        thread.join()
         assert other.asked == []
     assert len(hub.with_password()) == len(hub.asked) == 2, "once each time"
 
