@@ -32,7 +32,7 @@ import threading
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,16 +56,19 @@ from detlab.storage.config import from_config
 
 PARTS = ("copies", "stall", "queries")
 FILES = 5
-CLIENTS = {"detlab": OURS, "boto3": OURS, "s3fs": "artifacts", "dcp": "artifacts"}
+CLIENTS = {"detlab": OURS, "boto3": OURS, "obstore": OURS, "s3fs": "artifacts", "dcp": "artifacts"}
 """Each with the environment that it runs in."""
 WORDS = {
     "detlab": "detlab (with manifest and digests)",
     "boto3": "boto3",
+    "obstore": "obstore alone, without digests",
     "s3fs": "s3fs",
     "dcp": "torch DCP with fsspec and s3fs",
 }
 TIMES = 1.5
 """Goal: of boto3's throughput."""
+BARE = 0.9
+"""Goal: of the throughput of obstore alone, which digests nothing."""
 CPU_PART = 1 / 3
 """Goal: of boto3's CPU."""
 
@@ -150,7 +153,7 @@ def copies(given: argparse.Namespace, root: Path, size: int) -> list[Figure]:
     figures = []
     for way, word in (("up", "up"), ("down", "down")):
         for client, rounds in found.items():
-            figures += _rows(client, word, way, rounds, found["boto3"], size, why[client])
+            figures += _rows(client, word, way, rounds, found, size, why[client])
         rates = [size / 1e6 / one for one in floors]
         figures.append(Figure(f"  floor: one socket, {word}", median_of(rates), "MB/s", note=spread(rates)))
     return figures
@@ -161,7 +164,7 @@ def _rows(
     word: str,
     way: str,
     rounds: Sequence[dict[str, float]],
-    beside: Sequence[dict[str, float]],
+    all_rounds: Mapping[str, Sequence[dict[str, float]]],
     size: int,
     why: str,
 ) -> list[Figure]:
@@ -175,11 +178,15 @@ def _rows(
             Figure(f"  {label}", median_of(rates), "MB/s", note=spread(rates)),
             Figure(f"  {label}: CPU", median_of(cpu), "s", note=spread(cpu)),
         ]
+    beside = all_rounds["boto3"]
     ratio = median_of(rates) / median_of([size / 1e6 / one[way] for one in beside])
+    # In the same minute: the machine is as busy for both.
+    bare = median_of([other[way] / own[way] for own, other in zip(rounds, all_rounds["obstore"], strict=True)])
     part = median_of(cpu) / median_of([one[f"{way}_cpu"] for one in beside])
     return [
         Figure(label, median_of(rates), "MB/s", note=spread(rates)),
         Figure(f"{label}: throughput beside boto3's", ratio, "x", at_least=TIMES),
+        Figure(f"{label}: throughput beside obstore's alone", bare, "x", at_least=BARE),
         Figure(f"{label}: CPU", median_of(cpu), "s", note=spread(cpu)),
         Figure(f"{label}: CPU beside boto3's", part, "x", at_most=CPU_PART),
     ]

@@ -28,7 +28,7 @@ from detlab_hub.core.searchers import (
     event_to_json,
     replay,
 )
-from detlab_hub.core.searchers.halving.async_halving import rung_units
+from detlab_hub.core.searchers.halving.rungs import rung_units
 from detlab_hub.store import InlineExecutor, Store
 from detlab_hub.store.tables import (
     AllocationRow,

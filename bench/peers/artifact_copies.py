@@ -1,6 +1,6 @@
 """What it costs to store files in an object store and to fetch them again: prints one JSON object.
 
-    python artifact_copies.py detlab|boto3|s3fs|dcp ADDRESS FOLDER TARGET NAME
+    python artifact_copies.py detlab|boto3|obstore|s3fs|dcp ADDRESS FOLDER TARGET NAME
 
 FOLDER is stored under NAME, then fetched into TARGET (made here, empty); both are timed, with this process's CPU.
 `dcp` stores as many bytes of tensors instead, by torch.distributed.checkpoint and its fsspec storage.
@@ -62,6 +62,30 @@ def boto3(address, folder, target, name):
     return put, get
 
 
+def obstore(address, folder, target, name):
+    """The library alone, below detlab's storages: no digests, no manifest."""
+    import obstore as library
+    from obstore.store import S3Store
+
+    store = S3Store(
+        BUCKET, endpoint=address, access_key_id="bench", secret_access_key="benchbench", region="us-east-1",
+        virtual_hosted_style_request=False, client_options={"allow_http": True}, unsigned_payload=True,
+    )  # fmt: skip
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+
+    def put():
+        for path in files:
+            library.put(store, f"{name}/{path.relative_to(folder)}", path, chunk_size=8 << 20, max_concurrency=8)
+
+    def get():
+        for path in files:
+            with (target / path.relative_to(folder)).open("wb") as file:
+                for chunk in library.get(store, f"{name}/{path.relative_to(folder)}").stream(min_chunk_size=8 << 20):
+                    file.write(chunk)
+
+    return put, get
+
+
 def s3fs(address, folder, target, name):
     import s3fs as library
 
@@ -93,7 +117,7 @@ def main():
     kind, address, folder, target, name = sys.argv[1:]
     os.environ.update(AWS_EC2_METADATA_DISABLED="true")
     Path(target).mkdir(parents=True)
-    clients = {"detlab": detlab, "boto3": boto3, "s3fs": s3fs, "dcp": dcp}
+    clients = {"detlab": detlab, "boto3": boto3, "obstore": obstore, "s3fs": s3fs, "dcp": dcp}
     put, get = clients[kind](address, Path(folder), Path(target), name)
     up, up_cpu = measured(put)
     down, down_cpu = measured(get)

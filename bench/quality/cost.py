@@ -28,9 +28,12 @@ from detlab_hub.core.searchers import (
     TrialCreated,
     TrialExited,
     TrialPaused,
+    TrialPlaced,
     ValidationReported,
     make_searcher,
 )
+from detlab_hub.core.searchers.halving.rungs import Rung
+from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.suggesting import to_json
 from quality.rungs import ENTRIES, installed
 
@@ -50,6 +53,8 @@ PAUSE = 1.0
 GP_SIZE = 300
 """Trials beyond which no Gaussian process is fitted."""
 PLACES = 16
+OBJECTIVE_REPORTS = 100
+"""Reports at a rung with several objectives that are measured."""
 
 
 def block(name: str, trials: int) -> dict[str, object]:
@@ -70,7 +75,7 @@ class Grown:
 
     Attributes:
         held: Milliseconds of CPU of each event since it was cleared, with what is read for a `Suggest`.
-        questions: That were not answered.
+        questions: That were asked while it was measured.
         open: Trials that have a worker.
         created: How many trials there were.
     """
@@ -84,7 +89,7 @@ class Grown:
         self._at: dict[str, int] = {}
         self._left: dict[str, str] = {}
         self._rng = random.Random(0)
-        self._answers = True
+        self._measured = False
         self._step(Started())
         while self.created < trials + len(self.open) and self.open:  # paused ones of a promoting method stay so
             self.end_one()
@@ -103,9 +108,9 @@ class Grown:
             self._step(TrialPaused(request_id))
 
     def measure(self) -> None:
-        """Let some trials end, and leave the questions open."""
+        """Let some trials end, and keep the questions."""
         self.held.clear()
-        self._answers = False
+        self._measured = True
         for _ in range(MEASURED):
             self.end_one()
 
@@ -120,15 +125,15 @@ class Grown:
                     self.open.append(request_id)
                     self.created += 1
                     self._step(TrialCreated(request_id))
+                    self._step(TrialPlaced(request_id))
                 case ResumeTrial(request_id):
                     self.open.append(request_id)
                 case StopTrial(request_id):
                     self._left[request_id] = "stopped"
                 case PauseTrial(request_id):
                     self._left[request_id] = "paused"
-        if not self._answers:
+        if self._measured:
             self.questions += asked
-            return
         for question in asked:
             self._step(Suggested(question.ticket, ()))
 
@@ -142,7 +147,29 @@ def rows(folder: Path, sizes: Sequence[int]) -> list[Figure]:
                 figures += _ours(name, size)
         for name in MODELS:
             figures.append(_optuna(folder, name, size))
+        figures += [_several_objectives(relation, size) for relation in ("unrelated", "together", "against")]
     return figures
+
+
+def _several_objectives(relation: str, size: int) -> Figure:
+    """Measure a report at a rung where two objectives are unrelated, grow together, or each at the other's cost."""
+    draw = random.Random(0)
+
+    def score() -> Score:
+        one, other = draw.random(), draw.random()
+        losses = {"unrelated": (one, other), "together": (one, one + other / 1000), "against": (one, 1 - one + other)}
+        return Score(0.0, losses[relation])
+
+    rung = Rung(1, [(score(), str(number)) for number in range(size)])
+    rung.insert("first", score())  # finds the fronts of all
+    taken = []
+    for number in range(OBJECTIVE_REPORTS):
+        began = time.thread_time()
+        rung.insert(f"late {number}", score())
+        taken.append((time.thread_time() - began) * 1000)
+    label = f"two objectives, {relation}: a report at a rung of {size:,} trials"
+    note = f"median; at most {max(taken):.1f}"
+    return Figure(label, statistics.median(taken), "ms", at_most=WRITER_GOAL, note=note)
 
 
 def _ours(name: str, size: int) -> list[Figure]:

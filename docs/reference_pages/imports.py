@@ -22,16 +22,33 @@ def _katib() -> list[str]:
     from detlab.schemas.imports import katib, katib_rows
 
     algorithms = [
-        (f"`{name}`", " or ".join(f"`{method}`" for method in found.methods), _settings(found.settings), found.differs)
+        (f"`{name}`", f"`{found.method}`", _settings(found.settings), found.differs)
         for name, found in katib.ALGORITHMS.items()
     ]
     return [
         "## Katib: algorithms",
         table(("algorithm", "`searcher.name`", "settings", "what differs"), algorithms),
-        "Of two methods the first that this version has is taken.",
+        "Refused by name:",
+        table(("algorithm", "why"), [(f"`{name}`", why) for name, why in katib.REFUSED.items()]),
+        "## Katib: jobs",
+        _jobs(),
         "## Katib: keys",
         _keys(katib_rows.TARGETS, katib_rows.REASONS),
     ]
+
+
+def _jobs() -> str:
+    from detlab.schemas.imports import katib_jobs
+
+    rows = [
+        ("`Job`", "its one pod: the command runs once, with all GPUs of the pod on one node"),
+        ("`TrainJob`", f"of the runtime `{katib_jobs.TORCH_RUNTIME}`: one process for each slot"),
+    ]
+    for kind, why in katib_jobs.REPLICAS.items():
+        several = f"several are refused: {why}" if why else "several: one process for each slot"
+        rows.append((f"`{kind}`", f"one replica: like a `Job`; {several}"))
+    rows += [(f"`{kind}`", f"refused: it {why}") for kind, (why, _) in katib_jobs.REFUSED.items()]
+    return table(("kind", "what becomes of it"), rows)
 
 
 def _settings(settings: dict[str, str]) -> str:
@@ -41,10 +58,7 @@ def _settings(settings: dict[str, str]) -> str:
 def _wandb() -> list[str]:
     from detlab.schemas.imports import wandb, wandb_spaces
 
-    methods = [
-        (f"`{name}`", " or ".join(f"`{to}`" for to in found.alone), " or ".join(f"`{to}`" for to in found.halving))
-        for name, found in wandb.METHODS.items()
-    ]
+    methods = [(f"`{name}`", f"`{found.alone}`", f"`{found.halving}`") for name, found in wandb.METHODS.items()]
     spread = [(f"`{name}`", becomes) for name, (_, _, becomes) in wandb_spaces.DISTRIBUTIONS.items()]
     return [
         "## W&B sweeps: methods",

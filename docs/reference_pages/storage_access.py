@@ -32,6 +32,10 @@ Every other store is opened by tasks with their owner's rights, and by people wi
 - What is not downloaded through the master is refused with `storage.not_the_clusters`. With `--mode task` a task
   without slots reads it for the owner, with the keys of their block: it verifies each file, and hands it over
   as an output of at most `c.DetHub.outputs_limit_mb` in all. Nobody else may start it, as it holds these keys.
+- `det storage check` compares a user's storages with what the master knows, by a task of theirs, whosever the store is:
+  with their keys it sees what they may see. The master tells that task of its owner's checkpoints only.
+- Whoever commits or deletes, task or master, first looks at the record of who owns what is in the prefix:
+  see [back up and restore](../how-to/back-up-and-restore.md#a-copy-leaves-the-originals-checkpoints-alone).
 - `det checkpoint download UUID`
   reads directly on its own where this machine has keys and the address is the cloud's own or that of
   `AWS_ENDPOINT_URL`; `--mode direct` sends your keys to whatever address the block names, so look at it first.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.errors import AuthError, NotInCluster
+from detlab.tokens import one_word
 
 TASK_DIR_VARIABLE = "DET_TASK_DIR"
 
@@ -68,6 +69,8 @@ class ClusterInfo:
         task_dir: The task's own directory (`$DET_TASK_DIR`).
         run: Number of this attempt, from 1.
         earlier_checkpoints: Checkpoints of this trial before `latest_checkpoint`, newest first.
+        storage_instance: The installation of the cluster for which this task stores checkpoints; empty: not known.
+        storage_epoch: Higher for each installation that has taken over.
     """
 
     master_url: str
@@ -86,6 +89,8 @@ class ClusterInfo:
     task_dir: Path
     run: int = 0
     earlier_checkpoints: tuple[str, ...] = ()
+    storage_instance: str = ""
+    storage_epoch: int = 0
     _trial: TrialInfo | None = None
 
     @property
@@ -147,6 +152,8 @@ class ClusterInfo:
             task_dir=task_dir,
             run=int(raw["run"]),
             earlier_checkpoints=tuple(map(str, raw.get("earlier_checkpoints") or ())),
+            storage_instance=str(raw.get("storage_instance") or ""),
+            storage_epoch=int(raw.get("storage_epoch") or 0),
             _trial=cls._trial_info(raw, config) if task_type == "TRIAL" else None,
         )
 
@@ -176,7 +183,7 @@ def read_token(task_dir: Path) -> str:
         raise AuthError(f"the task token {path} cannot be read: {error}") from error
     if not token:
         raise AuthError(f"the task token {path} is empty")
-    return token
+    return one_word(token, str(path))
 
 
 @functools.lru_cache(maxsize=4)

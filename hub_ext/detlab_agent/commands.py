@@ -203,6 +203,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Addresses for these namespaces [default: 10.213.0.0/16, or the next one that is free].",
 )
 @click.option(
+    "--task-metadata",
+    envvar="DET_TASK_METADATA",
+    type=click.Choice(["allow", "block"]),
+    default="allow",
+    show_default=True,
+    help="Whether tasks reach a cloud's metadata service, with this machine's credentials (block: root and iptables).",
+)
+@click.option(
     "--task-port",
     "task_ports",
     type=click.IntRange(1, 65535),
@@ -261,6 +269,7 @@ def run(
     homes: Path | None,
     warm_pool: bool,
     task_network: Literal["auto", "private", "host"],
+    task_metadata: Literal["allow", "block"],
     task_subnet: str | None,
     task_ports: tuple[int, ...],
     task_memory: int | None,
@@ -308,6 +317,7 @@ def run(
             homes=homes,
             warm_pool=warm_pool,
             task_network=task_network,
+            task_metadata=task_metadata,
             task_subnet=task_subnet,
             task_ports=task_ports,
             task_memory=task_memory or None,

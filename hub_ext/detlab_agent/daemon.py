@@ -13,13 +13,16 @@ import signal
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import detlab
 from detlab.launch.host.identity import UidRules, read_uids
 from detlab.schemas import wire
 from detlab.schemas.runtimes import SLURM
+from detlab_agent import copied
 from detlab_agent.capacity import usable_cpus, usable_memory
+from detlab_agent.cloud_metadata import MetadataGuard
 from detlab_agent.connection import Connector, run_until
 from detlab_agent.enrolment import KeyRing, NotEnrolled
 from detlab_agent.runtimes.bundles import BundleCache
@@ -90,9 +93,12 @@ def _tenancy_of(settings: AgentSettings, made: Sequence[NodeRuntime], own: Tenan
     return own
 
 
+_LOCK = "agent.lock"
+
+
 def _lock(directory: Path) -> int:
     """Make sure that this is the only agent of the directory; the lock ends with the process."""
-    descriptor = os.open(directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -117,7 +123,8 @@ async def run_agent(settings: AgentSettings) -> None:
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     lock = _lock(directory)
     try:
-        await _serve(settings, directory, stop)
+        mark = await asyncio.to_thread(copied.settle, directory, directory / _LOCK)
+        await _serve(replace(settings, mark=mark), directory, stop)
     finally:
         os.close(lock)
 
@@ -142,9 +149,12 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         HeldPorts(settings.service_ports),
         settings.endpoints,
     )
+    guard = MetadataGuard() if settings.task_metadata == "block" else None
+    if guard is not None:
+        await asyncio.to_thread(guard.open)
     made = await asyncio.to_thread(make_runtimes, maker, settings, directory, os.environ)
     tenancy = maker.tenancy = _tenancy_of(settings, made, tenancy)
-    runtimes = RuntimeTable(maker, made)
+    runtimes = RuntimeTable(maker, made) if guard is None else RuntimeTable(maker, made, guard.hold)
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
 
@@ -171,15 +181,19 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
             cpus=cpus or None,
             memory=memory or None,
             shares=True,
+            asks_point=bool(made) and all(getattr(runtime, "asks_point", False) for runtime in made),
             uids={} if tenancy.uids is None else dict(tenancy.uids.given),
         )
 
     _log.info("agent %s offers %d slots of its own: %s", settings.agent_id, len(own), ", ".join(s.id for s in own))
     connector = Connector(settings.endpoints, keys, table, hello, queue=runtimes.queue)
     await runtimes.begin(connector.introduce_again)
+    guarding = asyncio.create_task(guard.keep(), name="metadata guard") if guard is not None else None
     try:
         await run_until(connector, stop)
     finally:
+        if guarding is not None:
+            guarding.cancel()
         await table.close()
         maker.ports.close()
         await runtimes.close()

@@ -10,9 +10,10 @@ from pathlib import Path
 import httpx
 
 from detlab import loopback
-from detlab.errors import DetlabError, master_said
+from detlab.errors import AuthError, DetlabError, master_said
 from detlab.launch.taskdir import read_object, write_json
 from detlab.schemas.wire import EnrolReply, EnrolRequest
+from detlab.tokens import one_word
 from detlab.trust import is_refusal, split_enrolment
 from detlab_agent.endpoints import Endpoints
 
@@ -127,6 +128,9 @@ class KeyRing:
                     "other users can read %s and enrol agents with it: run chmod 600 on it",
                     self.enrolment_token_file,
                 )
-            return self.enrolment_token_file.read_text(encoding="ascii").strip()
+            text = self.enrolment_token_file.read_text(encoding="ascii")
+            return one_word(text, str(self.enrolment_token_file))
+        except AuthError as error:
+            raise NotEnrolled(str(error)) from None
         except (OSError, UnicodeError) as error:
             raise NotEnrolled(f"no enrolment token: {error}") from error

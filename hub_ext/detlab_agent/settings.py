@@ -51,6 +51,7 @@ class AgentSettings:
         task_network: Whether each task has a private network; auto: if that works.
         task_subnet: Addresses for these networks; None for free ones.
         task_ports: Ports of this machine's loopback that all tasks reach.
+        task_metadata: Whether tasks reach a cloud's metadata service, which has this machine's credentials.
         task_memory: Bytes for a task that does not request any; None for no limit.
         task_pids: Processes and threads that a task may have; 0 for no limit.
         slurm: How it works with a Slurm cluster; None: not at all.
@@ -58,6 +59,7 @@ class AgentSettings:
         kube_context: Its context; None for the current one.
         kube_namespace: Namespace of the pods; None for the context's.
         kubernetes_settings: File with the rest of the settings for Kubernetes.
+        mark: What tells this agent from the one whose directory it has a copy of; "" where it is none.
     """
 
     endpoints: Endpoints
@@ -86,6 +88,7 @@ class AgentSettings:
     task_network: Literal["private", "host", "auto"] = "auto"
     task_subnet: str | None = None
     task_ports: tuple[int, ...] = ()
+    task_metadata: Literal["allow", "block"] = "allow"
     task_memory: int | None = None
     task_pids: int = DEFAULT_PIDS
     slurm: SlurmOptions | None = None
@@ -93,6 +96,12 @@ class AgentSettings:
     kube_context: str | None = None
     kube_namespace: str | None = None
     kubernetes_settings: Path | None = None
+    mark: str = ""
+
+    @property
+    def marked_id(self) -> str:
+        """The name by which containers, pods and jobs are known as this agent's."""
+        return f"{self.agent_id}-{self.mark}" if self.mark else self.agent_id
 
 
 def for_cluster(settings: AgentSettings, runtime: str) -> AgentSettings:

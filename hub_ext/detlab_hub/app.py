@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import dataclasses
 import hashlib
 import logging
 import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,17 +28,20 @@ from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
 from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
 from detlab.schemas.runtimes import PROCESS
+from detlab.schemas.storage_types import Holder
 from detlab.schemas.wire import SERVICE_PREFIX
+from detlab.tokens import one_word
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.embedded.sockets.listeners import inherited
+from detlab_hub.embedded.state import TAKE_OVER_NOTE
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.kernel.server_certificates import ServerAuthority
-from detlab_hub.services.kernel.settings import UidPolicy, Webhook, errors_in
+from detlab_hub.services.kernel.settings import A_COPY, UidPolicy, Webhook, errors_in
 from detlab_hub.services.notify.configuration import read_webhooks
 from detlab_hub.services.notify.consumers import installed
 from detlab_hub.services.usertasks.hub_client import HubServers
-from detlab_hub.store import CopyPolicy, Store
+from detlab_hub.store import CopyPolicy, Store, installation
 from detlab_hub.user_limits import UserLimits, read_limits
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.bodies import MOST_READ
@@ -452,7 +457,7 @@ class DetHub(Application):
         store = await asyncio.to_thread(self._open_store)
         hub = HubServers(self.hub_api_url, self.hub_token())
         try:
-            settings = self.settings()
+            settings = await asyncio.to_thread(self._installed, self.settings(), store)
             services = Services(
                 store, settings=settings, hub=hub, elastic=self._elastic(settings), consumers=installed()
             )
@@ -486,6 +491,19 @@ class DetHub(Application):
             )
         finally:
             note.unlink(missing_ok=True)
+
+    def _installed(self, settings: Settings, store: Store) -> Settings:
+        """Return the settings with the installation that this is; a file that `det up --take-over` made goes."""
+        told = self._root / "db" / TAKE_OVER_NOTE
+        take_over = told.exists()
+        found = store.write_sync(lambda s: installation.settle(s, self.db_url, time.time(), take_over=take_over))
+        told.unlink(missing_ok=True)
+        if found.is_copy:
+            self.log.warning("%s", A_COPY)
+        elif take_over:
+            self.log.warning("this installation owns the cluster's checkpoints from now on (epoch %d)", found.epoch)
+        holder = Holder(settings.cluster_id, found.instance, found.epoch)
+        return dataclasses.replace(settings, holder=holder, is_copy=found.is_copy)
 
     async def _serve_http(self, services: Services, stop: asyncio.Event) -> None:
         hub = make_hub_auth(
@@ -562,7 +580,7 @@ class OneLine(logging.Formatter):
 
 def _read_secret(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="ascii").strip()
+        return one_word(Path(path).read_text(encoding="ascii"), path)
     except FileNotFoundError:
         return ""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pathlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from detlab.client import Experiment
-from detlab.client.facts import missed_metric
+from detlab.client.facts import to_get_a_result, without_result
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine
 from detlab_magics.cells.outside import outside_warnings
@@ -29,7 +29,9 @@ SECOND_INTERRUPT_SECONDS = 2.0
 UNSAVED = 8
 """Number of trials named whose work a pause may lose."""
 RECENT = 100
-"""Number of experiments searched for the one that a cell has already submitted."""
+"""Number of experiments searched for those that have not ended."""
+RESUMABLE = (ExperimentState.ACTIVE, ExperimentState.PAUSED, ExperimentState.STOPPING_COMPLETED)
+"""States of an experiment that the same cell shows instead of submitting it again."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Request:
     name: str | None = None
     slots: int | None = None
     context: pathlib.Path | None = None
+    metrics: tuple[str, ...] = ()
+    """Validation metrics that the table of trials has columns of."""
     wait: bool | None = None
     """True: return at the end; False: show the live view and return; None: wait when headless."""
     new: bool = False
@@ -80,30 +84,50 @@ def run(
         _dry_run(session.client(), prepared)
         return None
     unattended = headless()
-    experiment = None if request.new or unattended else _existing(session, prepared)
+    experiment = None if request.new else _existing(session, prepared, ended=not unattended)
     if experiment is None:
         experiment = _submit(session, prepared)
     session.latest = experiment.id
     made(experiment)
-    show(session, experiment, wait=unattended if request.wait is None else request.wait)
+    show(session, experiment, wait=unattended if request.wait is None else request.wait, metrics=request.metrics)
     return experiment
 
 
-def _existing(session: KernelSession, prepared: Prepared) -> Experiment | None:
-    """Return the experiment that this very cell already is: of this session, or still running from an earlier one."""
+def _existing(session: KernelSession, prepared: Prepared, *, ended: bool) -> Experiment | None:
+    """Return the experiment that this very cell already is: one of this session, or one that has not ended.
+
+    Args:
+        session: The kernel's session.
+        prepared: What would be submitted.
+        ended: Take one of this session that has ended, too: its result is shown again.
+    """
     client = session.client()
     known = session.submitted.get((client.address.url, prepared.key))
     experiment = None if known is None else _still_there(client, known)
+    if experiment is not None and experiment.state.terminal and not ended:
+        experiment = None
     if experiment is None:
-        mine = client.list_experiments(limit=RECENT, owner=client.whoami().name)
-        same = (e for e in mine if not e.state.terminal and e.view.source.get("key") == prepared.key)
-        experiment = next(same, None)
+        experiment = _unfinished(client, prepared.key)
     if experiment is None:
         return None
     state = experiment.state.value.lower()
     print(f"experiment {experiment.id} already has this configuration and code ({state}); --new submits again")
+    if experiment.state is ExperimentState.PAUSED:
+        print(f"it is paused: %det_activate {experiment.id} resumes it")
     session.submitted[client.address.url, prepared.key] = experiment.id
     return experiment
+
+
+def _unfinished(client: Client, key: str) -> Experiment | None:
+    """Return the newest of the user's experiments that was submitted with a key and has not ended."""
+    owner = client.whoami().name
+    found = [
+        experiment
+        for state in RESUMABLE
+        for experiment in client.list_experiments(owner=owner, state=state.value)
+        if experiment.view.source.get("key") == key
+    ]
+    return max(found, key=lambda experiment: experiment.id, default=None)
 
 
 def _still_there(client: Client, experiment_id: int) -> Experiment | None:
@@ -149,14 +173,14 @@ def _shipped(prepared: Prepared) -> str:
     return f"{len(names)} file{'s' if len(names) > 1 else ''}, {prepared.bundle.size:,} bytes: {listed}"
 
 
-def watch(session: KernelSession, experiment_id: int, *, wait: bool | None = None) -> None:
+def watch(session: KernelSession, experiment_id: int, *, wait: bool | None = None, metrics: Sequence[str] = ()) -> None:
     """Show an experiment's live view."""
     experiment = session.client().get_experiment(experiment_id)
     session.latest = experiment_id
-    show(session, experiment, wait=headless() if wait is None else wait)
+    show(session, experiment, wait=headless() if wait is None else wait, metrics=metrics)
 
 
-def show(session: KernelSession, experiment: Experiment, *, wait: bool) -> None:
+def show(session: KernelSession, experiment: Experiment, *, wait: bool, metrics: Sequence[str] = ()) -> None:
     """Show the live view; return at once, or with `wait` at the experiment's end.
 
     An experiment has one live view in a kernel: an earlier one becomes a still picture.
@@ -170,9 +194,9 @@ def show(session: KernelSession, experiment: Experiment, *, wait: bool) -> None:
         earlier.leave(f"the live view moved to cell {cell_number()}")
     place = screen(live=not headless())
     if experiment.state.terminal:
-        _raise_unless_completed(show_ended(experiment, place).experiment, wait)
+        _raise_unless_completed(show_ended(experiment, place, metrics).experiment, wait)
         return
-    showing = Showing(experiment, place)
+    showing = Showing(experiment, place, metrics)
     session.shown[experiment.id] = showing
     if not wait:
         showing.in_background(lambda done: _forget(session, done))
@@ -203,9 +227,9 @@ def interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
 
 
 def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
-    missed = missed_metric(view)
+    missed = without_result(view)
     if wait and missed is not None:
-        hint = f"make searcher.metric ({plain(view.metric)}) one of the names that the code reports"
+        hint = plain(to_get_a_result(view), 200)
         raise ExperimentFailed(f"experiment {view.id} has no result: {plain(missed, 300)}", hint=hint)
     if not wait or view.state is ExperimentState.COMPLETED:
         return

@@ -28,6 +28,11 @@ def _id_argument(f: F) -> F:
     return argument("id", nargs="?", type=int, help="experiment id; default: the last submitted one")(f)
 
 
+def _metric_argument(f: F) -> F:
+    about = "also a column with the last value of this validation metric; may be given several times"
+    return argument("--metric", action="append", metavar="NAME", help=about)(f)
+
+
 @magics_class
 class ExperimentMagics(Magics):
     """Experiments from notebook cells."""
@@ -74,6 +79,7 @@ class ExperimentMagics(Magics):
         "--watch", "-w", action="store_true", help="show the live view and return (default in an interactive notebook)"
     )
     @argument("--wait", action="store_true", help="return when it has ended (default headless, as under papermill)")
+    @_metric_argument
     @argument("--context", "-c", help="folder whose files are uploaded; default: the cells and what they import")
     @argument("--new", action="store_true", help="submit again although the same experiment exists")
     @argument("--out", "-o", metavar="VAR", help="variable that receives the Experiment (it is in _, too)")
@@ -115,6 +121,7 @@ class ExperimentMagics(Magics):
             name=expanded(args.name, namespace),
             slots=args.slots,
             context=pathlib.Path(args.context).expanduser() if args.context else None,
+            metrics=tuple(args.metric or ()),
             wait=True if args.wait else False if args.watch else None,
             new=args.new,
             dry_run=args.dry_run,
@@ -126,6 +133,7 @@ class ExperimentMagics(Magics):
     @magic_arguments()
     @_id_argument
     @argument("--wait", action="store_true", help="return when it has ended")
+    @_metric_argument
     @line_magic
     @short_errors
     def det_watch(self, line: str) -> None:
@@ -135,11 +143,12 @@ class ExperimentMagics(Magics):
 
             %det_watch
             %det_watch 7 --wait
+            %det_watch 7 --metric accuracy
         """
         from detlab_magics import actions
 
         args = parse_line(self.det_watch, line)
-        actions.watch(self.session, self._id(args.id), wait=args.wait or None)
+        actions.watch(self.session, self._id(args.id), wait=args.wait or None, metrics=args.metric or ())
 
     @magic_arguments()
     @argument("--active", "-a", action="store_true", help="only those that have not ended")

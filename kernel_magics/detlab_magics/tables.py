@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from detlab.client.facts import without_result
 from detlab.client.rendering import NO_MATH
 from detlab.errors import DetlabError
 from detlab.schemas.wire import ExperimentView
@@ -83,7 +84,7 @@ class Listing:
             [
                 str(e.id),
                 plain(e.name, 60),
-                state_word(e),
+                f"{state_word(e)}, no result" if without_result(e) else state_word(e),
                 str(sum(v for k, v in e.trials.items() if k != "RUNNING") or e.trials_total or "–"),
                 f"{plain(e.metric, 24)} {number(e.best.value)}" if e.best else "–",
                 f"{100 * e.progress:.0f} %",

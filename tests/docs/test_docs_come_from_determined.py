@@ -22,7 +22,10 @@ def levels(raw: dict[str, Any]) -> set[str]:
     [
         ("`s3`", {"checkpoint_storage": {"type": "s3", "bucket": "b"}}),
         ("`gcs`", {"checkpoint_storage": {"type": "gcs", "bucket": "b"}}),
-        ("`azure`", {"checkpoint_storage": {"type": "azure", "container": "c", "account_url": "u"}}),
+        (
+            "`azure`",
+            {"checkpoint_storage": {"type": "azure", "container": "c", "account_url": "https://u.example.org"}},
+        ),
     ],
 )
 def test_object_stores_are_taken(word: str, raw: dict[str, Any]) -> None:

@@ -11,6 +11,8 @@ from traitlets.config import Config
 
 from detlab_hub.backends.instances.aws import AwsProvider
 from detlab_hub.backends.instances.configuration import Surroundings, make_pools
+from detlab_hub.backends.instances.gcp import GcpProvider
+from detlab_hub.backends.instances.gcp_settings import GcpSettings
 from detlab_hub.backends.instances.local import LocalProvider
 from detlab_hub.core.provisioning import Limits
 from detlab_hub.core.scheduling import read_pools
@@ -27,7 +29,9 @@ def test_the_configurations_are_read(tmp_path: Path) -> None:
         pools, mistakes = read_pools(c.DetHub.pools)
         assert not mistakes
         found += make_pools(pools, AROUND)
-    local, aws = found
+    local, aws, gcp = found
+    assert isinstance(gcp.provider, GcpProvider)
+    assert (gcp.template.slots, gcp.template.labels, gcp.limits.max_idle_agent_period) == (2, {"team": "vision"}, 600)
     assert isinstance(local.provider, LocalProvider)
     assert (local.name, local.template.slots, local.limits.max_instances) == ("elastic", 2, 4)
     assert isinstance(aws.provider, AwsProvider)
@@ -40,3 +44,11 @@ def test_the_table_has_every_setting_with_its_default() -> None:
         told.update(zip(re.findall(r"`(\w+)`", names), map(float, values.split(",")), strict=True))
     limits = Limits()
     assert told == {field.name: float(getattr(limits, field.name)) for field in fields(Limits)}
+
+
+def test_the_table_of_google_cloud_has_every_setting() -> None:
+    table = TEXT.partition("## On Google Cloud")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    told = {name for line in rows for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+    as_on_ec2 = {"setup", "agent_command", "agent_arguments", "fingerprint", "endpoint_url"}
+    assert told == set(GcpSettings.model_fields) - as_on_ec2

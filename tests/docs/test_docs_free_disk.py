@@ -77,7 +77,8 @@ def test_the_commands_of_the_page(docs_cluster: Cluster, tmp_path: Path) -> None
         return {step for step, one in uuid.items() if (docs_cluster.folder / "checkpoints" / one).is_dir()}
 
     lines = [line for block in blocks(PAGE, "sh") for line in block.text.splitlines()]
-    look, try_out, change, now, bookmark, unbookmark, undelete, delete, purge, empty, look_at_all, events, whole = lines
+    look, try_out, change, now, bookmark, unbookmark, undelete, delete, purge, empty, look_at_all, *lines = lines
+    events, whole, check, repair = lines
     assert ": 1 checkpoint (" in run(look), "the page's numbers keep the three best"
     assert ": 3 checkpoints (" in run(try_out)
     assert len([one for one in saved(docs_cluster, number).values() if one["state"] == "COMPLETED"]) == 4
@@ -103,6 +104,8 @@ def test_the_commands_of_the_page(docs_cluster: Cluster, tmp_path: Path) -> None
     assert "2 checkpoints (2.0 KiB) in the trash" in run(look_at_all)
     assert "are being removed" in run(empty)
     until(lambda: not there(), "the task has not emptied the trash")
+    assert run(check).endswith("  in order\n")
+    assert "removed           0, 0 B\n" in run(repair)
     (stored,) = (docs_cluster.folder / "checkpoints").glob(f"tensorboard-*-{number}-*")
     assert run(events) == f"Event files of experiment {number}: gone\n"
     assert not stored.exists()

@@ -15,7 +15,7 @@ HOW_TO = DOCS / "how-to"
 KATIB_KEYS = {key.split(".")[-1].removesuffix("[]") for key in [*katib_rows.TARGETS, *katib_rows.REASONS]}
 WANDB_KEYS = {part for key in [*wandb.TARGETS, *wandb.REASONS] for part in key.split(".")}
 KNOWN = {
-    "come-from-katib.md": {*katib.ALGORITHMS, *KATIB_KEYS},
+    "come-from-katib.md": {*katib.ALGORITHMS, *katib.REFUSED, *KATIB_KEYS},
     "come-from-wandb-sweeps.md": {*wandb.METHODS, *WANDB_KEYS, *wandb_spaces.DISTRIBUTIONS},
 }
 

@@ -330,7 +330,7 @@ def test_an_ordinary_user_serves_only_themselves(tmp_path: Path) -> None:
     try:
         assert started.returncode == 0, started.stdout + started.stderr + cluster.logs()
         assert "root" not in started.stdout.replace(str(tmp_path), "")
-        assert cluster.user == f"uid{uid}"
+        assert cluster.user == f"det{uid}", "the account that `become` gives who has none"
         assert {Path(f"/proc/{cluster.pid(part)}").stat().st_uid for part in ("hub", "master", "agent")} == {int(uid)}
         ben = cluster.make_token("custom:detlab:write", user="ben")
         with cluster.client(ben) as client:

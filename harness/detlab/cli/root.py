@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -78,6 +79,38 @@ class _ReaderGone(Exception):
     """Standard output is no longer read (click itself would end with status 0)."""
 
 
+def _open_closed_output() -> None:
+    """Have output that the caller closed (`>&-`) go nowhere; its descriptor must not become that of a connection."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+
+
+def _is_full() -> bool:
+    """Whether standard output holds what cannot be written: its disk is full, or it was closed."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        return True
+    return False
+
+
+def _discard_output() -> None:
+    """Have what is left of the output go nowhere: the flush at exit must not complain."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+            continue
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _say_unwritten(error: OSError) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(f"Error: the output cannot be written: {error.strerror or error}", err=True)
+    _discard_output()
+
+
 class Root(LazyGroup):
     """The root group; every error of every command ends here, as one block."""
 
@@ -100,6 +133,7 @@ class Root(LazyGroup):
         **extra: Any,
     ) -> Any:
         """Run, and turn what went wrong into a message and an exit status."""
+        _open_closed_output()
         invocation = Invocation()
         try:
             status = super().main(
@@ -112,22 +146,46 @@ class Root(LazyGroup):
                 **extra,
             )
         except click.ClickException as error:
-            error.show()
+            _named(error).show()
             sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             click.echo("Interrupted.", err=True)
             sys.exit(130)
         except (_ReaderGone, BrokenPipeError):
             # The reader (head, less) has enough; a later flush at exit must not complain.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             sys.exit(1)
         except Exception as error:  # a bug too is said in words, with where its traceback is
+            if isinstance(error, OSError) and _is_full():
+                _say_unwritten(error)
+                sys.exit(1)
             from detlab.cli.output.failures import show
 
-            sys.exit(show(error, as_json=invocation.as_json))
+            try:
+                status = show(error, as_json=invocation.as_json)
+            except OSError as full:  # neither can the error be written
+                _say_unwritten(full)
+                status = 1
+            sys.exit(status)
         finally:
             invocation.close()
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _named(error: click.ClickException) -> click.ClickException:
+    """Return an error about an option of Determined's that is not here as one that says what to use instead."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    from detlab.cli.determined_options import instead_of
+
+    words, context = [], error.ctx
+    while context.parent is not None:
+        words.append(context.command.name or context.info_name or "")
+        context = context.parent
+    hint = instead_of(" ".join(reversed(words)), error.option_name)
+    if hint is None:
+        return error
+    return click.UsageError(f"{error.option_name} of Determined is not here: {hint}", error.ctx)
 
 
 @click.command(

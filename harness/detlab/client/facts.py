@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from detlab.client.ordering import (
     other_metric,
     sort_checkpoints,
 )
-from detlab.client.rendering import card, settings
+from detlab.client.rendering import card, no_point, settings
 from detlab.client.transport.calls import FOREIGN, Flow
 from detlab.client.transport.streaming import Feed, event_feed
 from detlab.errors import DetlabError, NotFound
@@ -51,12 +52,29 @@ def moment(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def missed_metric(view: ExperimentView) -> str | None:
+def _missed_metric(view: ExperimentView) -> str | None:
     """Return the warning of an experiment that completed with validations, none of which had its searcher's metric."""
     if view.state is not ExperimentState.COMPLETED or view.best is not None:
         return None
     sign = f"never reported {view.metric!r} (its validations reported: "
     return next((warning for warning in view.warnings if sign in warning), None)
+
+
+def without_result(view: ExperimentView) -> str | None:
+    """Return the warning of an experiment that completed without a result: its metric was never a number, or absent."""
+    if view.state is not ExperimentState.COMPLETED:
+        return None
+    if view.best is not None and math.isfinite(view.best.value):
+        return None
+    no_value = (warning for warning in view.warnings if warning.startswith(f"no finite value of {view.metric!r}"))
+    return next(no_value, None) or _missed_metric(view)
+
+
+def to_get_a_result(view: ExperimentView) -> str:
+    """Return what to do about an experiment that has none: see `without_result`."""
+    if _missed_metric(view) is not None:
+        return f"make searcher.metric ({view.metric}) one of the names that the code reports"
+    return f"look at where {view.metric} stopped being a number: a smaller learning rate, clipped gradients, the data"
 
 
 class ExperimentFacts:
@@ -116,13 +134,13 @@ class ExperimentFacts:
         return list(self.view.warnings)
 
     @property
-    def misspelt_metric(self) -> str | None:
-        """The master's warning if it completed without a result: its validations had other metrics than the searcher's.
+    def no_result(self) -> str | None:
+        """The master's warning if it completed without a result.
 
-        Code that validates nothing may have been run for its output; a searcher metric that the code calls otherwise
-        is a mistake.
+        The searcher's metric was never a finite number, or its validations had other metrics. Code that validates
+        nothing may have been run for its output: that is no mistake.
         """
-        return missed_metric(self.view)
+        return without_result(self.view)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, ExperimentFacts) and other.id == self.id
@@ -341,7 +359,7 @@ class TrialFacts:
             "experiment": view.experiment_id,
             "state": view.display_state or view.state.value,
             "ended": view.end_reason.value if view.end_reason else None,
-            "hyperparameters": settings(view.hparams),
+            "hyperparameters": no_point(over=view.state.terminal) if view.point_due else settings(view.hparams),
             "steps": view.steps_completed,
             "best validation": view.best_validation,
             "restarts": view.restarts or None,

@@ -175,8 +175,13 @@ def cache_folder(uuid: str, files: Iterable[str]) -> Path:
 
 
 def load_folder(
-    folder: Path, *, map_location: Any = "cpu", allow_pickle: bool = False, what: str | None = None
-) -> dict[str, Any]:
+    folder: Path,
+    *,
+    map_location: Any = "cpu",
+    allow_pickle: bool = False,
+    what: str | None = None,
+    alone: bool = False,
+) -> Any:
     """Return what the files of a checkpoint hold; for a folder from anywhere.
 
     Args:
@@ -184,6 +189,7 @@ def load_folder(
         map_location: The device that tensors go to.
         allow_pickle: Whether a pickle may be opened, which can run any code.
         what: The checkpoint, for errors; the folder if None.
+        alone: Whether of one pickle, or of one JSON file, its content is returned, and not a dict with it.
 
     Returns:
         Of a trial of `detlab.pytorch` its state; of other safetensors files each tensor by its name; else the content
@@ -208,4 +214,6 @@ def load_folder(
     loaded: dict[str, Any] = reading.read(
         folder, chosen.kind.value, chosen.files, map_location=map_location, allow_pickle=allow_pickle
     )
+    if alone and chosen.kind in {Kind.PICKLES, Kind.VALUES} and len(chosen.files) == 1:
+        return loaded[chosen.files[0]]
     return loaded

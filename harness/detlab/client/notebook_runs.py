@@ -117,6 +117,50 @@ def read_notebook(path: str | Path) -> dict[str, Any]:
     return found
 
 
+def check_language(notebook: Mapping[str, Any], where: str) -> None:
+    """Refuse a notebook that is not Python, or does not say what it is: its run would wait in the queue, then fail.
+
+    Args:
+        notebook: The notebook.
+        where: What to call it.
+
+    Raises:
+        BundleError: It says another language; or its kernel is none of Python's, and it says no language.
+    """
+    metadata = notebook.get("metadata")
+    parts = (metadata if isinstance(metadata, dict) else {}).get
+    spec, info = (found if isinstance(found := parts(key), dict) else {} for key in ("kernelspec", "language_info"))
+    kernel, said = str(spec.get("name") or ""), str(spec.get("language") or info.get("name") or "")
+    named = (known for begin, known in _KERNELS.items() if kernel.lower().startswith(begin))
+    language = said.lower() or ("r" if kernel in {"ir", "xr"} else next(named, ""))
+    if language in {"python", "ipython", "python3"} or not kernel + language:
+        return
+    if language:
+        raise BundleError(
+            f"{where} is a notebook in {said or language} (kernel {kernel or 'unknown'!r}): only Python notebooks run",
+            hint=f"run its code as a command, in an image that has it: {_OTHERWISE.get(language, _ELSEWHERE)}",
+        )
+    raise BundleError(
+        f"{where} does not say its language: its kernel {kernel!r} is unknown, and kernelspec.language is missing",
+        hint='open it in Jupyter, choose a kernel and save it; or add "language": "python" to metadata.kernelspec',
+    )
+
+
+_KERNELS = {
+    **dict.fromkeys(("python", "ipython", "ipykernel", "conda-", "venv", ".venv", "pyenv", "poetry"), "python"),
+    "julia": "julia",
+    "bash": "bash",
+    "scala": "scala",
+    "xcpp": "c++",
+}
+"""What names of kernels begin with -> the language; for notebooks that do not say it."""
+_ELSEWHERE = "det command run"
+_OTHERWISE = {
+    "r": "jupyter nbconvert --to script, then det command run Rscript FILE.r",
+    "julia": "jupyter nbconvert --to script, then det command run julia FILE.jl",
+}
+
+
 def parameters_of(notebook: Mapping[str, Any]) -> dict[str, Parameter] | None:
     """Return the parameters of a notebook by name; None if no cell is tagged `parameters`."""
     for cell in notebook["cells"]:
@@ -217,6 +261,7 @@ def prepare_notebook_run(
     """
     file = Path(path).expanduser()
     notebook = read_notebook(file)
+    check_language(notebook, file.name)
     values = checked_parameters(notebook, parameters or {}, file.name)
     raw = {} if config is None else config_mapping(config)
     raw["entrypoint"] = ENTRYPOINT

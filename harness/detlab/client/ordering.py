@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from operator import index
+from os import PathLike
 from typing import Any, TypeVar
 
 from detlab.schemas.wire import Archived, CheckpointView, ExperimentState, ExperimentView, LogLine, TrialView
@@ -81,6 +83,48 @@ class LogLevel(StrEnum):
     CRITICAL = "CRITICAL"
 
 
+def several(given: Iterable[Any] | None) -> list[Any] | None:
+    """Return the items of an argument that takes several: of a text or a path, which has letters or none, itself."""
+    if given is None:
+        return None
+    return [given] if isinstance(given, str | bytes | PathLike | int) else list(given)
+
+
+def known_state(state: str | None, states: type[StrEnum]) -> str | None:
+    """Return the name of a state, None for no filter.
+
+    Args:
+        state: As it was given; case does not matter.
+        states: The states that there are.
+
+    Raises:
+        ValueError: There is no such state; the message says which there are.
+    """
+    if state is None:
+        return None
+    names = [member.value for member in states]
+    name = str(state).upper()
+    if name not in names:
+        raise ValueError(f"no state {str(state)[:_SHOWN]!r}: it is one of {', '.join(names)}")
+    return name
+
+
+def known_limit(limit: int | None) -> int | None:
+    """Return how many items a list may have, None for all.
+
+    Raises:
+        ValueError: It is not a whole number from 1 on.
+    """
+    if limit is None:
+        return None
+    whole = index(limit) if hasattr(limit, "__index__") and not isinstance(limit, bool) else 0
+    if whole < 1:
+        raise ValueError(f"limit must be a whole number from 1 on, or None for all, not {str(limit)[:_SHOWN]}")
+    return whole
+
+
+_SHOWN = 60
+"""Characters of what was given, in an error."""
 _COMPUTED: dict[str, Callable[[Any], Any]] = {
     "best": lambda view: view.best.value if view.best is not None else None,
     "num_trials": lambda view: sum(view.trials.values()),
@@ -123,7 +167,8 @@ def choose_experiments(
     Raises:
         ValueError: There is no such state.
     """
-    wanted_states = None if states is None else {ExperimentState(state) for state in states}
+    experiment_ids, labels, users = several(experiment_ids), several(labels), several(users)
+    wanted_states = None if states is None else {known_state(state, ExperimentState) for state in several(states) or ()}
     return [
         view
         for view in views

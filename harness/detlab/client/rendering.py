@@ -45,6 +45,11 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     return f"<table {NO_MATH}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
+def no_point(*, over: bool) -> str:
+    """Return what stands for the hyperparameters of a trial that has none yet or, if it is over, never got any."""
+    return "none: it ended before it started" if over else "drawn when it starts"
+
+
 def settings(values: Mapping[str, Any], most: int = 300) -> str:
     """Return hyperparameters as one line `a=1, b=0.5`, cut if it is long."""
     parts = [f"{key}={value:.6g}" if isinstance(value, float) else f"{key}={value}" for key, value in values.items()]

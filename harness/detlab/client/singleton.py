@@ -18,6 +18,7 @@ from detlab.client.submission import ConfigSource
 from detlab.client.tasks import Task
 from detlab.client.transport.discovery import ClusterAddress, find_cluster
 from detlab.errors import DetlabError
+from detlab.forking import renew_in_children
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import AgentView, ExperimentState, UserView
@@ -76,6 +77,12 @@ class _Current:
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._chosen = False
+        renew_in_children(self)
+
+    def forget_connections(self) -> object:
+        """Forget a lock that another thread of the parent process may have held; the client renews itself."""
+        self._lock = threading.Lock()
+        return None
 
     def get(self) -> Client:
         with self._lock:
@@ -381,6 +388,8 @@ def best(metric: str, where: str = "", *, smaller_is_better: bool = False, limit
 
 def load_model(reference: str, path: str | Path | None = None, *, allow_pickle: bool = False, **options: Any) -> Any:
     """Download a registered model, verified, and load it.
+
+    Of a folder with one model in a pickle, which is allowed, that model is returned; else see `Checkpoint.load`.
 
     Args:
         reference: `digits@production`, `digits@3`, `digits@1.2.0`, or `digits`, which is its newest version.

@@ -10,6 +10,8 @@ from typing import Any
 from detlab.client.bundling.bundle import Bundle, build_bundle
 from detlab.client.operations.experiments import Submission, new_key
 from detlab.client.operations.tasks import TaskSubmission
+from detlab.client.ordering import several
+from detlab.client.plain_values import plain
 from detlab.client.transport.calls import Progress
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.taskwire import TaskKind
@@ -28,7 +30,8 @@ def config_text(config: ConfigSource) -> Mapping[str, Any] | str:
         ConfigError: The file cannot be read.
     """
     if isinstance(config, Mapping):
-        return config
+        found: Mapping[str, Any] = plain(config)
+        return found
     if isinstance(config, str) and "\n" in config:
         return config
     path = Path(config)
@@ -126,7 +129,7 @@ def pack(
     """Return the bundle of a submission, or None if there is no code at all."""
     if model_dir is None and not includes and not files:
         return None
-    return build_bundle(model_dir, includes=includes or (), files=files)
+    return build_bundle(model_dir, includes=several(includes) or (), files=files)
 
 
 def submission_of(
@@ -206,7 +209,7 @@ def clone_of(
         searcher["warm_start"] = [*(searcher.get("warm_start") or []), view.id]
         config["searcher"] = searcher
     for path, value in changes.items():
-        put(config, path, value)
+        put(config, path, plain(value, path))
     searcher = config.get("searcher")
     if isinstance(searcher, dict) and searcher.get("name") != ((view.config or {}).get("searcher") or {}).get("name"):
         # Values of keys that are not set are in the config, too; another method may not have them.

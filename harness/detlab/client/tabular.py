@@ -93,7 +93,7 @@ def frame(rows: list[Row], columns: tuple[str, ...] = ()) -> Any:
             raise
         raise DetlabError(
             "a frame needs pandas, which is not installed in this Python",
-            hint="Install it: pip install pandas\nor write a CSV file: det experiment list-trials ID --csv",
+            hint="Install it: pip install 'detlab[pandas]'\nor write a CSV file: det experiment list-trials ID --csv",
         ) from error
     return pandas.DataFrame(rows) if rows else pandas.DataFrame(columns=list(columns))
 

@@ -30,7 +30,7 @@ from detlab.core.preemption.watch import PreemptionWatcher
 from detlab.core.searcher import DummySearcherContext, SearcherContext, parse_length, parse_units
 from detlab.core.session import TaskSession
 from detlab.core.storage_check import check_kept, check_storage
-from detlab.core.task_storage import for_task, open_storage
+from detlab.core.task_storage import for_task, held, open_storage
 from detlab.core.uncaught import show_own_errors_short
 from detlab.errors import InvalidHP
 from detlab.info import ClusterInfo, get_cluster_info
@@ -278,7 +278,7 @@ def _init_on_cluster(
     block = config.get("checkpoint_storage") or {}
     given = _storage(checkpoint_storage)
     session = TaskSession.from_info(info)
-    store = open_storage(block, session) if given is None else for_task(given)
+    store = open_storage(block, session, info) if given is None else for_task(held(given, info))
     spool = Spool(info.task_dir / "spool")
     if distributed.local_rank == 0:
         named = block if given is None else {}

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from detlab import errors, loopback
 from detlab.backoff import Backoff
 from detlab.core.quiet_logs import quiet
+from detlab.forking import renew_in_children
 from detlab.info import ClusterInfo, read_token
 from detlab.schemas.wire import API_PREFIX
 from detlab.trust import trust_for
@@ -100,8 +101,15 @@ class TaskSession:
         self._transport = transport
         self._http: httpx.Client | None = None
         self._opening = threading.Lock()
+        renew_in_children(self)
         # Now, not with the first call from a thread: what it imports draws from `random` while the trial may be seeded.
         importlib.import_module("httpx")
+
+    def forget_connections(self) -> object:
+        """Forget what belongs to the parent process; see `detlab.forking`."""
+        self._opening = threading.Lock()
+        http, self._http = self._http, None
+        return http
 
     @classmethod
     def from_info(cls, info: ClusterInfo) -> TaskSession:

@@ -11,9 +11,12 @@ from typing import Any, Protocol
 
 from detlab.core.session import COMMIT_LIMIT, INTERACTIVE_LIMIT
 from detlab.errors import DetlabError, NotFound
+from detlab.info import ClusterInfo
 from detlab.schemas.wire import StorageCredentials
 from detlab.storage import StorageManager, from_config
 from detlab.storage.objects.store import ObjectStorage
+from detlab.storage.ownership import Holder
+from detlab.storage.posix import PosixStorage
 
 logger = logging.getLogger("detlab.core")
 
@@ -80,7 +83,14 @@ class MasterCredentials:
         return "MasterCredentials(…)"
 
 
-def open_storage(block: Mapping[str, Any], session: Asks) -> StorageManager:
+def held(store: StorageManager, info: ClusterInfo | None) -> StorageManager:
+    """Return a store that is changed only while the cluster of this task owns it; see `detlab.storage.ownership`."""
+    if info is not None and info.storage_instance and isinstance(store, ObjectStorage | PosixStorage):
+        return store.held_by(Holder(info.cluster_id, info.storage_instance, info.storage_epoch))
+    return store
+
+
+def open_storage(block: Mapping[str, Any], session: Asks, info: ClusterInfo | None = None) -> StorageManager:
     """Return the storage of a task.
 
     Credentials in the block come first, then those of the master, then the node's.
@@ -88,12 +98,13 @@ def open_storage(block: Mapping[str, Any], session: Asks) -> StorageManager:
     Args:
         block: The `checkpoint_storage` block of the experiment.
         session: Calls the master, if the storage is an object store without credentials.
+        info: The task, which changes only what its cluster owns; None: whoever asks owns nothing.
 
     Raises:
         StorageError: No storage of this type is installed, or the block cannot be used.
         ClusterUnreachable: The master did not say whether it has credentials.
     """
-    store = from_config(block)
+    store = held(from_config(block), info)
     if not isinstance(store, ObjectStorage):
         return store
     objects = store.objects
@@ -103,12 +114,12 @@ def open_storage(block: Mapping[str, Any], session: Asks) -> StorageManager:
         if first.values:
             logger.info("the master gives the credentials of the checkpoint storage")
             objects = make(block, credentials=MasterCredentials(session, first))
-    return for_task(ObjectStorage(objects))
+    return store.again(objects, patience=AT_ONCE)
 
 
 def for_task(store: StorageManager) -> StorageManager:
     """Return a store that leaves the waiting for one that is away to the task; see `AT_ONCE`."""
-    return ObjectStorage(store.objects, patience=AT_ONCE) if isinstance(store, ObjectStorage) else store
+    return store.again(patience=AT_ONCE) if isinstance(store, ObjectStorage) else store
 
 
 def _makers() -> Mapping[str, Callable[..., Any]]:

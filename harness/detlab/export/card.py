@@ -1,4 +1,4 @@
-"""A model card in Markdown, made from what was recorded of a version.
+"""A model card in Markdown, made from what was recorded of a version, with Hugging Face's block of YAML at its head.
 
 All text of users is escaped: in a card, a name or a note is only ever text. It cannot open an element of HTML, make a
 link or an image, end a table, or begin a heading.
@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from detlab.export.contents import Contents, title
+from detlab.export.front_matter import front_matter
 from detlab.schemas.wire.registry import VersionView
 from detlab.storage.formats import Format
 from detlab.visible import visible
@@ -63,7 +64,7 @@ def model_card(version: VersionView, contents: Contents) -> str:
         *_files(contents),
         *_table("Environment", ("Package", "Version"), sorted(version.lineage.environment.items())),
     ]
-    return "\n\n".join(parts) + "\n"
+    return front_matter(version, contents) + "\n\n".join(parts) + "\n"
 
 
 _NO_DATA = "No data sets were declared. To have them here, declare `data: {digests: {NAME: DIGEST}}` in the config."

@@ -1,4 +1,4 @@
-"""MLflow's directory layout: an `MLmodel` file with the flavor `python_function`, which MLflow loads and serves.
+"""MLflow's directory layout: an `MLmodel` file with the flavors `python_function`, which MLflow serves, and `pytorch`.
 
     EXPORT/MLmodel                      what MLflow reads first
     EXPORT/data/                        the traced model, and model.json, which names its inputs
@@ -6,7 +6,7 @@
     EXPORT/requirements.txt, conda.yaml, python_env.yaml
     EXPORT/model-card.md, bom.cdx.json  with what the run recorded
 
-The flavor `pytorch` is not written: it would be a pickle of the whole model.
+The flavor `pytorch` is the traced graph, in MLflow's format `pt2`. TorchScript has none: MLflow would unpickle it.
 The format: https://mlflow.org/docs/latest/ml/model/#storage-format
 """
 
@@ -28,6 +28,7 @@ from detlab.export.card import CARD_NAME, model_card
 from detlab.export.contents import Contents, contents_of, new_folder
 from detlab.export.tracing import Traced, specification, trace
 from detlab.schemas.wire.registry import VersionView
+from detlab.storage.formats import Format
 
 LOADER = "detlab_exported_model"
 _NEEDED = ("torch", "numpy")
@@ -89,6 +90,8 @@ def _ml_model(version: VersionView, traced: Traced, python: str, written: Conten
         "model_uuid": uuid.uuid5(_NAMESPACE, f"{version.manifest_digest}/{version.model}/{version.version}").hex,
         "utc_time_created": moment.strftime("%Y-%m-%d %H:%M:%S.%f"),
     }
+    if traced.format is Format.TORCH_EXPORT:
+        document["flavors"]["pytorch"] = {"code": "code", "model_data": "data", "pytorch_version": traced.torch}
     if traced.inputs:
         document["signature"] = _signature(traced)
     return document

@@ -85,36 +85,51 @@ class Layer:
         }
 
 
-def push_oci(version: VersionView, folder: Path, reference: str, login: Login | None = None) -> Pushed:
+def push_oci(
+    version: VersionView, folder: Path, reference: str, login: Login | None = None, *, replace: bool = False
+) -> Pushed:
     """Push a version to a registry of containers; its manifest comes last, so nobody sees a part of it.
+
+    Labels that move are not in it: the same version has the same digest whatever they stand at now.
 
     Args:
         version: With its lineage.
         folder: Of its checkpoint.
         reference: `REGISTRY/REPOSITORY[:TAG]`; without a tag, the version's number is the tag.
         login: How to reach the registry; Docker's own configuration if None.
+        replace: Whether the tag may be taken from another artifact that has it.
 
     Raises:
-        DetlabError: oras is not installed, the reference is no name for an artifact, or the registry refuses or does
-            not answer; the message has its own words.
+        DetlabError: Another artifact has the tag, and `replace` is false; oras is not installed, the reference is no
+            name for an artifact, or the registry refuses or does not answer; the message has its own words.
     """
     from detlab.export.oci_registry import Login, Registry
 
     contents = contents_of(folder)
+    version = version.model_copy(update={"labels": []})
     with tempfile.TemporaryDirectory(prefix="detlab-oci-") as scratch:
         layers = _layers(version, contents, Path(scratch))
         config = _written(Path(scratch) / "config.json", _config(version, layers))
         registry = Registry(reference, str(version.version), login or Login())
+        manifest = encoded(_manifest(version, layers, config.read_bytes()))
+        if not replace:
+            registry.check_tag(_digest(manifest))
         for layer in layers:
             registry.upload(layer.path, layer.digest, layer.size)
         registry.upload(config, _digest(config.read_bytes()), config.stat().st_size)
-        manifest = encoded(_manifest(version, layers, config.read_bytes()))
         return Pushed(registry.reference, registry.put_manifest(manifest, MANIFEST), len(layers))
 
 
 def _layers(version: VersionView, contents: Contents, scratch: Path) -> list[Layer]:
     layers = [
-        Layer(name, contents.folder / name, media_type(name, contents.formats[name]), file.size, file.digest, file.mode)
+        Layer(
+            name,
+            contents.folder / name,
+            media_type(name, contents.formats[name]),
+            file.size,
+            file.digest,
+            _mode(file.mode),
+        )
         for name, file in sorted(contents.files.items())
     ]
     for name, text in ((CARD_NAME, model_card(version, contents)), (BOM_NAME, bill_of_materials(version, contents))):
@@ -124,6 +139,11 @@ def _layers(version: VersionView, contents: Contents, scratch: Path) -> list[Lay
         data = text.encode()
         layers.append(Layer(free, path, DOC, len(data), _digest(data), 0o644))
     return layers
+
+
+def _mode(of_file: int) -> int:
+    """Return the mode of a layer: whether a file can be run, and nothing of who downloads it here."""
+    return 0o755 if of_file & 0o100 else 0o644
 
 
 def media_type(name: str, kind: Format) -> str:

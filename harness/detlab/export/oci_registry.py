@@ -21,6 +21,12 @@ from detlab.errors import DetlabError
 from detlab.visible import visible
 
 CHUNK = 16 * 1024 * 1024
+_MANIFESTS = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
 _PAUSES = (0.2, 1.0, 3.0)
 """Seconds before each further try."""
 _REFERENCE = re.compile(
@@ -100,6 +106,25 @@ class Registry:
         except ValueError as error:  # what oras raises about replies
             raise self._failed(f"{path.name} could not be uploaded: {error}") from error
         self._check(reply, f"{path.name} could not be uploaded")
+
+    def check_tag(self, digest: str) -> None:
+        """Check that nothing else has the tag: who has pulled it would get something else from then on.
+
+        Raises:
+            DetlabError: Something has.
+        """
+        url = f"{self._oras.prefix}://{self._container.manifest_url()}"
+        reply = self._request(url, "GET", headers={"Accept": ", ".join(_MANIFESTS)})
+        if reply.status_code == 404:
+            return
+        self._check(reply, f"what {self.reference} is now cannot be read")
+        there = "sha256:" + hashlib.sha256(reply.content).hexdigest()
+        if there != digest:
+            raise DetlabError(
+                f"{self.reference} is another artifact already: {there}",
+                hint="Push to another tag (…:TAG), or replace what is there: --replace.",
+                code="export.exists",
+            )
 
     def put_manifest(self, manifest: bytes, media_type: str) -> str:
         """Upload a manifest under the tag, see that the registry has it, and return its digest."""

@@ -17,11 +17,12 @@ import ctypes
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from detlab.launch import network
+from detlab.launch.host.accounts import give_account
 from detlab.launch.host.cgroup import join
 from detlab.launch.host.mounts import Need, Plan, Unreachable, carry_out, make_plan, trace
 
@@ -80,9 +81,16 @@ def existing(needs: Sequence[Need]) -> list[Need]:
 
 
 def settle(
-    uid: int, gid: int, groups: Sequence[int], needs: Sequence[Need], plan_of_network: str | None = None
+    uid: int,
+    gid: int,
+    groups: Sequence[int],
+    needs: Sequence[Need],
+    plan_of_network: str | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> None:
     """Switch to this user, with every needed path within reach, and to a network of its own if there is a plan.
+
+    A uid without an account on this machine gets one for this process and its children; see `host.accounts`.
 
     Raises:
         Unreachable: A needed path cannot be reached.
@@ -92,6 +100,7 @@ def settle(
     """
     if plan_of_network is not None:
         network.enter(network.NetworkPlan.decode(plan_of_network))
+    give_account(uid, gid, environment)
     present = existing(needs)
     plan: Plan = make_plan(present, uid, [gid, *groups])
     carry_out(plan)

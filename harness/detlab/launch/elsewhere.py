@@ -32,10 +32,10 @@ from urllib.parse import urlsplit
 
 from detlab.backoff import Backoff
 from detlab.launch.archives import UnsafeBundle, digest_like
+from detlab.launch.delivery.undelivered import leave
 from detlab.launch.environment import SYSTEM_PATH, base_environment
 from detlab.launch.layout import Contents, lay_out
 from detlab.launch.taskdir import TaskDir, read_object
-from detlab.launch.undelivered import leave
 from detlab.loopback.connections import Connection
 from detlab.trust import VARIABLE as CERTIFICATE
 from detlab.trust import tls_context
@@ -169,6 +169,8 @@ class Elsewhere:
         task = TaskDir(parent / "task")
         signal.signal(signal.SIGUSR2, lambda number, frame: self._leave_soon(task))
         try:
+            if self._parcel.contents.launch.get("point_due"):
+                raise NotSetUp("the trial has no hyperparameters: its runtime does not start it by late_point")
             if (rank := os.environ.pop(NODE_RANK, "")).isdigit():
                 self._parcel = self._parcel.of_node(int(rank), os.environ.pop(NODE_NAME, ""))
             archive = self._fetch(parent / "code.tar.gz")

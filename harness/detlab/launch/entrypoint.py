@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -42,6 +43,19 @@ class Entry:
     def words(self) -> list[str]:
         """The command as words."""
         return ["sh", "-c", self.entrypoint] if isinstance(self.entrypoint, str) else list(self.entrypoint)
+
+
+HOOK = "startup-hook.sh"
+"""A script at the top of a task's code that runs before its entrypoint, in the same shell, as Determined's does."""
+
+
+def with_hook(entrypoint: str | list[str], folder: Path) -> str | list[str]:
+    """Return an entrypoint that first runs the folder's startup hook, if there is one; where that fails, it ends."""
+    if not (folder / HOOK).is_file():
+        return entrypoint
+    words = ["sh", "-c", entrypoint] if isinstance(entrypoint, str) else entrypoint
+    shell = "bash" if shutil.which("bash") else "sh"
+    return [shell, "-ec", f'. ./{HOOK}; exec "$@"', HOOK, *words]
 
 
 Start = Callable[[Entry], Child]

@@ -68,7 +68,7 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
     """
     info = launch["info"]
     experiment = {str(name): str(value) for name, value in launch.get("environment", {}).items()}
-    env = {**base, "PYTHONUNBUFFERED": "1", **experiment}
+    env = {**base, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **experiment}
     # What is ours comes last: an experiment cannot make its task take another one's place or slots.
     env.update(
         DET_TASK_DIR=str(task_dir),

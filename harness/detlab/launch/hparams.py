@@ -11,6 +11,9 @@ hyperparameter:
 
 Texts are put in as they are, everything else as JSON, but `True` and `False` as Python writes them. This program
 becomes CMD. For scripts that read hyperparameters from their command line; others ask `det.get_cluster_info()`.
+
+The entrypoint must be a list of words: of a line a shell takes `${args}` away before this program sees it. A command
+that takes no hyperparameter, though the trial has some, is refused.
 """
 
 from __future__ import annotations
@@ -51,6 +54,13 @@ def _no_boolean_flags(name: str, value: Any) -> list[str]:
 
 _LISTS = {"${args}": _args, "${args_no_hyphens}": _no_hyphens, "${args_no_boolean_flags}": _no_boolean_flags}
 _JSON = "${args_json}"
+_LISTED = re.compile(r"\$\{args(?:_no_hyphens|_no_boolean_flags|_json)?\}")
+_ANY = re.compile(rf"{_LISTED.pattern}|{_PLACE.pattern}")
+_TAKEN = (
+    "no word of the command takes a hyperparameter, so that every trial would run the same. A shell takes ${args} away:"
+    ' write the entrypoint as a list of words, ["python3", "-m", "detlab.launch.hparams", "--", "python3", "train.py", '
+    '"${args}"], or leave detlab.launch.hparams out'
+)
 
 
 def found(hparams: Mapping[str, Any], name: str) -> Any:
@@ -95,8 +105,13 @@ def filled(words: Sequence[str], hparams: Mapping[str, Any], env: Mapping[str, s
             raise ValueError(f"no environment variable {name!r}")
         return env[name]
 
+    if hparams and not any(_ANY.search(word) for word in rest):
+        raise ValueError(_TAKEN)
     full: list[str] = []
     for word in rest:
+        within = _LISTED.search(word)
+        if within is not None and within[0] != word:
+            raise ValueError(f"{within[0]} is filled in only where it is a word of its own, not within {word!r}")
         if word in _LISTS:
             full += [part for name, value in hparams.items() for part in _LISTS[word](name, value)]
         elif word == _JSON:

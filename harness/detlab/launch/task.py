@@ -29,7 +29,7 @@ from detlab.launch.delivery.sender import LOG_INTERVAL, Deliverer, Ending, HttpT
 from detlab.launch.delivery.shipping import Refusal, StreamShipper
 from detlab.launch.delivery.spool import Reader, open_regular, read_mark
 from detlab.launch.delivery.tokens import TokenKeeper, life_of
-from detlab.launch.entrypoint import Child, Entry, Start, start_cold
+from detlab.launch.entrypoint import Child, Entry, Start, start_cold, with_hook
 from detlab.launch.environment import entrypoint_environment
 from detlab.launch.host import procfs
 from detlab.launch.host.cgroup import kernel_may_have_killed, machine_oom_kills, oom_kills
@@ -39,6 +39,7 @@ from detlab.launch.taskdir import (
     failed_ranks,
     first_failing_rank,
     note_failing_rank,
+    ranks_that_left,
     read_object,
     write_json,
 )
@@ -215,6 +216,8 @@ class Launcher:
         if self._hung and code != 0:
             code = self._hung
         oom = code != 0 and self._out_of_memory(code)
+        if code != 0 and (left := ranks_that_left(self._task.ranks)) is not None:
+            self._logs.say(f"detlab: {left}")
         self._short.close()
         self._deliver_rest(deliverer)
         if code == 0 and self._marks.lost["metrics"]:
@@ -275,6 +278,8 @@ class Launcher:
         """Start the entrypoint as a process group; None when it cannot be started."""
         entrypoint = self._launch["entrypoint"]
         words = entrypoint if isinstance(entrypoint, str) else [str(word) for word in entrypoint]
+        if self._launch.get("service") is None:  # a server's folder is a home, not code that was submitted
+            words = with_hook(words, self._task.work)
         env = entrypoint_environment(os.environ, self._launch, self._task.root)
         self._shorten_temporary(env)
         self._watch_ranks(env)

@@ -105,6 +105,10 @@ def read_object(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+_NAMED = 8
+"""Ranks that are named."""
+
+
 def note_failing_rank(path: Path, rank: int, status: int) -> None:
     """Note that a rank failed, for `first_failing_rank`.
 
@@ -130,16 +134,41 @@ def first_failing_rank(path: Path) -> int | None:
 
 def failed_ranks(path: Path) -> list[tuple[int, int]]:
     """Return the ranks that failed by `ranks.jsonl`, each with its exit code, the first one first."""
+    return [(rank, code) for _, rank, code in _ended_ranks(path) if code != 0]
+
+
+def ranks_that_left(path: Path) -> str | None:
+    """Say which ranks had ended well before the first one failed; None if none had.
+
+    The master reads these words, too (`services.failures.rank_faults`).
+
+    Args:
+        path: `TaskDir.ranks`; absent for a task of one process.
+    """
+    ended = _ended_ranks(path)
+    failed = next(((at, rank) for at, rank, code in ended if code != 0), None)
+    if failed is None:
+        return None
+    left = list(dict.fromkeys(rank for at, rank, code in ended if code == 0 and at < failed[0] and rank != failed[1]))
+    if not left:
+        return None
+    first = next(at for at, rank, code in ended if rank == left[0])
+    names = ", ".join(map(str, left[:_NAMED])) + (", …" if left[_NAMED:] else "")
+    before = f"{failed[0] - first:.1f} s before rank {failed[1]} failed"
+    return f"rank{'s' if left[1:] else ''} {names} ended with exit code 0 {before}"
+
+
+def _ended_ranks(path: Path) -> list[tuple[float, int, int]]:
+    """Return when each rank ended, its number and its exit code, in the order of the ends."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
         return []
-    failures = []
+    ended = []
     for line in lines:
         try:
             entry = json.loads(line)
-            if entry["exit_code"] != 0:
-                failures.append((float(entry["time"]), int(entry["rank"]), int(entry["exit_code"])))
+            ended.append((float(entry["time"]), int(entry["rank"]), int(entry["exit_code"])))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue  # a torn line of a rank that was killed while writing
-    return [(rank, code) for _, rank, code in sorted(failures)]
+    return sorted(ended)

@@ -313,7 +313,8 @@ class Loop:
             self._report_progress()
             self._board.on_train_step_end(steps, metrics)
         if self._tell_batches:
-            shared = self._core.distributed.broadcast((metrics, batch_metrics()) if self._chief else None)
+            told = {**dict.fromkeys(self._chunk.without_average), **metrics}
+            shared = self._core.distributed.broadcast((told, batch_metrics()) if self._chief else None)
             self._call("on_training_workload_end", *shared)
 
     def _with_counts(self, metrics: dict[str, Any]) -> dict[str, Any]:

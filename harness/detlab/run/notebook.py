@@ -158,12 +158,15 @@ class Run:
     def run(self) -> int:
         """Run it to its end; return the exit status."""
         import papermill
+        from nbclient.exceptions import DeadKernelError
         from papermill.exceptions import PapermillException
         from papermill.iorw import papermill_io
         from traitlets.config import Config
 
+        from detlab.run.kernels import WatchedKernel, memory_kills
+
         papermill_io.register(_SCHEME, self._writer)
-        status = 0
+        status, kills = 0, memory_kills()
         try:
             with short_folder() as folder, _ending_by_signal():
                 # every user of the machine may connect to a TCP port, and read code and output there
@@ -174,12 +177,16 @@ class Run:
                     _SCHEME + EXECUTED,
                     parameters=self._parameters,
                     kernel_name=self._kernel(),
+                    language=self._language(),
                     progress_bar=False,
                     log_output=True,
                     cwd=str(self._notebook.parent),
                     autosave_cell_every=5,
                     config=Config({"KernelManager": {"transport": "ipc"}}),
+                    kernel_manager_class=WatchedKernel,
                 )
+        except DeadKernelError:
+            status = self._say_dead(WatchedKernel.exit_code, memory_killed=memory_kills() > kills)
         except PapermillException as error:
             status = self._say_failure(error)
         except Ended:
@@ -190,6 +197,18 @@ class Run:
     def _say_failure(self, error: Exception) -> int:
         newest = json.loads(self._writer.newest or b"{}")
         lines = where_it_failed(newest, self._notebook.name) or [f"{type(error).__name__}: {error}"]
+        sys.stderr.write("\n".join(lines) + "\n")
+        return 1
+
+    def _say_dead(self, exit_code: int | None, *, memory_killed: bool) -> int:
+        """Name the cell whose kernel is gone, in the log and in the notebook, which keeps what was printed before."""
+        from detlab.run.kernels import why_died, with_death
+
+        why = f"the cell killed its kernel: {why_died(exit_code, memory_killed=memory_killed)}"
+        notebook = json.loads(self._writer.newest or b"{}")
+        if with_death(notebook, why):
+            self._writer.write(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", _SCHEME + EXECUTED)
+        lines = where_it_failed(notebook, self._notebook.name) or [f"KernelDied: {why}"]
         sys.stderr.write("\n".join(lines) + "\n")
         return 1
 
@@ -227,12 +246,18 @@ class Run:
 
         notebook = json.loads(self._notebook.read_text(encoding="utf-8"))
         spec = (notebook.get("metadata") or {}).get("kernelspec") or {}
-        name, language = spec.get("name"), str(spec.get("language", "python")).lower()
+        name, language = spec.get("name"), str(spec.get("language") or "python").lower()
         known = KernelSpecManager().find_kernel_specs()
         if name in known or language != "python" or "python3" not in known:
             return None if name else "python3"
         print(f"the kernel {name!r} is not installed here; python3 is used instead", flush=True)
         return "python3"
+
+    def _language(self) -> str | None:
+        """Return Python for a notebook that does not say its language: other ones are refused before they are sent."""
+        metadata = json.loads(self._notebook.read_text(encoding="utf-8")).get("metadata") or {}
+        spec, info = (metadata.get(key) or {} for key in ("kernelspec", "language_info"))
+        return None if info.get("name") or spec.get("language") else "python"
 
 
 @contextlib.contextmanager

@@ -83,7 +83,7 @@ def main() -> int:
     session = TaskSession.from_info(info)
     try:
         wanted = ReadingView.model_validate(session.get("task/checkpoint"))
-        read(wanted, open_storage(wanted.storage, session), Outputs(info).put, _say)
+        read(wanted, open_storage(wanted.storage, session, info), Outputs(info).put, _say)
     except DetlabError as error:
         _say(f"{error}")
         return 1

@@ -6,6 +6,8 @@ below `detlab.storage`, because the experiment config finds the keys of a type b
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
 from detlab.errors import StorageError
@@ -24,3 +26,27 @@ STORAGES: Plugins[Any] = Plugins(
     },
     StorageError,
 )
+
+FOLDER = ".owner"
+"""Where a storage keeps the records of who owns what is in it."""
+_NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An installation of a cluster.
+
+    Attributes:
+        cluster: Id of the cluster, which its copies have, too.
+        instance: What no copy has: it is made when an installation begins, and anew when it takes over.
+        epoch: Higher for each that takes over.
+    """
+
+    cluster: str
+    instance: str
+    epoch: int = 0
+
+    @property
+    def record(self) -> str:
+        """The name of the record of this cluster."""
+        return f"{FOLDER}/{_NOT_IN_NAMES.sub('_', self.cluster)[:100]}"

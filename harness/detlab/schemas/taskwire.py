@@ -163,6 +163,122 @@ class ReadingView(Wire):
     storage: dict[str, Any]
 
 
+STORAGE_REPORT = "storage-check.json"
+"""Output of a task that compares storages with what the master knows: a `StorageReport`."""
+MOST_ASKED = 500
+
+
+class CheckStorage(PersonRequest):
+    """Of POST tasks: a command of the master's compares the caller's storages with what the master knows."""
+
+    experiment_id: int | None = Field(None, ge=1, lt=2**63)
+    """That of one experiment; None: of the caller's newest experiments."""
+    repair: bool = False
+    """Whether what never came to be a checkpoint of the caller's is removed."""
+
+
+class StorageCheckView(Wire):
+    """GET task/storage-check: what the calling task compares."""
+
+    storages: list[dict[str, Any]]
+    repair: bool
+
+
+class StoredMark(Wire):
+    """Who has begun a checkpoint."""
+
+    owner: str = Field(max_length=200)
+    run: int = Field(ge=0, lt=2**63)
+
+
+class StoredItem(Wire):
+    """A checkpoint, or a part of one, that lies in a storage."""
+
+    uuid: str = Field(max_length=200)
+    marks: list[StoredMark] = Field([], max_length=100)
+
+
+class StoredPage(Wire):
+    """POST task/storage-check: what of this does the master know?"""
+
+    items: list[StoredItem] = Field(max_length=MOST_ASKED)
+    place: int | None = Field(None, ge=0, lt=10_000)
+    """Index in `StorageCheckView.storages` of where they lie; None: where the calling trial stores its own."""
+
+
+class StoredVerdicts(Wire):
+    """By uuid: kept, trash, busy (it is being written), another, never (it is no checkpoint), unknown.
+
+    `another` is a user's, or the owner's own of another storage: a copy, of which the master knows nothing.
+    """
+
+    verdicts: dict[str, str]
+
+
+class ExpectedQuery(Wire):
+    """GET task/storage-check/expected: which page."""
+
+    place: int = Field(0, ge=0, lt=10_000)
+    """Index in `StorageCheckView.storages`."""
+    after: str = Field("", max_length=200)
+
+
+class ExpectedPage(Wire):
+    """Checkpoints that are to be in a storage, by uuid."""
+
+    items: list[str] = []
+    more: bool = False
+
+
+class FoundItem(Wire):
+    """What a check has found."""
+
+    uuid: str
+    bytes: int = 0
+    published: bool = False
+
+
+class StorageFound(Wire):
+    """What a check has found in one storage; lists have the first 1,000, sums are of all."""
+
+    where: str
+    failure: str = ""
+    """Why it could not be looked at."""
+    kept: int = 0
+    kept_bytes: int = 0
+    others: int = 0
+    """Of others, in the trash, or being written: what is left alone."""
+    others_bytes: int = 0
+    never: list[FoundItem] = []
+    """Begun, perhaps published, and never committed; or deleted, and still there."""
+    never_count: int = 0
+    never_bytes: int = 0
+    unknown: list[FoundItem] = []
+    """Nothing says whose these are: they are left alone."""
+    unknown_count: int = 0
+    unknown_bytes: int = 0
+    missing: list[str] = []
+    """Committed, and not there."""
+    missing_count: int = 0
+    uploads: int = 0
+    """Uploads of large files that never ended, of what is in `never`."""
+    uploads_bytes: int = 0
+    uploads_unknown: int = 0
+    uploads_own: int = 0
+    """Of what a cluster keeps beside the checkpoints, such as event files: they are left alone."""
+    uploads_note: str = ""
+    """Why they could not be listed."""
+    repaired: int = 0
+    repaired_bytes: int = 0
+    not_repaired: str = ""
+
+
+class StorageReport(Wire):
+    """The result of `det storage check`."""
+
+    storages: list[StorageFound] = []
+
+
 class CreateTask(PersonRequest):
     """POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig)."""
 
@@ -178,6 +294,8 @@ class CreateTask(PersonRequest):
     source: TaskSource = TaskSource()
     reads: ReadCheckpoint | None = None
     """A `command` that the master writes itself, without a config: it reads a checkpoint of the caller's own."""
+    checks: CheckStorage | None = None
+    """Likewise: it compares the caller's storages with what the master knows."""
 
 
 class CreateTaskReply(Wire):

@@ -7,7 +7,8 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from detlab.schemas.wire import CheckpointFile
 
 PATH_CHARS = 1024
 """Of the path of a file in a checkpoint, at most."""
+PATH_BYTES = 3072
+"""Likewise: what a path may have (4,096) with a folder before it."""
+NAME_BYTES = 255
+"""Of one name in a path: what file systems take."""
 _BLOCK = 4 * 1024 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO must not wait for somebody to write to it.
@@ -53,6 +58,11 @@ def walk(root: Path, selector: Callable[[str], bool] | None = None) -> Found:
     return Found(tuple(sorted(files)), tuple(sorted(empty)))
 
 
+def chosen_folders(empty: Iterable[str], selector: Callable[[str], bool] | None) -> tuple[str, ...]:
+    """Return the empty folders that a selector wants, which is asked for each with a `/` after its path."""
+    return tuple(name for name in empty if selector is None or selector(f"{name}/"))
+
+
 def _walk(root: Path, selector: Callable[[str], bool] | None) -> Iterator[tuple[Path, list[str], list[str]]]:
     pending = [root]
     while pending:
@@ -86,11 +96,51 @@ def _check_name(root: Path, path: Path) -> None:
         relative.encode()
     except UnicodeEncodeError as error:
         raise CheckpointError(f"the name of {str(path)!r} is not valid UTF-8") from error
-    if "\\" in relative or len(relative) > PATH_CHARS:
-        why = f"has over {PATH_CHARS} characters" if len(relative) > PATH_CHARS else "has a backslash"
+    why = _unfit(relative)
+    if why:
         raise CheckpointError(
             f"the path {relative[:80]!r} {why}: a checkpoint cannot hold it", hint="rename it, or leave it out"
         )
+
+
+def _unfit(relative: str) -> str:
+    """Return why a checkpoint cannot hold a path; empty: it can, and each file system can hold it again."""
+    if "\\" in relative:
+        return "has a backslash"
+    if len(relative) > PATH_CHARS or len(relative.encode()) > PATH_BYTES:
+        return f"has over {PATH_CHARS} characters or {PATH_BYTES} bytes"
+    if any(len(part.encode()) > NAME_BYTES for part in relative.split("/")):
+        return f"has a name of over {NAME_BYTES} bytes"
+    return ""
+
+
+def partial_of(path: Path) -> Path:
+    """Return the name beside a file under which it is written first: its own, and short whatever the file's is."""
+    return path.with_name(f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:24]}.partial")
+
+
+def check_apart(folder: Path, names: Iterable[str]) -> None:
+    """Check that a folder holds each of the files that were written into it.
+
+    A file system that takes `A` and `a`, or two spellings of an accented letter, for one name has kept the last alone.
+
+    Raises:
+        CheckpointError: Two names are one file there; both are said.
+    """
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()), []).append(name)
+    for group in alike.values():
+        found: dict[tuple[int, int], str] = {}
+        for name in group if len(group) > 1 else ():
+            status = (folder / name).lstat()
+            other = found.setdefault((status.st_dev, status.st_ino), name)
+            if other != name:
+                raise CheckpointError(
+                    f"{other!r} and {name!r} are two files of the checkpoint, and one name on the file system of"
+                    f" {folder}, where only the last of them is now",
+                    hint="download it to a file system that tells them apart, or one of them at a time (--glob)",
+                )
 
 
 def open_regular(path: Path) -> int:

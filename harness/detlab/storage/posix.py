@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -15,8 +16,17 @@ from detlab.files import sync_directory, write_atomic
 from detlab.schemas.wire import CheckpointFile
 from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
-from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, plain_path
+from detlab.storage.manifest import (
+    MANIFEST_NAME,
+    METADATA_NAME,
+    MOST_MANIFEST,
+    Manifest,
+    ManifestPart,
+    check_size,
+    plain_path,
+)
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
+from detlab.storage.ownership import FOLDER, MOST_RECORD, Guard, Holder
 from detlab.storage.unfinished import (
     Unfinished,
     check_uuid,
@@ -25,6 +35,7 @@ from detlab.storage.unfinished import (
     folders_of,
     is_uuid,
     refuse_foreign_manifest,
+    refuse_foreign_metadata,
     storage_errors,
     sync_folders,
 )
@@ -50,6 +61,17 @@ class PosixStorage:
         self._own = OwnFolders(root)
         self._unfinished = Unfinished(self._own)
         self._doubtful: set[str] = set()
+        self._guard = Guard(str(root))
+
+    def held_by(self, holder: Holder | None) -> Self:
+        """Have every change check first that this installation of a cluster owns what is here; return the store."""
+        self._guard = Guard(str(self.root), holder)
+        return self
+
+    def _check_owned(self, owner: int | None = None) -> None:
+        """Refuse to change what another installation owns; each user of the file system has a record of their own."""
+        with storage_errors("read", self.root / FOLDER):
+            self._guard.check(_Records(self._own, owner), make=owner is None or owner == os.geteuid())
 
     def stage(self, uuid: str) -> Path:
         """Return the stage of `uuid`, made if it is missing."""
@@ -63,13 +85,16 @@ class PosixStorage:
         """
         if not source.is_dir():
             raise CheckpointError(f"{source} is not a directory that could be uploaded")
+        self._check_owned()
         with storage_errors("read", source):
             found = files.walk(source, selector)
         chosen = [name for name in found.files if selector is None or selector(name)]
         if MANIFEST_NAME in chosen:
             refuse_foreign_manifest(source / MANIFEST_NAME)
             chosen.remove(MANIFEST_NAME)
-        empty = found.empty_directories if selector is None else ()
+        if METADATA_NAME in chosen:
+            refuse_foreign_metadata(source / METADATA_NAME)
+        empty = files.chosen_folders(found.empty_directories, selector)
         stage = self.stage(uuid)
         with self._making_durable(uuid, stage):
             for folder in sorted(folders_of(chosen, empty)):
@@ -85,6 +110,8 @@ class PosixStorage:
         stage = self._staged(uuid)
         if (stage / MANIFEST_NAME).exists():
             refuse_foreign_manifest(stage / MANIFEST_NAME)
+        if (stage / METADATA_NAME).exists():
+            refuse_foreign_metadata(stage / METADATA_NAME)
         with self._making_durable(uuid, stage):
             return describe_stage(stage)
 
@@ -95,6 +122,7 @@ class PosixStorage:
             CheckpointError: The metadata cannot be JSON, nothing is staged, or the stage does not match `part`.
         """
         stage, final = self._staged(uuid), self._path(uuid)
+        self._check_owned()
         try:
             encoded = json.dumps(metadata, indent=2).encode()
         except (TypeError, ValueError) as error:
@@ -125,10 +153,12 @@ class PosixStorage:
 
         Raises:
             CheckpointMissing: There is no complete checkpoint of this uuid.
+            CheckpointError: What is there is no manifest.
         """
         try:
             with self._reading(uuid, MANIFEST_NAME) as descriptor:
-                data = _read(descriptor)
+                check_size(f"{MANIFEST_NAME} of checkpoint {uuid}", os.fstat(descriptor).st_size)
+                data = _read(descriptor, MOST_MANIFEST)
         except CheckpointMissing as error:
             raise CheckpointMissing(
                 f"there is no complete checkpoint {uuid} in {self.root}: it has no {MANIFEST_NAME}"
@@ -149,12 +179,14 @@ class PosixStorage:
         done = []
         with storage_errors("make", target):
             target.mkdir(parents=True, exist_ok=True)
-            for name in manifest.directories if selector is None else ():
+            for name in files.chosen_folders(manifest.directories, selector):
                 _inside(target, name).mkdir(parents=True, exist_ok=True)
-        for name, entry in manifest.files.items():
-            if selector is None or selector(name):
-                self._fetch(uuid, _inside(target, name), name, entry)
-                done.append(name)
+        with storage_errors("write", target):
+            for name, entry in manifest.files.items():
+                if selector is None or selector(name):
+                    self._fetch(uuid, _inside(target, name), name, entry)
+                    done.append(name)
+        files.check_apart(target, done)
         return done
 
     def open_file(self, uuid: str, name: str, *, owner: int | None = None) -> BinaryIO:
@@ -194,24 +226,27 @@ class PosixStorage:
 
     def delete(self, uuid: str, *, owner: int | None = None) -> None:
         """Remove a checkpoint: its manifest first, so that a half-removed one is no checkpoint."""
+        self._check_owned(owner)
         with storage_errors("remove", self._path(uuid)):
             remove_below(self.root, check_uuid(uuid), owner=owner, first=MANIFEST_NAME)
 
     def delete_files(self, uuid: str, names: Iterable[str], *, owner: int | None = None) -> None:
         """Remove some files of a checkpoint; its manifest stays as it was published."""
         paths = [plain_path(name) for name in names]
+        self._check_owned(owner)
         with storage_errors("remove files of", self._path(uuid)):
             remove_files_below(self.root, check_uuid(uuid), paths, owner=owner)
 
     def put_file(self, source: Path, name: str) -> None:
         """Store one file that belongs to no checkpoint; the name's first folder is one of our user's own."""
         safe = _inside(self.root, name)
+        self._check_owned()
         with storage_errors("write", safe):
             self.root.mkdir(parents=True, exist_ok=True)
             top, *rest = safe.relative_to(self.root).parts
             target = self._own.make(top).joinpath(*rest) if rest else safe
             target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_name(f".{target.name}.partial")
+            partial = files.partial_of(target)
             partial.unlink(missing_ok=True)
             files.copy(source, partial)
             partial.replace(target)
@@ -228,6 +263,7 @@ class PosixStorage:
 
     def remove_folders(self, names: Collection[str], *, owner: int | None = None) -> None:
         """Remove folders that `folders` has found, with all that is in them."""
+        self._check_owned(owner)
         for name in names:
             with storage_errors("remove", self.root / name):
                 remove_below(self.root, name, owner=owner)
@@ -238,9 +274,11 @@ class PosixStorage:
     def check(self) -> None:
         """Make the folder and write into it; see `StorageManager.check`. A full disk is waited for elsewhere."""
         self._unfinished.check()
+        self._check_owned()
 
     def mark(self, uuid: str, owner: str, run: int) -> None:
         """Note that a run of `owner` writes `uuid`; see `StorageManager.mark`."""
+        self._check_owned()
         self._unfinished.mark(uuid, owner, run)
 
     def unmark(self, uuid: str, owner: str, run: int) -> None:
@@ -253,7 +291,24 @@ class PosixStorage:
 
     def sweep(self, older_than: float, *, clock: Callable[[], float] = time.time) -> list[str]:
         """Remove our user's stages that nothing was written to for `older_than` seconds; return their uuids."""
+        self._check_owned()
         return self._unfinished.sweep(older_than, clock=clock)
+
+    def notes(self) -> list[tuple[str, str, int]]:
+        """Return uuid, owner and run of what our user has begun and not seen to be committed."""
+        return self._unfinished.notes()
+
+    def staged_sizes(self) -> dict[str, int]:
+        """Return the bytes of our user's stages, by uuid."""
+        return {uuid: bytes_below(path) for uuid, path in self._unfinished.stages().items()}
+
+    def own_sizes(self) -> dict[str, int]:
+        """Return the bytes of our user's checkpoints, by uuid."""
+        self._check_mounted()
+        with storage_errors("list", self.root), contextlib.suppress(FileNotFoundError):
+            found = [path for path in self.root.iterdir() if is_uuid(path.name) and self._own.owns(path)]
+            return {path.name: bytes_below(path) for path in found}
+        return {}
 
     def _staged(self, uuid: str) -> Path:
         stage = self._unfinished.find_stage(uuid)
@@ -313,7 +368,7 @@ class PosixStorage:
         _compare(uuid, name, entry, actual, size)
 
     def _fetch(self, uuid: str, target: Path, name: str, entry: CheckpointFile) -> None:
-        partial = target.with_name(f".{target.name}.partial")
+        partial = files.partial_of(target)
         try:
             with self._reading(uuid, name) as descriptor:
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -323,6 +378,51 @@ class PosixStorage:
                 partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
+
+
+class _Records:
+    """The records of who owns the checkpoints of one user: in a folder that only that user can have made.
+
+    Args:
+        folders: Of the root.
+        owner: uid of the user; None: ourselves.
+    """
+
+    def __init__(self, folders: OwnFolders, owner: int | None) -> None:
+        self._own, self._owner = folders, owner
+
+    def read(self, name: str) -> bytes | None:
+        folder = self._folder()
+        if folder is None:
+            return None
+        try:
+            descriptor = files.open_below(folder, name.rpartition("/")[2])
+        except FileNotFoundError:
+            return None
+        try:
+            return _read(descriptor, MOST_RECORD)
+        finally:
+            os.close(descriptor)
+
+    def write(self, name: str, data: bytes, *, create: bool) -> bool:
+        del create  # two that begin at once are of one installation: a copy waits to be told
+        try:
+            self._own.root.mkdir(parents=True, exist_ok=True)
+            write_atomic(self._own.make(self._name) / name.rpartition("/")[2], data, mode=0o600, durable=True)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:  # a full disk is waited for elsewhere
+                raise
+        return True
+
+    def _folder(self) -> Path | None:
+        if self._owner is None:
+            return self._own.find(self._name)
+        return next(iter(self._own.named({self._name}, self._owner)), None)
+
+    @property
+    def _name(self) -> str:
+        """The name of the folder: each user's has their uid, so that none stands in the way of another's."""
+        return f"{FOLDER}-{os.geteuid() if self._owner is None else self._owner}"
 
 
 class SharedFSStorage(PosixStorage):
@@ -424,6 +524,6 @@ def _inside(root: Path, name: str) -> Path:
     return root / plain_path(name)
 
 
-def _read(descriptor: int) -> bytes:
+def _read(descriptor: int, most: int) -> bytes:
     with os.fdopen(os.dup(descriptor), "rb") as stream:
-        return stream.read()
+        return stream.read(most)

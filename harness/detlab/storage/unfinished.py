@@ -107,12 +107,22 @@ class Unfinished:
 
         Others may write into the root, so that a name alone proves nothing there.
         """
+        return sorted({(run, uuid) for uuid, name, run in self.notes(f"{owner}.") if name == owner})
+
+    def notes(self, prefix: str = "") -> list[tuple[str, str, int]]:
+        """Return uuid, owner and run of all marks that our user made and whose names go on with a prefix."""
         found = set()
-        for path in self._named(prefix := f"{_MARK_PREFIX}{owner}."):
-            run, _, uuid = path.name.removeprefix(prefix).partition(".")
-            if _RUN.fullmatch(run) and _UUID.fullmatch(uuid) and self._is_mark(path):
-                found.add((int(run), uuid))
+        for path in self._named(f"{_MARK_PREFIX}{prefix}"):
+            owner, _, rest = path.name.removeprefix(_MARK_PREFIX).partition(".")
+            run, _, uuid = rest.partition(".")
+            if _OWNER.fullmatch(owner) and _RUN.fullmatch(run) and _UUID.fullmatch(uuid) and self._is_mark(path):
+                found.add((uuid, owner, int(run)))
         return sorted(found)
+
+    def stages(self) -> dict[str, Path]:
+        """Return our user's stages by uuid."""
+        found = {path.name.removeprefix(_STAGE_PREFIX): path for path in self._named(_STAGE_PREFIX)}
+        return {uuid: path for uuid, path in found.items() if is_uuid(uuid) and self._own.owns(path)}
 
     def sweep(self, older_than: float, *, clock: Callable[[], float] = time.time) -> list[str]:
         """Remove our user's stages that nothing was written to for `older_than` seconds; return their uuids.
@@ -243,6 +253,25 @@ def refuse_foreign_manifest(path: Path) -> None:
         )
 
 
+def refuse_foreign_metadata(path: Path) -> None:
+    """Let the metadata of a checkpoint pass (a restored one that is stored again); refuse all other content.
+
+    Raises:
+        CheckpointError: It is a file of the user's own, which would be lost.
+    """
+    try:
+        with os.fdopen(files.open_regular(path), "rb") as stream:
+            document = json.load(stream)
+    except (OSError, ValueError, RecursionError):
+        document = None
+    if not (isinstance(document, dict) and type(document.get("steps_completed")) is int):
+        raise CheckpointError(
+            f"{METADATA_NAME} at the top of a checkpoint is where its metadata is written, and yours would be lost",
+            hint="name your file differently, put it into a folder, or leave it out with a selector; what is to be in"
+            " the metadata is given to store_path() and upload()",
+        )
+
+
 def remove_tree(path: Path) -> None:
     """Remove a folder with all that is in it; harmless if it is gone."""
     with storage_errors("remove", path), contextlib.suppress(FileNotFoundError):
@@ -266,6 +295,13 @@ def storage_errors(verb: str, path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _DENIED:
             raise _denied(verb, path, error) from error
+        if error.errno == errno.ENAMETOOLONG:
+            where = str(error.filename or path)
+            raise StorageError(
+                f"cannot {verb} {where[:200]} …: its path has {len(os.fsencode(where))} bytes,"
+                " too many for this system",
+                hint="use a folder with a shorter path",
+            ) from error
         raise StorageError(f"cannot {verb} {path}: {error}") from error
 
 

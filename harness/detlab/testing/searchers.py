@@ -14,12 +14,14 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 
 from detlab.schemas.expconf.blocks.searchers import MEMBERS
 from detlab_hub.core.searchers import (
+    RULES,
     Answered,
     BudgetSpent,
     CheckpointCommitted,
@@ -37,6 +39,7 @@ from detlab_hub.core.searchers import (
     PromotionRequested,
     ResumeTrial,
     Searcher,
+    SetPoint,
     Shutdown,
     SpaceEdited,
     Started,
@@ -50,6 +53,7 @@ from detlab_hub.core.searchers import (
     TrialExited,
     TrialExitedEarly,
     TrialPaused,
+    TrialPlaced,
     TrialsRetried,
     ValidationReported,
     decision_from_json,
@@ -88,6 +92,8 @@ class Driven:
         self.open: list[str] = []
         self.paused: dict[str, bool] = {}
         """Trials that are to be off their slots, and whether they have left."""
+        self.pointless: set[str] = set()
+        """Trials that have no point yet: nothing happens to them but that they are placed, or end."""
         self.saved: set[str] = set()
         """Trials that have saved since they were to leave their slots."""
         self.early: set[str] = set()
@@ -123,9 +129,10 @@ class Driven:
 
     def movable(self) -> list[str]:
         """List the trials to which something can happen: those that have not ended, and have not left their slots."""
-        return [one for one in self.open if one in self.early or not self.paused.get(one, False)]
+        ready = [one for one in self.open if one not in self.pointless]
+        return [one for one in ready if one in self.early or not self.paused.get(one, False)]
 
-    def take(self, event: Event) -> list[Decision]:
+    def take(self, event: Event) -> list[Decision]:  # noqa: C901 - a case for each decision
         """Give the search an event, as the master does."""
         decisions = self.search.step(event)
         self.journal.append(event)
@@ -139,6 +146,7 @@ class Driven:
             self.saved.discard(event.request_id)
         if isinstance(event, TrialExitedEarly):
             self.early.add(event.request_id)
+            self.pointless.discard(event.request_id)
             if event.reason in ("invalid_hp", "init_invalid_hp"):
                 self.invalid.add(event.request_id)
         for decision in decisions:
@@ -148,7 +156,16 @@ class Driven:
                     assert decision.index == len(self.created), "indices do not count"
                     self.created[request_id] = decision
                     self.open.append(request_id)
+                    if decision.later:
+                        assert decision.hparams == {}, "a trial has hyperparameters before its point is drawn"
+                        self.pointless.add(request_id)
+                case SetPoint(request_id, hparams):
+                    assert request_id in self.open, "a trial that has ended, or never was, was given a point"
+                    assert self.created[request_id].later, "a trial was given a second point"
+                    self.created[request_id] = replace(self.created[request_id], hparams=hparams, later=False)
+                    self.pointless.discard(request_id)
                 case StopTrial(request_id):
+                    self.pointless.discard(request_id)
                     assert request_id in self.open, "a trial was stopped that has ended, or never was"
                     self.paused.pop(request_id, None)
                 case PauseTrial(request_id):
@@ -179,6 +196,7 @@ def drive(
     accidents: float = 0.0,
     stopping: Sequence[Mapping[str, Any]] = (),
     answers: Answers | None = None,
+    rules: int = RULES,
 ) -> Driven:
     """Drive a search until it ends.
 
@@ -195,12 +213,13 @@ def drive(
         accidents: Share of events after which a trial ends early: one that trains, that is to leave, or that has left.
         stopping: The `stopping` list.
         answers: Stands for the class of a custom search.
+        rules: By which the search decides: those of a new one, or of one that an earlier version began.
     """
     draw = random.Random(seed)  # noqa: S311 - the order of events of a test, which must be the same each time
-    driven = Driven(make_searcher(config, space, seed, stopping=stopping))
+    driven = Driven(make_searcher(config, space, seed, stopping=stopping, rules=rules))
     stopped: set[str] = set()
     step: dict[str, int] = {}
-    waiting: list[Event] = [Started()]
+    waiting: list[Event] = [Started(rules)]
     acts = _Acts(space, seed)
     while waiting or driven.open:
         if len(driven.journal) == spent_at:
@@ -216,8 +235,8 @@ def drive(
             event = _next_of(draw, driven, draw.choice(driven.movable()), step, stopped, failures, invalid, steps)
         for decision in driven.steer(event) if isinstance(event, Steering) else driven.take(event):
             match decision:
-                case CreateTrial(request_id):
-                    waiting.append(TrialCreated(request_id))
+                case CreateTrial(request_id, later=later):
+                    waiting += [TrialCreated(request_id), *([TrialPlaced(request_id)] if later else [])]
                 case StopTrial(request_id):
                     stopped.add(request_id)
                 case PauseSearch():
@@ -500,11 +519,22 @@ class SearchMethodContract:
     def test_points_lie_in_the_space(self) -> None:
         """Each hyperparameter of each trial is one that the space has."""
         for seed in self.seeds:
-            for trial in self.driven(seed).created.values():
+            for trial in (one for one in self.driven(seed).created.values() if not one.later):
                 assert trial.hparams.keys() == self.space.keys()
                 assert 1e-4 * (1 - 1e-9) <= trial.hparams["lr"] <= 1e-1 * (1 + 1e-9)
                 assert trial.hparams["net"]["width"] in range(1, 10)
                 assert trial.hparams["opt"] in ("sgd", "adam")
+
+    def test_points_are_drawn_when_trials_are_placed(self) -> None:
+        """A method with `draws_late` draws no point before that; one of an earlier search draws all of them."""
+        late = self._made(0).method.draws_late
+        made = [one for one in self._made(0).step(Started(RULES)) if isinstance(one, CreateTrial)]
+        assert not late or any(one.later for one in made)
+        assert late or not any(one.later for one in made)
+        for seed in self.seeds[:5]:
+            earlier = self.drive(seed, rules=0)
+            assert not any(one.later for decided in earlier.decided for one in decided if isinstance(one, CreateTrial))
+            assert earlier.shutdown is not None
 
     def test_lost_suggestions_are_drawn_at_random(self) -> None:
         """A method whose suggestions fail still ends, and replays."""

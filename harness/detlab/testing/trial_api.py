@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from detlab.schemas import wire
+from detlab.schemas.checkpoint_ids import made_for
+from detlab.schemas.taskwire import StoredItem, StoredPage, StoredVerdicts
 
 TOKEN = "dttask_test"  # noqa: S105  (opens nothing)
+_TRIAL = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class TrialApi:
         tokens: What is accepted as bearer token, beside those of allocations.
         checkpoints: Committed ones, by uuid, as the replies show them.
         metadata: Of the trial.
+        run: Number of the attempt that runs; earlier ones are over.
         best: Best validation of the experiment.
         storage_credentials: Short-lived ones for the storage; none by default.
         acks: Preemption acknowledgements received.
@@ -50,6 +54,7 @@ class TrialApi:
         self.tokens = {TOKEN}
         self.checkpoints: dict[str, dict[str, Any]] = {}
         self.metadata: dict[str, Any] = {}
+        self.run = 1
         self.best: float | None = None
         self.storage_credentials = wire.StorageCredentials()
         self.acks = 0
@@ -113,10 +118,21 @@ class TrialApi:
                 return 200, wire.BestValidationReply(value=self.best).model_dump()
             case ("GET", ["storage-credentials"]):
                 return 200, self.storage_credentials.model_dump()
+            case ("POST", ["storage-check"]):
+                known = {one.uuid: self._verdict(one) for one in StoredPage.model_validate(body).items}
+                return 200, StoredVerdicts(verdicts=known).model_dump()
         return 404, {"code": "not_found", "message": f"no task/{path}"}
 
     def _commit(self, body: Any) -> dict[str, Any]:
         commit = wire.CommitCheckpoint.model_validate(body)
-        view = wire.CheckpointView(**commit.model_dump(), trial_id=7, experiment_id=3)
+        view = wire.CheckpointView(**commit.model_dump(), trial_id=_TRIAL, experiment_id=3)
         reply: dict[str, Any] = view.model_dump(mode="json")
         return self.checkpoints.setdefault(commit.uuid, reply)
+
+    def _verdict(self, one: StoredItem) -> str:
+        if one.uuid in self.checkpoints:
+            return "kept"
+        ours = [mark.run for mark in one.marks if mark.owner.endswith(f"-{_TRIAL}")]
+        if not ours or not made_for(one.uuid, _TRIAL):
+            return "unknown"
+        return "never" if max(ours) < self.run else "busy"

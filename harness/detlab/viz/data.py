@@ -198,5 +198,9 @@ def _axis(name: str, values: dict[int, Any], scale: Mapping[str, Any] | None) ->
     numbers = {key: value if finite(value) else None for key, value in values.items()}
     drawn = [value for value in numbers.values() if value is not None]
     positive = bool(drawn) and min(drawn) > 0
-    log = kind == "log" or (kind not in {"int", "double"} and positive and max(drawn) / min(drawn) > _LOG_SPAN)
+    log = (
+        kind == "log"
+        or bool((scale or {}).get("log"))
+        or (kind not in {"int", "double"} and positive and max(drawn) / min(drawn) > _LOG_SPAN)
+    )
     return Axis(name, "log" if log and positive else "linear", numbers)

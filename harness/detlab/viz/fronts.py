@@ -108,6 +108,31 @@ def judge(search: Search, metrics: Sequence[str] | None = None, maximize: Collec
     return Judged(aims, bounds, points, frontier(feasible, aims))
 
 
+def marked(config: Mapping[str, Any], values: Mapping[int, Mapping[str, float]]) -> frozenset[int]:
+    """Return the trials on the Pareto front by their last values; none of a search by fewer than two metrics.
+
+    Args:
+        config: The experiment's.
+        values: Trial -> metric -> its last value.
+    """
+    aims, bounds = objectives(config), constraints(config)
+    if len(aims) < 2:
+        return frozenset()
+    points = {
+        trial: tuple(found[aim.name] for aim in aims)
+        for trial, found in values.items()
+        if all(finite(found.get(aim.name)) for aim in aims)
+        and not any(bound.violation(found.get(bound.name)) for bound in bounds)
+    }
+    return frozenset(frontier(points, aims))
+
+
+def shown_names(config: Mapping[str, Any], asked: Sequence[str] = ()) -> list[str]:
+    """Return the metrics that a table of trials has columns of: all objectives of several, and those asked for."""
+    aims = [aim.name for aim in objectives(config)]
+    return list(dict.fromkeys([*(aims if len(aims) > 1 else ()), *asked]))
+
+
 def metric_names(config: Mapping[str, Any], metrics: Sequence[str] | None) -> list[str]:
     """Return the metrics that were asked for, or those of the config."""
     return list(dict.fromkeys(metrics or [one.name for one in objectives(config)]))

@@ -70,9 +70,12 @@ def nothing_to_compare(search: Search, axes: list[Axis]) -> str:
     """Return why there are no axes, or nothing on them; empty: there is something to draw."""
     if not search.snapshot.trials:
         return "No trials yet."
-    if not any(flatten(trial.hparams) for trial in search.snapshot.trials):
+    drawn = [trial for trial in search.snapshot.trials if not trial.point_due]
+    if not drawn:
+        return "No trial has hyperparameters yet: they are drawn when trials start."
+    if not any(flatten(trial.hparams) for trial in drawn):
         return "This experiment has no hyperparameters."
-    if not axes and len(search.snapshot.trials) == 1:
+    if not axes and len(drawn) == 1:
         return "Only one trial so far: nothing to compare."
     if not axes:
         return "All trials have the same hyperparameters."

@@ -66,7 +66,9 @@ def points_of(trials: Iterable[TrialView]) -> list[SeededPoint]:
     """Group trials with the same hyperparameters, in the order of the first of each."""
     found: dict[str, list[TrialView]] = {}
     for trial in sorted(trials, key=lambda one: one.index):
-        found.setdefault(json.dumps(trial.hparams, sort_keys=True, default=str), []).append(trial)
+        # one without hyperparameters yet is no seed of another
+        key = str(trial.id) if trial.point_due else json.dumps(trial.hparams, sort_keys=True, default=str)
+        found.setdefault(key, []).append(trial)
     return [SeededPoint(tuple(some), _values(some)) for some in found.values()]
 
 

@@ -101,7 +101,7 @@ def _take_place(request: ForkRequest, descriptors: Sequence[int], interpreter: I
         ]
         try:
             join(Path(path) for path in request.cgroups)
-            settle(request.uid, request.gid, request.groups, needs, request.network)
+            settle(request.uid, request.gid, request.groups, needs, request.network, request.env)
         except (Unreachable, NetworkFailed, OSError, ValueError) as error:
             os.write(status, json.dumps({"error": str(error)}).encode() + b"\n")
             os._exit(REFUSED)

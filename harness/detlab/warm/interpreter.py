@@ -13,8 +13,9 @@ import shutil
 import signal
 import site
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib.machinery import all_suffixes
 from pathlib import Path
 
 from detlab.launch.entrypoint import Entry
@@ -130,8 +131,19 @@ def _user_site(env: Mapping[str, str]) -> str | None:
 
 
 def _names_in(folder: Path) -> set[str]:
-    """Return what could be imported from a folder."""
+    """Return what can be imported from a folder: no `logging.yaml`, and no folder `json` of data."""
     try:
-        return {path.name.partition(".")[0] for path in folder.iterdir()}
+        return {name for path in folder.iterdir() for name in _importable(path)}
     except OSError:
         return set()
+
+
+def _importable(path: Path) -> Iterator[str]:
+    if path.is_dir():
+        # One that is no package gives way to a module that is found later, but adds to packages that have no file.
+        module = sys.modules.get(path.name)
+        spread = module is not None and getattr(module, "__file__", None) is None and hasattr(module, "__path__")
+        if spread or any((path / f"__init__{suffix}").exists() for suffix in all_suffixes()):
+            yield path.name
+        return
+    yield from (path.name.removesuffix(suffix) for suffix in all_suffixes() if path.name.endswith(suffix))

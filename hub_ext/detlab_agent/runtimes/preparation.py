@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
+from detlab.launch import late_point
 from detlab.launch.elsewhere import PIN_FILE, SERVICE_CERTIFICATE, SERVICE_KEY, NotSetUp, Parcel
 from detlab.launch.host.identity import Identity
 from detlab.launch.layout import Contents, UnsafeBundle, lay_out
@@ -92,6 +93,14 @@ class Order:
         )
         told = {**message, "info": info.model_dump(mode="json"), "uid": self.identity.uid}
         return Contents(told, launch.task_token, files)
+
+    def program(self) -> list[str]:
+        """Return the arguments for the Python of a task that is not on this machine, up to those of the program.
+
+        A trial that has no hyperparameters yet asks for them there, by a program that this agent sends along.
+        """
+        late = ["-c", Path(late_point.__file__).read_text(encoding="utf-8")]
+        return ["-s", "-P", *(late if self.launch.point_due else ["-m", "detlab.launch.elsewhere"])]
 
     def parcel(self, service: tuple[str, int] | None = None) -> str:
         """Return the variable that `detlab.launch.elsewhere` reads, for a task that is not on this machine.

@@ -105,6 +105,11 @@ class Agents:
         there = self._connections.get(speaker)
         return "" if there is None else next((node.note for node in there.hello.nodes if node.name == name), "")
 
+    def asks_point(self, agent_id: str) -> bool:
+        """Whether a trial that is sent to the agent without hyperparameters asks for them when it runs."""
+        connection = self._connections.get(agent_id)
+        return connection is not None and connection.hello.asks_point
+
     def connected(self) -> list[Connection]:
         """List the current connections."""
         return list(self._connections.values())

@@ -159,6 +159,10 @@ class Backend(Protocol):
     def give_up(self, node_id: str) -> None:
         """Treat a node as lost: expect nothing from it until it comes back by itself."""
 
+    def asks_point(self, node_id: str) -> bool:
+        """Whether a trial that is sent there without hyperparameters asks for them when it runs; no: if it is away."""
+        ...
+
     def forgive(self, seconds: float) -> None:
         """Discount the nodes' silence of the last seconds, in which this master itself did not run."""
 

@@ -143,6 +143,7 @@ def restore(*, file: Path, folder: Path, replace: bool, config: Path | None, as_
             "aside": done.aside and str(done.aside),
             "database_copy": done.database_copy and str(done.database_copy),
             "next": up,
+            "is_copy": done.is_copy,
             **manifest.model_dump(mode="json", exclude={"members", "format", "folder"}),
         }
         click.echo(json.dumps(told, indent=1))
@@ -155,4 +156,9 @@ def restore(*, file: Path, folder: Path, replace: bool, config: Path | None, as_
         click.echo(f"Checkpoints are not in the archive: trials look for them where they were ({manifest.folder}).")
     if "secrets" not in manifest.parts and not (state.root / "secrets").exists():
         click.echo("Secrets are not in the archive: det up makes new ones, and passwords are other ones.")
+    if done.is_copy:
+        click.echo("It is a copy: it starts nothing and leaves the checkpoints alone, which are the original's.")
+        click.echo(f"To look into it: {up}")
+        click.echo(f"Once the original is stopped for good: {up} --take-over")
+        return
     click.echo(f"Next: {up}")

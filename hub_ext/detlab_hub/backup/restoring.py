@@ -42,7 +42,7 @@ from detlab_hub.embedded.moves import (
 )
 from detlab_hub.embedded.report import read_report
 from detlab_hub.embedded.state import StateFolder, read_json
-from detlab_hub.store import copies, migrate, relocation
+from detlab_hub.store import copies, installation, migrate, relocation
 from detlab_hub.store.engine import sqlite_path
 
 Say = Callable[[str], None]
@@ -58,11 +58,13 @@ class Restored:
         manifest: The archive's manifest.
         aside: Where the previous state is now; None if there was none.
         database_copy: A copy of the PostgreSQL database's previous content; None if that was empty, or there is none.
+        is_copy: Whether it leaves checkpoints alone until it takes over: it replaces no cluster that did not.
     """
 
     manifest: Manifest
     aside: Path | None
     database_copy: Path | None
+    is_copy: bool
 
 
 def restore(
@@ -116,6 +118,8 @@ class Restoring:
         self._say = say
         self._progress = progress
         self._uids = relocation.Uids()
+        self._replaced: installation.Installation | None = None
+        """That of the database which is replaced."""
         self._stage = folder.root / STAGE
         self._stamp = time.strftime("%Y%m%d-%H%M%S")
         names = (f"before-restore-{self._stamp}{more}" for more in ("", *(f"-{n}" for n in range(2, 1000))))
@@ -147,7 +151,8 @@ class Restoring:
         self._put_in_place(manifest, urls, occupants, moves)
         if not any(self._aside.iterdir()):
             self._aside.rmdir()
-        return Restored(manifest, self._aside if before and self._aside.exists() else None, copied)
+        is_copy = self._replaced is None or self._replaced.is_copy
+        return Restored(manifest, self._aside if before and self._aside.exists() else None, copied, is_copy)
 
     def _forget_interrupted(self) -> None:
         """Finish an earlier restore that only lacks renames; any other one has only touched a database."""
@@ -193,15 +198,21 @@ class Restoring:
                 raise ArchiveError(f"the archive lacks the database of the {name}")
             if sqlite_path(url) is not None:
                 copies.check_sqlite(copy)
+        self._replaced = installation.read(urls["master"])
         if sqlite_path(urls["master"]) is not None:
             copy = self._copy_of("master", urls["master"])
             copies.free_lease(copy)
             self._relocate(manifest, urls["master"].set(database=str(copy)))
             relocation.keep_trash(urls["master"].set(database=str(copy)), time.time() - manifest.created_at)
+            self._settle(urls["master"].set(database=str(copy)))
         self._uids = self._keep_uids(urls["master"])
 
     def _copy_of(self, name: str, url: URL) -> Path:
         return self._stage / "db" / (DATABASES[name] + copies.suffix(url))
+
+    def _settle(self, url: URL) -> None:
+        """Have the restored database be the cluster that it replaces, or a copy that leaves checkpoints alone."""
+        installation.write(url, installation.restored(installation.read(url), self._replaced))
 
     def _relocate(self, manifest: Manifest, url: URL) -> None:
         """If checkpoints are restored, make the references to the old folder point to the new one."""
@@ -285,6 +296,7 @@ class Restoring:
             self._relocate(manifest, urls["master"])
             relocation.keep_trash(urls["master"], time.time() - manifest.created_at)
             relocation.keep_uids(urls["master"], self._uids)
+            self._settle(urls["master"])
         if occupants:
             intent = intent.model_copy(update={"waits_for_database": False})
             write_intent(self._folder, intent)

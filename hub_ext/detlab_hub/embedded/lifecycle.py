@@ -80,6 +80,7 @@ class Options:
         renew_certificate: Make a new certificate in place of the one of earlier starts.
         warm_pool: Whether to keep a warm pool, whatever the configuration says; None: as it says.
         workdir: Where the operator's notebook server opens; None: the working folder.
+        take_over: Whether a copy owns the checkpoints from now on.
     """
 
     port: int = 8642
@@ -92,6 +93,7 @@ class Options:
     renew_certificate: bool = False
     warm_pool: bool | None = None
     workdir: Path | None = None
+    take_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,7 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
         Said(options.ip, options.tls, options.behind_tls_proxy, options.renew_certificate),
         subdomain_host_of(config),
     )
+    folder.note_take_over(told=options.take_over)
     folder.make_secrets([operator, *others], operator)
     before, report = folder.read_plan(), read_report(folder)
     had = before is not None and (before.ip, before.port) == (front.ip, options.port)

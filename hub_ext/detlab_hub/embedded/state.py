@@ -27,6 +27,10 @@ _FULL = 1024 * 1024
 """Free bytes below which a disk counts as full: a database needs more for its next step."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
+TAKE_OVER_NOTE = "take_over"
+"""File beside the database by which a starting master is told to take over; see `store.installation`. The agent's own
+is in its directory."""
+
 
 def check_user_name(name: str) -> str:
     """Return a Hub user name if it is safe as part of a file name.
@@ -241,6 +245,20 @@ class StateFolder:
     def upgrade_note(self) -> Path:
         """Holds the master's process id while it brings an older database up to date."""
         return self.root / "db" / "upgrading"
+
+    def note_take_over(self, *, told: bool) -> None:
+        """Have the master and the agent that start next own what the cluster has, whatever they were copied from.
+
+        Args:
+            told: Whether it shall. If not, what an earlier start was told that came to nothing is forgotten.
+        """
+        for part, mode in (("db", 0o700), ("agent", 0o711)):
+            note = self.root / part / TAKE_OVER_NOTE
+            if told:
+                note.parent.mkdir(mode=mode, exist_ok=True)
+                note.touch()
+            else:
+                note.unlink(missing_ok=True)
 
     @property
     def restore_note(self) -> Path:

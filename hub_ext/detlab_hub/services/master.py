@@ -53,7 +53,7 @@ from detlab_hub.services.experiments.figures import Figures
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.experiments.stored_files import EventFiles
-from detlab_hub.services.experiments.suggestions import Suggestions
+from detlab_hub.services.experiments.suggestions import Drawing, Suggestions
 from detlab_hub.services.experiments.timeline import Timeline
 from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest.tasks import Tasks
@@ -65,10 +65,10 @@ from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Lifecycle, Turn
 from detlab_hub.services.kernel.wakeups import wait_until
-from detlab_hub.services.lifecycle import log_policies
+from detlab_hub.services.lifecycle import log_policies, trials_to_make
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill
 from detlab_hub.services.lifecycle.task_holder import TaskHolder
-from detlab_hub.services.lifecycle.transitions import finish_turn
+from detlab_hub.services.lifecycle.transitions import finish_turn, make_left_trials
 from detlab_hub.services.lifecycle.trial_holder import TrialHolder
 from detlab_hub.services.lifecycle.uids import UserUids
 from detlab_hub.services.logs.log_retention import LogRetention
@@ -86,6 +86,7 @@ from detlab_hub.services.registry.models import Models
 from detlab_hub.services.registry.versions import Versions
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_limits
+from detlab_hub.services.usertasks.checking_tasks import CheckingTasks
 from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.services.usertasks.outputs import Outputs
@@ -150,13 +151,12 @@ class Services:
         self.removals = Removals(self.shell)
         self.collecting = Collecting(self.shell)
         self.collection_tasks, self.reading_tasks = CollectionTasks(self.shell), ReadingTasks(self.shell)
-        self.event_files = EventFiles(self.shell)
-        self.trash = Trash(self.shell)
+        self._prepare_storage()
         self.edits = Edits(self.shell)
         self.steering = SearchSteering(self.shell)
         self.by_hand = ByHand(self.shell)
         self.experiments = Experiments(self.shell, draw or random.SystemRandom())
-        self.suggestions = Suggestions(self.shell)
+        self.suggestions, self.drawing = Suggestions(self.shell), Drawing(self.shell)
         self.figures = Figures(self.experiments)
         self.consumers = Consumers(self.shell, consumers)
         self.trials = Trials(self.shell)
@@ -202,6 +202,12 @@ class Services:
         self.refusals = Refusals(self.shell)
         self.limits = UserLimits(self.shell)
 
+    def _prepare_storage(self) -> None:
+        """Make what looks after stored files."""
+        self.checking_tasks = CheckingTasks(self.shell)
+        self.event_files = EventFiles(self.shell)
+        self.trash = Trash(self.shell)
+
     def _prepare_registry(self) -> None:
         self.models = Models(self.shell)
         self.versions = Versions(self.shell)
@@ -225,6 +231,8 @@ class Services:
 
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Start a user task, by the master or through the Hub."""
+        if request.checks is not None:
+            return await self.checking_tasks.start(caller, request)
         if request.reads is not None:
             return await self.reading_tasks.start(caller, request)
         if request.kind.served_by_hub:
@@ -258,6 +266,7 @@ class Services:
         ]
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
         self._loops.append(asyncio.create_task(self.suggestions.run(), name="suggestions"))
+        self._loops.append(asyncio.create_task(self.drawing.run(), name="points ahead"))
         if self.settings.webhooks:
             self._loops.append(asyncio.create_task(self._until_stopped(self.webhooks.run), name="webhooks"))
         if self.consumers.names:
@@ -295,7 +304,7 @@ class Services:
         def deleting(s: Session) -> list[int]:
             return list(s.scalars(select(ExperimentRow.id).where(ExperimentRow.state == ExperimentState.DELETING)))
 
-        for experiment_id in await self.shell.read(deleting):
+        for experiment_id in [] if self.settings.is_copy else await self.shell.read(deleting):
             await removal.remove_experiment(self.shell, experiment_id)
         await self.removals.finish()
         await self.suggestions.recover()
@@ -314,16 +323,17 @@ class Services:
         if reachable != self._reachable:
             self._reachable = reachable
             await self.shell.write(lambda turn: turn.changed_cluster())
-        due, over, drained, spent, searched, ended, collected, deleted = await self.shell.read(
+        due, over, drained, spent, searched, ended, collected, deleted, unmade = await self.shell.read(
             lambda s: (
                 _due(s, now),
                 time_limits.due(s, now),
                 drains.due(s, now),
                 budgets.due(s, now),
                 search_tasks.due(s),
-                collecting.due(s, now),
-                collection_tasks.due(s, now),
+                [] if self.settings.is_copy else collecting.due(s, now),
+                [] if self.settings.is_copy else collection_tasks.due(s, now),
                 removal.due(s),
+                [] if self.settings.is_copy else trials_to_make.due(s),
             )
         )
         actions: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
@@ -334,6 +344,7 @@ class Services:
         actions += [partial(collecting.act, experiment_id=key) for key in ended]
         actions += [partial(collection_tasks.act, experiment_id=key) for key in collected]
         actions += [partial(removal.act, experiment_id=key) for key in deleted]
+        actions += [partial(make_left_trials, experiment_id=key) for key in unmade * trials_to_make.PARTS]
         await self._each(actions)
 
     async def _each(self, actions: Sequence[Callable[[Turn], None]]) -> None:
@@ -358,11 +369,11 @@ class Services:
         """Assign what can start now and note why everything else waits."""
         shell = self.shell
         nodes = self.connections.nodes(shell.clock())
-        draining, refusals, queues = shell.draining, dict(shell.refusals), dict(self.connections.queues)
+        halted, refusals, queues = shell.halted, dict(shell.refusals), dict(self.connections.queues)
 
         def place(turn: Turn) -> placement.Verdict:
             began = self._cpu_clock()
-            verdict = placement.place(turn, nodes, refusals, self._known_tasks, shell.saving, queues, draining=draining)
+            verdict = placement.place(turn, nodes, refusals, self._known_tasks, shell.saving, queues, halted=halted)
             # Before the commit: a checkpoint that is committed next is one of theirs, though nobody was told yet.
             shell.saving = verdict.saving
             self._pass_cost = self._cpu_clock() - began

@@ -17,6 +17,7 @@ from detlab.client.transport.session import AsyncSession
 from detlab.client.transport.streaming import Lines
 from detlab.errors import ApiError, AuthError, ClusterUnreachable, Conflict, DetlabError, Unavailable
 from detlab.schemas.taskwire import SpawnOffers, SpawnRequest, SpawnView
+from detlab.tokens import one_word
 
 CALL_SECONDS = 15.0
 _ONCE = Retries(attempts=0, refused=0)
@@ -113,6 +114,6 @@ def shared(url: str, token: str) -> Spawns:
 def read_token(path: str) -> str:
     """Return the spawners' token from its file; empty if there is none."""
     try:
-        return Path(path).read_text(encoding="ascii").strip()
+        return one_word(Path(path).read_text(encoding="ascii"), path)
     except OSError:
         return ""

@@ -158,6 +158,7 @@ API: list[tuple[str, type[Guarded]]] = [
     ("task/activity", spawns.Activity),
     ("task/records", tasks.Records),
     ("task/rendezvous", tasks.Meeting),
+    ("task/point", tasks.Point),
     ("task/ranks", tasks.Ranks),
     ("task/preempt", tasks.Preempt),
     ("task/preempt/ack", tasks.PreemptAck),
@@ -169,6 +170,8 @@ API: list[tuple[str, type[Guarded]]] = [
     ("task/search", tasks.CustomSearch),
     ("task/collection", tasks.Collection),
     ("task/checkpoint", tasks.Reading),
+    ("task/storage-check", tasks.StorageCheck),
+    ("task/storage-check/expected", tasks.StorageExpected),
     ("task/certificate", tasks.Certificate),
     ("task/token", tasks.Token),
 ]

@@ -1,6 +1,8 @@
 """`${name}` in a YAML body: a notebook variable's value, with its type where it stands alone.
 
-`$${` writes a literal `${`. YAML's own braces are untouched, so flow mappings stay readable; comment lines are, too.
+`$${` writes a literal `${`. In a body that runs `detlab.launch.hparams`, the words that it fills in for each trial stay
+as they are: `${args}`, `${args_json}`, …; `${hparams.NAME}` and `${env.NAME}` name no variable and stay in every body.
+YAML's own braces are untouched, so flow mappings stay readable; comment lines are, too.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from typing import Any
 from detlab_magics.errors import MagicError
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}\n]*)\}")
+_LAUNCHER = "detlab.launch.hparams"
+_ITS_WORDS = ("args", "args_no_hyphens", "args_no_boolean_flags", "args_json")
+_ITS_NAMES = ("hparams.", "env.")
 _TOKEN = re.compile(r"zzdet(\d+)zz")
 
 
@@ -30,6 +35,7 @@ class Expansion:
         self._where = where
         self._first_line = first_line
         self._values: list[Any] = []
+        self._filled_later = False
 
     def mask(self, text: str) -> str:
         """Return `text` with each reference as a word that YAML reads as a plain scalar.
@@ -39,6 +45,7 @@ class Expansion:
         """
         problems: list[str] = []
         masked = []
+        self._filled_later = _LAUNCHER in text
         for number, line in enumerate(text.split("\n"), self._first_line):
             comment = line.lstrip().startswith("#")
             masked.append(line if comment else self._mask_line(line, number, problems))
@@ -65,6 +72,8 @@ class Expansion:
             if match.group(0) == "$${":
                 return self._keep("${")
             name = match.group(1).strip()
+            if name.startswith(_ITS_NAMES) or (self._filled_later and name in _ITS_WORDS):
+                return self._keep(match.group(0))
             try:
                 return self._keep(_plain(self._value(name), name))
             except LookupError as problem:
@@ -78,6 +87,11 @@ class Expansion:
             return self._namespace[name]
         if not name.isidentifier():
             raise LookupError(f"${{{name}}} is not a variable's name (expressions are not evaluated)")
+        if name in _ITS_WORDS:
+            raise LookupError(
+                f"no variable {name!r} in this notebook; for a trial's hyperparameters the entrypoint is"
+                f' ["python3", "-m", "{_LAUNCHER}", "--", "python3", "train.py", "${{{name}}}"]'
+            )
         close = difflib.get_close_matches(name, [n for n in self._namespace if not n.startswith("_")], 1)
         maybe = f", did you mean ${{{close[0]}}}?" if close else ""
         raise LookupError(f"no variable {name!r} in this notebook{maybe}")

@@ -1,12 +1,14 @@
 """Cells as modules: importable in the kernel, shipped in the bundle, with line numbers that stay the cell's own.
 
-Line 1 of the module is the `%%det_module` line as a comment, so line n of the file is line n of the cell. The files lie
+Line 1 of the module is the `%%det_module` line as a comment, so line n of the file is line n of the cell. The text is
+the same each time a notebook runs: which execution of which cell it was is kept beside it (`provenance`). The files lie
 in a folder of this kernel's, first on `sys.path`: worker processes (spawn, forkserver, joblib) import them from there,
 and `inspect` reads them. The kernel itself imports them by `CellModules`, so that its tracebacks name the cell.
 """
 
 from __future__ import annotations
 
+import ast
 import atexit
 import contextlib
 import importlib.abc
@@ -44,6 +46,28 @@ def refuse_magics(text: str, name: str, where: str) -> None:
                 f"line {number} of {name}: {line.strip()[:60]}: magics and shell lines do not work in {where}",
                 hint="subprocess.run([…], check=True) instead of !…; plain calls instead of %…",
             )
+
+
+def module_text(name: str, body: str) -> str:
+    """Return the text of a cell's module: the same for cells that differ in nothing that Python reads.
+
+    Line ends, and white space at the ends of lines and of the cell, do not count; texts of several lines keep theirs.
+    No line moves.
+    """
+    lines = body.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    kept = _inside_texts(body)
+    clean = [line if number in kept else line.rstrip() for number, line in enumerate(lines, 1)]
+    return f"# %%det_module {name}\n" + "\n".join(clean).rstrip("\n") + "\n"
+
+
+def _inside_texts(body: str) -> set[int]:
+    """Return the lines whose end lies inside of a text of several lines; of code that is none, all of them."""
+    try:
+        tree = ast.parse(body)
+    except (SyntaxError, ValueError):
+        return set(range(1, body.count("\n") + 2))
+    texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr))
+    return {line for text in texts for line in range(text.lineno, text.end_lineno or text.lineno)}
 
 
 @dataclass(frozen=True)
@@ -143,7 +167,7 @@ class CellModules(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
                 f"a module {name!r} already exists here{self._place(name)}; the cell would hide it",
                 hint=f"choose another name, for example %%det_module my_{name}",
             )
-        module = CellModule(name, f"# %%det_module {name}: cell {cell}\n{body}", cell, cell_id)
+        module = CellModule(name, module_text(name, body), cell, cell_id)
         try:
             module.code()
         except SyntaxError:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from detlab.errors import DetlabError
 from detlab.schemas.wire import CurvesView, Event
-from detlab_magics.view.state import MAX_POINTS, ViewState
+from detlab_magics.view.state import MAX_POINTS, ViewState, front_metrics
 
 PAINT_SECONDS = 0.5
 """Seconds between two paintings at least: two updates a second."""
@@ -21,9 +21,10 @@ CLOCK_SECONDS = 5.0
 """Repaint this often when nothing happens, so that the time left continues."""
 
 
-def asked_name(metric: str) -> str | None:
-    """Return the metric to ask for by name; None for one with a comma, which separates names in a query."""
-    return metric if metric and "," not in metric else None
+def asked_name(*metrics: str) -> str | None:
+    """Return the metrics to ask for by name; None where one has a comma, which separates names in a query."""
+    names = [name for name in dict.fromkeys(metrics) if name]
+    return ",".join(names) if names and not any("," in name for name in names) else None
 
 
 class Watchable(Protocol):
@@ -46,6 +47,8 @@ class Watch:
     Args:
         experiment: What to follow.
         metric: The searcher metric, whose curves are shown.
+        columns: Further validation metrics, which have columns in the table.
+        config: The experiment's.
         paint: Called with the state after changes, from one thread at a time.
         seconds: Least time between two paintings.
     """
@@ -56,10 +59,14 @@ class Watch:
         metric: str,
         paint: Callable[[ViewState], None],
         *,
+        columns: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
         seconds: float = PAINT_SECONDS,
     ) -> None:
         self._experiment = experiment
         self._metric = metric
+        self._columns = tuple(columns)
+        self._config = dict(config or {})
         self._paint = paint
         self._seconds = seconds
         self._lock = threading.Lock()
@@ -147,7 +154,10 @@ class Watch:
     def _read(self) -> None:
         try:
             found = self._experiment.watch(
-                group="validation", name=asked_name(self._metric), max_points=MAX_POINTS, notice=self._broken
+                group="validation",
+                name=asked_name(self._metric, *self._columns, *front_metrics(self._config)),
+                max_points=MAX_POINTS,
+                notice=self._broken,
             )
             for item in found:
                 if self._stop.is_set():
@@ -168,7 +178,7 @@ class Watch:
     def _fold(self, item: CurvesView | Event) -> None:
         with self._lock:
             if isinstance(item, CurvesView):
-                self._state = ViewState.start(item)
+                self._state = ViewState.start(item, [*self._columns], self._config)
                 changed = True
             else:
                 changed = self._state is not None and self._state.apply([item])

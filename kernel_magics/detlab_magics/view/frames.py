@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from detlab.client.facts import without_result
 from detlab.schemas.wire import TrialView, encode_floats
 from detlab_magics.plaintext import plain
 from detlab_magics.view.state import Curve, ViewState, greyed
@@ -73,6 +74,7 @@ class FrameWriter:
             "title": title(e),
             "state": e.state.value,
             "shown": shown_state(state),
+            "warning": without_result(e),
             "ended": state.ended,
             "metric": plain(e.metric, 60),
             "progress": e.progress,

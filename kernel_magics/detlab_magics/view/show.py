@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from detlab.client import Experiment
 from detlab.errors import DetlabError
+from detlab.viz.fronts import shown_names
 from detlab_magics.view.follow import Watch, asked_name
 from detlab_magics.view.screen import Screen
-from detlab_magics.view.state import MAX_POINTS, ViewState
+from detlab_magics.view.state import MAX_POINTS, ViewState, front_metrics
 
 FIRST_SECONDS = 15.0
 """Seconds that a cell which only starts a live view waits at most for its first picture."""
@@ -20,12 +22,15 @@ class Showing:
     Args:
         experiment: What is shown.
         screen: Where.
+        metrics: Validation metrics that the table has columns of, besides the search's own.
     """
 
-    def __init__(self, experiment: Experiment, screen: Screen) -> None:
+    def __init__(self, experiment: Experiment, screen: Screen, metrics: Sequence[str] = ()) -> None:
         self.experiment_id = experiment.id
         self._screen = screen
-        self._watch = Watch(experiment, experiment.view.metric, screen.paint)
+        config = config_of(experiment)
+        columns = shown_names(config, metrics)
+        self._watch = Watch(experiment, experiment.view.metric, screen.paint, columns=columns, config=config)
         self._left: str | None = None
 
     def until_end(self) -> ViewState:
@@ -83,10 +88,19 @@ class Showing:
             print(f"experiment {self.experiment_id}: {note}")
 
 
-def show_ended(experiment: Experiment, screen: Screen) -> ViewState:
+def config_of(experiment: Experiment) -> dict[str, Any]:
+    """Return an experiment's config; items of lists have none."""
+    if experiment.config is None:
+        experiment.reload()
+    return experiment.config or {}
+
+
+def show_ended(experiment: Experiment, screen: Screen, metrics: Sequence[str] = ()) -> ViewState:
     """Show an experiment that has ended already, and return its state."""
-    name = asked_name(experiment.view.metric)
+    config = config_of(experiment)
+    columns = shown_names(config, metrics)
+    name = asked_name(experiment.view.metric, *columns, *front_metrics(config))
     snapshot = experiment.curves(group="validation", name=name, max_points=MAX_POINTS)
-    state = ViewState.start(snapshot)
+    state = ViewState.start(snapshot, columns, config)
     screen.freeze(state)
     return state

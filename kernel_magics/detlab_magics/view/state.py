@@ -7,8 +7,9 @@ wherever and whenever it is computed: a reopened tab, a restarted kernel and ano
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from detlab.client.facts import settled
 from detlab.schemas.wire import (
@@ -29,6 +30,14 @@ MAX_CURVES = 48
 MAX_TRIALS = 400
 """Trials kept."""
 _ENDED = frozenset(state.value for state in TrialState if state.terminal)
+
+
+def front_metrics(config: Mapping[str, Any]) -> list[str]:
+    """Return the metrics that decide which trials are on the Pareto front; none of a search by one metric."""
+    from detlab.viz.fronts import constraints, shown_names
+
+    names = shown_names(config)
+    return [*names, *(bound.name for bound in constraints(config))] if names else []
 
 
 @dataclass
@@ -78,11 +87,19 @@ class ViewState:
     trials: dict[int, TrialView]
     curves: dict[int, Curve]
     cursor: int
+    metrics: tuple[str, ...] = ()
+    """Validation metrics that have columns of their own in the table."""
+    latest: dict[int, dict[str, float]] = field(default_factory=dict)
+    """Trial -> metric -> its last value, of those."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """The experiment's, where its views have none."""
     silent_since: float | None = None
     """When the cluster last failed to answer the follower; not part of the events."""
 
     @classmethod
-    def start(cls, snapshot: CurvesView) -> ViewState:
+    def start(
+        cls, snapshot: CurvesView, metrics: Sequence[str] = (), config: Mapping[str, Any] | None = None
+    ) -> ViewState:
         """Build the state from a snapshot (GET experiments/{id}/curves)."""
         trials = {trial.id: trial for trial in snapshot.trials}
         curves = {
@@ -90,7 +107,16 @@ class ViewState:
             for series in snapshot.curves
             if series.group == "validation" and series.name == snapshot.experiment.metric
         }
-        return cls(snapshot.experiment, trials, curves, snapshot.cursor)
+        state = cls(snapshot.experiment, trials, curves, snapshot.cursor, tuple(metrics), config=dict(config or {}))
+        for series in snapshot.curves:
+            if series.group == "validation" and series.name in state.tracked and series.values:
+                state.latest.setdefault(series.trial_id, {})[series.name] = series.values[-1]
+        return state
+
+    @property
+    def tracked(self) -> set[str]:
+        """The metrics whose last values are kept: those with columns, and those that decide who is on the front."""
+        return {*self.metrics, *front_metrics(self.config)}
 
     def apply(self, events: Iterable[Event]) -> bool:
         """Fold events in; return whether anything visible changed. Events at or before the cursor are ignored.
@@ -121,9 +147,13 @@ class ViewState:
     def _add_metrics(self, trial_id: int, event: Event) -> bool:
         if event.data.get("group") != "validation":
             return False
-        value = decode_float(event.data.get("metrics", {}).get(self.experiment.metric))
+        reported = event.data.get("metrics", {})
+        found = {name: value for name in self.tracked if (value := decode_float(reported.get(name))) is not None}
+        if found:
+            self.latest.setdefault(trial_id, {}).update(found)
+        value = decode_float(reported.get(self.experiment.metric))
         if value is None:
-            return False
+            return bool(found)
         curve = self.curves.setdefault(trial_id, Curve())
         curve.add(int(event.data["steps_completed"]), value, int(event.data.get("run", 0)))
         return True
@@ -137,6 +167,13 @@ class ViewState:
         kept |= {t.id for t in newest if not t.state.terminal} | {self.best_trial() or 0}
         self.trials = {i: t for i, t in self.trials.items() if i in kept}
         self.curves = {i: c for i, c in self.curves.items() if i in kept}
+        self.latest = {i: v for i, v in self.latest.items() if i in kept}
+
+    def front(self) -> frozenset[int]:
+        """Return the trials on the Pareto front of a search by several metrics, as of their last values."""
+        from detlab.viz.fronts import marked
+
+        return marked(self.config, self.latest)
 
     def counted(self) -> tuple[int, int, int]:
         """Return how many trials have ended, run now, and are known to exist."""

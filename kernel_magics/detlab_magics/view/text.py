@@ -8,12 +8,15 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from detlab.client.facts import without_result
 from detlab.schemas.wire import BudgetView, EndReason, ExperimentState, ExperimentView, TrialState, TrialView
+from detlab.viz.fronts import shown_names
 from detlab_magics.plaintext import in_notebook, name_cells, plain
 from detlab_magics.view.state import ViewState, stopped_early
 
 MAX_ROWS = 24
 WHY = "why"
+PARETO = "yes"
 """The column that says why trials were stopped; it is there if one was."""
 MAX_HPARAMS = 6
 """Hyperparameters that have columns."""
@@ -62,6 +65,13 @@ def duration(seconds: float) -> str:
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
 
 
+def best_value(trial: TrialView) -> str:
+    """Return a trial's best validation; of one that reported no number, what it reported last."""
+    last = trial.latest_validation
+    diverged = trial.best_validation is None and last is not None and not math.isfinite(last)
+    return number(last if diverged else trial.best_validation)
+
+
 def title(experiment: ExperimentView) -> str:
     """Return the view's heading; a name that was made up by the master is not repeated."""
     made_up = _MADE_UP.fullmatch(experiment.name)
@@ -103,6 +113,8 @@ def progress_line(state: ViewState, now: float | None = None) -> str:
         parts.append(f"{running} running")
     else:
         parts += [state_word(e), *([e.held] if e.held and not state.ended else [])]
+    if without_result(e) is not None:
+        parts.append(f"no result: {plain(without_result(e) or '', 120)}")
     if e.best is not None:
         parts.append(f"best {plain(e.metric, 40)} {number(e.best.value)} (trial {e.best.trial_id})")
     parts += [budget_left(one) for one in e.budgets if not state.ended]
@@ -152,22 +164,29 @@ def flat_hparams(hparams: dict[str, Any], prefix: str = "") -> dict[str, str]:
 def table(state: ViewState, limit: int = MAX_ROWS) -> tuple[list[str], list[list[str]]]:
     """Return (header, rows) of the trials, best first, at most `limit`; constant hyperparameters are left out.
 
+    Metrics that were asked for, and all objectives of a search by several, follow the state with their last values.
     The last column says why trials were stopped, if one was.
     """
     trials = state.ordered_trials()
     flats = {t.id: flat_hparams(t.hparams) for t in trials}
     varied = _varied(flats.values())[:MAX_HPARAMS]
     why = any(t.why_stopped for t in trials[:limit])
+    front = state.front()
+    several = len(shown_names(state.config)) > 1
     header = [
         "trial",
         plain(state.experiment.metric, 32) or "metric",
         "steps",
         "state",
+        *(plain(n, 24) for n in state.metrics),
+        *(["pareto"] if several else []),
         *(plain(n, 24) for n in varied),
         *([WHY] if why else []),
     ]
     rows = [
-        [str(t.id), number(t.best_validation), str(t.steps_completed), trial_outcome(t)]
+        [str(t.id), best_value(t), str(t.steps_completed), trial_outcome(t)]
+        + [number(state.latest.get(t.id, {}).get(name)) for name in state.metrics]
+        + ([PARETO if t.id in front else ""] if several else [])
         + [flats[t.id].get(n, "–") for n in varied]
         + ([plain(t.why_stopped, 80)] if why else [])
         for t in trials[:limit]

@@ -17,6 +17,8 @@ export interface Case {
   hostile?: boolean;
   /** Values that are no numbers, and endless names. */
   nan?: boolean;
+  /** Trials whose points are drawn when they start. */
+  due?: boolean;
   /** Paths (by beginning) that are refused, with the status. */
   refuse?: Record<string, number>;
   /** With whom the experiment is shared. */
@@ -111,7 +113,7 @@ export class FixtureApi implements Api {
 
   private trials(): TrialView[] {
     const hostile = this.of.hostile ? { hparams: { [made.HOSTILE.name]: made.HOSTILE.value, lr: 0.1 }, agent_id: made.HOSTILE.name, status: made.HOSTILE.log } : {};
-    this.trialList ??= Array.from({ length: this.of.trials }, (_, i) => made.trial(i, this.of.trials, this.of.nan ? made.odd(i) : hostile));
+    this.trialList ??= Array.from({ length: this.of.trials }, (_, i) => made.trial(i, this.of.trials, this.of.nan ? made.odd(i) : this.of.due ? made.due(i) : hostile));
     return this.trialList;
   }
 

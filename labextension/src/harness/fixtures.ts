@@ -72,6 +72,7 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
     id: 100 + index, index, experiment_id: 12, request_id: uuid(index), state: running ? 'ACTIVE' : failed ? 'ERROR' : 'COMPLETED',
     allocation_state: running ? 'RUNNING' : null, display_state: running ? (index >= count - 2 ? 'QUEUED' : 'RUNNING') : '',
     end_reason: running ? null : failed ? 'error' : stopped ? 'stopped' : 'completed',
+    point_due: false,
     hparams: { lr, width, optimizer: ['adam', 'sgd', 'adamw'][Math.floor(draw() * 3)], dropout: draw() * 0.6, batch_size: 64 },
     seed: 1000 + index, restarts: index % 17 === 3 ? 1 : 0, run: 1, progress: steps / 1000, status: running ? 'training' : '',
     steps_completed: steps, best_validation: failed ? null : index === 17 ? 0.0214 : best,
@@ -81,6 +82,14 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
     pending_reason: running && index >= count - 2 ? 'all 4 slots of pool default are in use' : null, stop_evidence: stopped ? 'at batches 300: 0.211 is worse than 0.183, the median of 12 trials (median)' : '', would_stop: [], parent: null, asked_by: '', asked_at: null, warnings: [],
     policy_matches: [], attempts: [], failure: failed ? FAILURE : null, card: null, summary: {}, summary_left_out: 0, metadata: {}, ...over
   };
+}
+
+/** A trial of a search that draws points when trials start: the first two run, the third was canceled before it started. */
+export function due(index: number): Partial<TrialView> {
+  const waits: Partial<TrialView> = { state: 'ACTIVE', allocation_state: 'PENDING', display_state: 'QUEUED', end_reason: null, failure: null, steps_completed: 0, progress: 0, best_validation: null, latest_validation: null, latest_checkpoint: null, started_at: null, ended_at: null, agent_id: null, stop_evidence: '', restarts: 0 };
+  if (index < 2) return { ...waits, allocation_state: 'RUNNING', display_state: 'RUNNING', started_at: BEGAN, agent_id: 'node-1' };
+  const over: Partial<TrialView> = index === 2 ? { state: 'CANCELED', allocation_state: null, end_reason: 'canceled' } : {};
+  return { ...waits, ...over, hparams: {}, point_due: true };
 }
 
 /** A trial whose numbers are none and whose names are endless. */
@@ -130,7 +139,7 @@ export function checkpoint(index: number): CheckpointView {
     created_at: BEGAN + 600 + index * 30, size: 1_834_002 + index * 1000, files: {
       'model_0.safetensors': file(1_801_000, 'a1b2c3d4'), 'trainer.json': file(8_002, 'b2c3d4e5'), 'trainer.safetensors': file(25_000, 'c3d4e5f6')
     },
-    metadata: {}, metrics: {}, storage: {}, validation: index % 5 === 4 ? null : 0.0214 + 0.003 * ((index * 7) % 20), manifest_digest: 'sha256:00', trash_until: index % 14 === 5 ? BEGAN + 90_000 : null
+    metadata: {}, metrics: {}, storage: {}, removing: false, removal_failure: '', validation: index % 5 === 4 ? null : 0.0214 + 0.003 * ((index * 7) % 20), manifest_digest: 'sha256:00', trash_until: index % 14 === 5 ? BEGAN + 90_000 : null
   };
 }
 
@@ -189,7 +198,7 @@ export function overview(experiments: number): OverviewView {
   const states = ['ACTIVE', 'COMPLETED', 'PAUSED', 'ERROR', 'COMPLETED', 'CANCELED'] as const;
   return {
     cursor: 1, me: { name: 'alice', scopes: ['custom:detlab:write'], admin: false },
-    cluster: { cluster_id: 'c', version: '0.1.0', protocol: 1, url: '', started_at: BEGAN, agents: 2, slots_total: 8, slots_used: 5, tasks_running: 1, experiments_active: 3, draining: false },
+    cluster: { cluster_id: 'c', version: '0.1.0', protocol: 1, url: '', started_at: BEGAN, agents: 2, slots_total: 8, slots_used: 5, tasks_running: 1, experiments_active: 3, draining: false, is_copy: false },
     experiments: Array.from({ length: experiments }, (_, i) => {
       const state = states[i % states.length]!;
       return experiment({ id: experiments - i, name: `search ${experiments - i}`, config: null, state, progress: state === 'ACTIVE' ? 0.4 : 1, ended_at: state === 'ACTIVE' ? null : BEGAN + 900, created_at: BEGAN - i * 60 });

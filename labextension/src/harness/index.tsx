@@ -35,6 +35,7 @@ const CASES: Record<string, Case> = {
   one: { trials: 1, curves: 1, points: 100, logs: 10, experiments: 1 },
   three: { trials: 3, curves: 3, points: 40, logs: 10, experiments: 1 },
   many: { trials: 200, curves: 100, points: 60, logs: 10, experiments: 1 },
+  due: { trials: 12, curves: 0, points: 0, logs: 10, experiments: 1, due: true },
   nan: { trials: 12, curves: 12, points: 60, logs: 10, experiments: 1, nan: true },
   large: { trials: 10_000, curves: 100, points: 1000, logs: 10_000, experiments: 1000 }
 };

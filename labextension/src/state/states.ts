@@ -35,10 +35,13 @@ export function experimentState(view: ExperimentView): ExperimentState | 'QUEUED
   return view.state === 'ACTIVE' && !view.trials['RUNNING'] && view.pending_reason ? 'QUEUED' : view.state;
 }
 
-/** The warning of an experiment that completed without a result, since its validations never had the searcher's metric. */
+/**
+ * The warning of an experiment that completed without a result: its validations never had the searcher's metric, or all
+ * values of it were NaN or infinite.
+ */
 export function missedMetric(view: ExperimentView): string | null {
-  if (view.state !== 'COMPLETED' || view.best !== null) return null;
-  return view.warnings.find(warning => warning.includes(' never reported ')) ?? null;
+  if (view.state !== 'COMPLETED' || Number.isFinite(view.best?.value)) return null;
+  return view.warnings.find(warning => warning.includes(' never reported ') || warning.startsWith('no finite value of ')) ?? null;
 }
 
 /** What trials that still hold slots are doing: once the experiment is paused or ending, they are stopping. */

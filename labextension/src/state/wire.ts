@@ -94,6 +94,12 @@ export interface BudgetView {
   used: number;
 }
 
+/** Of POST tasks: a command of the master's compares the caller's storages with what the master knows. */
+export interface CheckStorage {
+  experiment_id?: number | null;
+  repair?: boolean;
+}
+
 /** One file of a manifest, keyed by its relative POSIX path. */
 export interface CheckpointFile {
   size: number;
@@ -118,6 +124,8 @@ export interface CheckpointView {
   metrics: Record<string, number>;
   manifest_digest: string;
   trash_until: number | null;
+  removing: boolean;
+  removal_failure: string;
   shortened: string[];
 }
 
@@ -134,6 +142,7 @@ export interface ClusterView {
   tasks_running: number;
   experiments_active: number;
   draining: boolean;
+  is_copy: boolean;
 }
 
 /** One file of an experiment's bundle; its text is at experiments/{id}/code/{digest}. */
@@ -201,6 +210,7 @@ export interface CreateTask {
   trial_ids?: number[];
   source?: TaskSource;
   reads?: ReadCheckpoint | null;
+  checks?: CheckStorage | null;
 }
 
 /** What became of it. `task` is None for a dry run. */
@@ -840,6 +850,7 @@ export interface ReplayedTrial {
   index: number;
   request_id: string;
   hparams: Record<string, unknown>;
+  point_due: boolean;
   state: 'waiting' | 'running' | 'paused' | 'stopping' | 'ended';
   why: string;
   parent: ParentView | null;
@@ -1082,6 +1093,7 @@ export interface TrialView {
   display_state: string;
   end_reason: EndReason | null;
   hparams: Record<string, unknown>;
+  point_due: boolean;
   seed: number;
   restarts: number;
   run: number;

@@ -22,13 +22,13 @@ export function LiveView({ view, advice }: { view: View; advice: string | null }
     <>
       <div className="det-live-head">
         {e.url ? <a className="det-live-title" href={e.url} target="_blank" rel="noopener">{e.title}</a> : <span className="det-live-title">{e.title}</span>}
-        <StateBadge state={e.shown ?? e.state} />
+        <StateBadge state={e.shown ?? e.state} warning={e.warning} />
         <span className="det-live-tools">
           <Toggle on={options.log} label="Log scale" tip="Logarithmic metric axis; omits values ≤ 0" onChange={log => set({ log })} />
           <Toggle on={options.smoothing > 0} label="Smooth" tip="Moving average over the raw curve" onChange={on => set({ smoothing: on ? 0.6 : 0 })} />
         </span>
       </div>
-      <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.shown ?? e.state)} />
+      <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={e.warning ? 'warn' : stateTone(e.shown ?? e.state)} />
       <div className="det-live-line det-soft det-num">{e.line}</div>
       <div className="det-live-plot" role="group" aria-label={`Learning curves of ${e.metric}: ${plural(view.curves.size, 'trial')}, ${view.points} points`}>
         <div className="det-live-metric">{e.metric}</div>

@@ -9,6 +9,8 @@ export interface Experiment {
   state: ExperimentState;
   /** As it is shown; views that an older kernel drew have none. */
   shown?: ExperimentState | 'QUEUED';
+  /** What is wrong with a good end: it has no result. */
+  warning?: string | null;
   ended: boolean;
   metric: string;
   progress: number;

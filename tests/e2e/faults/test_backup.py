@@ -38,9 +38,19 @@ def test_a_cluster_that_was_copied_while_a_trial_ran_goes_on_elsewhere(tmp_path:
     other = Cluster(second, slots=2)
     restored = other.det("restore", str(tmp_path / "x.tar.gz"))
     assert restored.returncode == 0, restored.stderr
+    assert "--take-over" in restored.stdout
     started = other.up()
     assert started.returncode == 0, started.stdout + started.stderr + other.logs()
     try:
+        assert "This cluster is a copy" in started.stdout
+        assert "This cluster is a copy" in other.det("status").stdout
+        with lab_of(other) as lab:
+            assert lab.client.get_cluster().is_copy
+            assert lab.client.get_experiment(running.id).state == "ACTIVE", "it waits"
+        other.down("--timeout", "20")
+        started = other.up("--take-over")
+        assert started.returncode == 0, started.stdout + started.stderr + other.logs()
+        assert "copy" not in started.stdout
         with lab_of(other) as lab:
             assert other.token == token
             assert lab.client.get_cluster().cluster_id == identity

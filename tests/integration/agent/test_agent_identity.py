@@ -78,6 +78,41 @@ def test_each_user_has_a_uid_and_reaches_torch_but_no_secret(master, agent, open
     master.wait_for(exited(other))
 
 
+WHO = """
+import getpass, grp, json, os, pwd, subprocess
+run = lambda *words: subprocess.run(words, capture_output=True, text=True)
+me = pwd.getpwuid(os.getuid())
+os.environ.pop("USER"), os.environ.pop("LOGNAME")
+print(json.dumps({
+    "name": me.pw_name, "home": me.pw_dir == os.environ["HOME"], "gid": me.pw_gid == os.getgid(),
+    "group": grp.getgrgid(os.getgid()).gr_name, "getuser": getpass.getuser(), "id": run("id", "-un").stdout.strip(),
+    "git": [run("git", *words).returncode for words in (
+        ("init", "-q", "repo"), ("-C", "repo", "-c", "user.email=a@b", "commit", "-qm", "x", "--allow-empty"))],
+    "ssh": "No user exists" in run("ssh", "-o", "BatchMode=yes", "-G", "example.org").stderr,
+    "root": pwd.getpwuid(0).pw_name, "writable": os.access("/etc/passwd", os.W_OK),
+    "shadow": os.access("/etc/shadow", 4),
+    "left": [name for folder in ("/run", "/dev/shm") for name in os.listdir(folder) if "detlab-account" in name],
+}))
+"""
+
+
+@needs_root
+@pytest.mark.parametrize(("owner", "name"), [("carol", "carol"), ("root", None), ("bad:name\nx", None)])
+def test_a_task_has_an_account_on_its_node_for_git_and_ssh(master, agent, owner, name):
+    """`getpass.getuser()` raised KeyError, ssh said "No user exists for uid 23000", git asked who one is."""
+    before = Path("/etc/passwd").read_bytes()
+    task = master.launch([sys.executable, "-c", WHO], owner=owner)
+    seen = report(master, task)
+    name = name or f"det{agent.task_dir(task).stat().st_uid}"
+    assert (seen["name"], seen["getuser"], seen["id"], seen["group"]) == (name,) * 4
+    assert seen["home"]
+    assert seen["gid"]
+    assert not seen["ssh"]
+    assert set(seen["git"]) == {0}
+    assert (seen["root"], seen["writable"], seen["shadow"], seen["left"]) == ("root", False, False, [])
+    assert Path("/etc/passwd").read_bytes() == before, "no other process sees it"
+
+
 SHOW = [sys.executable, "-c", "import os; print(os.getuid())"]
 
 

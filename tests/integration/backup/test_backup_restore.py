@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -22,7 +23,8 @@ from detlab_hub.backup import archive as archives
 from detlab_hub.backup import commands, restoring
 from detlab_hub.embedded import lifecycle, moves
 from detlab_hub.embedded.moves import ArchiveError
-from detlab_hub.store import Store
+from detlab_hub.embedded.state import StateFolder
+from detlab_hub.store import Store, installation
 from detlab_hub.store.queries import uids as queries
 from detlab_hub.store.tables import CheckpointRow, RemovalRow, UidRow
 from testbed.databases.store_rows import add_experiment, add_trial
@@ -422,6 +424,7 @@ def test_a_restore_that_was_killed_while_it_filled_a_database_has_to_be_done_aga
 
 def test_the_commands_say_what_they_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = make_site(tmp_path / "site", None)
+    settled(site)
     monkeypatch.chdir(tmp_path)
 
     def run(command: click.Command, *arguments: str) -> Result:
@@ -443,3 +446,59 @@ def test_the_commands_say_what_they_did(tmp_path: Path, monkeypatch: pytest.Monk
     assert "It holds the cluster's secrets" in run(commands.backup, "--dir", str(site.root), "x.tar.gz").stdout
     again = run(commands.restore, "x.tar.gz", "--dir", str(site.root), "--replace", "--json")
     assert json.loads(again.stdout)["next"] == f"det up --dir {site.root}"
+
+
+def settled(site: Site, *, take_over: bool = False) -> installation.Installation:
+    """What a master that starts there finds that it is."""
+    store = site.open()
+    try:
+        now = 1_800_000_000.0
+        return store.write_sync(lambda s: installation.settle(s, site.url, now, take_over=take_over))
+    finally:
+        store.close()
+
+
+def test_a_restored_copy_waits_to_be_told_and_the_original_does_not(new_site: NewSite, tmp_path: Path) -> None:
+    site = new_site()
+    first = settled(site)
+    other = restored_elsewhere(site, new_site, tmp_path / "x.tar.gz")
+    copy = settled(other)
+    assert copy.is_copy
+    assert settled(other) == copy, "a restart does not change it"
+    assert settled(site) == first
+    told = settled(other, take_over=True)
+    assert (told.is_copy, told.epoch > first.epoch, told.instance != first.instance) == (False, True, True)
+    assert settled(other) == told
+
+
+def test_a_backup_of_an_earlier_version_is_a_copy_too(new_site: NewSite, tmp_path: Path) -> None:
+    assert settled(restored_elsewhere(new_site(), new_site, tmp_path / "x.tar.gz")).is_copy
+
+
+def test_a_restore_in_place_is_what_was_there_before(new_site: NewSite, tmp_path: Path) -> None:
+    site = new_site()
+    first = settled(site)
+    made = site.backup(tmp_path / "x.tar.gz")
+    assert not site.restore(made.file, replace=True).is_copy
+    after = settled(site)
+    assert (after.instance, after.epoch, after.is_copy) == (first.instance, first.epoch, False)
+
+
+def test_a_copy_that_is_restored_anew_stays_a_copy(new_site: NewSite, tmp_path: Path) -> None:
+    site = new_site()
+    settled(site)
+    other = restored_elsewhere(site, new_site, tmp_path / "x.tar.gz")
+    settled(other)
+    assert other.restore(tmp_path / "x.tar.gz", replace=True, config=config_of(other)).is_copy
+    assert settled(other).is_copy
+
+
+def test_a_folder_that_was_copied_by_hand_is_a_copy_and_a_moved_one_is_not(tmp_path: Path) -> None:
+    site = make_site(tmp_path / "first" / ".detlab", None)
+    first = settled(site)
+    shutil.copytree(site.root, tmp_path / "second")
+    copied = Site(StateFolder(tmp_path / "second"), f"sqlite:///{tmp_path}/second/db/detlab.sqlite")
+    assert settled(copied).is_copy
+    site.root.rename(tmp_path / "moved")
+    moved = Site(StateFolder(tmp_path / "moved"), f"sqlite:///{tmp_path}/moved/db/detlab.sqlite")
+    assert settled(moved) == first

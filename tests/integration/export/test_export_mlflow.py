@@ -170,7 +170,7 @@ def test_mlflow_loads_the_models_and_predicts(
     assert not ran.exists(), "the export runs without the trial's code"
     assert (target / "requirements.txt").read_text() == "torch==2.13.0\nnumpy==2.4.6\n"
     assert yaml.safe_load((target / "python_env.yaml").read_text())["python"] == "3.11.2"
-    assert (target / "model-card.md").read_text().startswith("# digits version 3")
+    assert (target / "model-card.md").read_text().startswith("---\nlibrary_name: ")
     assert json.loads((target / "bom.cdx.json").read_text())["bomFormat"] == "CycloneDX"
     assert [path.name for path in target.parent.iterdir()] == ["digits"], "nothing is left beside it"
 
@@ -184,6 +184,34 @@ def test_torchscript_in_the_checkpoint_is_taken(version: VersionView, tmp_path: 
         target = write_mlflow(version, folder, tmp_path / "export")
         model = exported_model.load(str(target / "data"))
     np.testing.assert_allclose(model.predict(BATCH), network(torch.from_numpy(BATCH)).detach().numpy(), rtol=1e-4)
+    flavors = yaml.safe_load((target / "MLmodel").read_text())["flavors"]
+    assert list(flavors) == ["python_function"], "MLflow would unpickle it"
+
+
+AS_TORCH = """
+    import warnings
+    import mlflow.pytorch, torch
+    batch, said = torch.tensor(json.loads(sys.argv[1])), []
+    for folder in sys.argv[2:]:
+        model = mlflow.pytorch.load_model(folder)
+        assert isinstance(model, torch.nn.Module)
+        said.append(model(batch).tolist())
+    print(json.dumps(said))
+"""
+
+
+def test_mlflow_s_own_flavor_of_pytorch_loads_them_too(
+    version: VersionView, tmp_path: Path, network: torch.nn.Module, ran: Path
+) -> None:
+    """`mlflow.pytorch.load_model` said that the model has no such flavor."""
+    traced = write_mlflow(version, trial_checkpoint(tmp_path, network), tmp_path / "traced", run_code=True)
+    graph = write_mlflow(version, graph_checkpoint(tmp_path, network), tmp_path / "of-graph")
+    with torch.no_grad():
+        expected = network(torch.from_numpy(BATCH)).numpy()
+    for said in in_mlflow(AS_TORCH, json.dumps(BATCH.tolist()), traced, graph):
+        np.testing.assert_allclose(said, expected, rtol=1e-4, atol=1e-5)
+    flavor = yaml.safe_load((traced / "MLmodel").read_text())["flavors"]["pytorch"]
+    assert flavor == {"code": "code", "model_data": "data", "pytorch_version": torch.__version__}
 
 
 def test_an_example_can_be_given(version: VersionView, tmp_path: Path, network: torch.nn.Module, ran: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_version_is_pushed_and_pulled_back_whole(
         assert (digest(data), len(data)) == (layer["digest"], layer["size"])
         if (folder / name).exists():
             assert data == (folder / name).read_bytes()
-    assert (tmp_path / "pulled" / "model-card.md").read_text().startswith("# digits version 3")
+    assert (tmp_path / "pulled" / "model-card.md").read_text().startswith("---\nlibrary_name: ")
 
 
 def test_the_same_version_again_is_the_same_artifact(version: VersionView, folder: Path, address: str) -> None:
@@ -144,6 +144,43 @@ def test_the_same_version_again_is_the_same_artifact(version: VersionView, folde
     second = push_oci(version, folder, f"{address}/same:b", login)
     assert first.digest == second.digest
     assert second.reference.endswith("/same:b")
+
+
+def test_a_label_that_moves_changes_no_artifact(version: VersionView, folder: Path, address: str) -> None:
+    """The card and the bill of materials in it said where labels were, so the digest changed with them."""
+    login = Login(plain_http=True)
+    digests = set()
+    for number, labels in enumerate([["production"], [], ["staging", "production"]]):
+        moved = version.model_copy(update={"labels": labels})
+        digests.add(push_oci(moved, folder, f"{address}/moving:{number}", login).digest)
+    assert len(digests) == 1
+
+
+def test_who_downloads_it_changes_no_artifact(version: VersionView, folder: Path, address: str) -> None:
+    """With another umask the modes of the files were others, and the digest too."""
+    login = Login(plain_http=True)
+    first = push_oci(version, folder, f"{address}/umask:a", login)
+    for path in folder.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    assert push_oci(version, folder, f"{address}/umask:b", login).digest == first.digest
+
+
+def test_a_tag_is_not_taken_from_another_artifact_unless_that_is_meant(
+    version: VersionView, folder: Path, address: str
+) -> None:
+    """`:1` of two models with one name in a registry: the later one was under it, and nobody was told."""
+    login = Login(plain_http=True)
+    first = push_oci(version, folder, f"{address}/taken:1", login)
+    assert push_oci(version, folder, f"{address}/taken:1", login) == first, "the same again is no replacement"
+    other = version.model_copy(update={"model": "letters"})
+    with pytest.raises(DetlabError, match=f"taken:1 is another artifact already: {first.digest}") as caught:
+        push_oci(other, folder, f"{address}/taken:1", login)
+    assert caught.value.code == "export.exists"
+    assert "--replace" in str(caught.value.hint)
+    client = oras.provider.Registry(insecure=True)
+    assert client.get_manifest(f"{address}/taken:1") == client.get_manifest(f"{address}/taken@{first.digest}")
+    second = push_oci(other, folder, f"{address}/taken:1", login, replace=True)
+    assert second.digest != first.digest
 
 
 def test_a_card_of_the_checkpoints_own_is_kept(version: VersionView, folder: Path, address: str) -> None:

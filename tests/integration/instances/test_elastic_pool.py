@@ -30,6 +30,7 @@ from detlab_hub.store import Store
 from detlab_hub.store.tables import AgentRow, TokenRow
 from detlab_hub.web.auth import Identifier, make_hub_auth
 from detlab_hub.web.routes import Background, WebSettings, make_application
+from testbed.gcp.compute import compute
 
 ADMIN = Caller("ada", frozenset(), admin=True)
 
@@ -183,3 +184,46 @@ async def test_errors_are_shown_to_administrators_tokens_of_failed_launches_are_
     assert await elastic.services.tokens.resolve(refusing.orders[0].enrolment_token) is None
     with pytest.raises(Forbidden):
         provisioning.list(Caller("bob"))
+
+
+async def test_a_stock_out_after_the_answer_is_the_pool_s_reason_and_launches_are_spaced(
+    elastic: Elastic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Google accepts a launch and says later that it has none: the pool waited for it without a reason."""
+    provisioning = elastic.services.provisioning
+    with compute() as google:
+        google.credentials(tmp_path / "account.json")
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
+        said = {
+            "type": "gcp",
+            "project": "lab-project",
+            "zone": "europe-west4-a",
+            "endpoint_url": google.address,
+            "boot_disk_source_image": "lab",
+            "cpu_slots_allowed": True,
+            "instance_type": {"gpu_num": 0},
+        }
+        pools, _ = read_pools({"elastic": {"provider": said}})
+        (pool,) = make_pools(pools, Surroundings(elastic.root, "https://hub.example.org", "c1"))
+        real = elastic.pool
+        provisioning._pools["elastic"] = (replace(real, provider=pool.provider), elastic.state)
+        google.fails("ZONE_RESOURCE_POOL_EXHAUSTED", "try another zone.")
+        await elastic.submit()
+        for _ in range(5):
+            await provisioning.poll()
+        (view,) = provisioning.list(ADMIN)
+        (error,) = view.errors
+        assert (error.doing, error.trouble) == ("launch", "capacity")
+        assert "the zone has no n1-standard-32 left now: try another zone." in error.message
+        assert "another zone" in error.hint
+        assert view.instances == []
+        assert "the last launch failed: tried again in" in view.held_back
+        (waits,) = elastic.state.decision.awaited
+        assert "the last launch failed" in provisioning.awaited("elastic", waits)
+        (first,) = google.requests("instances.insert")
+        script = first.body["metadata"]["items"][0]["value"]
+        token = script.partition("printf '%s\\n' ")[2].partition(" ")[0]
+        assert token.startswith("dtenrol_")
+        assert await elastic.services.tokens.resolve(token) is None
+        assert google.refused == []
+        provisioning._pools["elastic"] = (real, elastic.state)

@@ -83,10 +83,34 @@ hyperparameters:
     assert not cell.result, "the view is the cell's output; nothing is repeated below it"
 
 
-def test_headless_runs_always_submit_anew(notebook):
+def test_headless_runs_submit_anew_what_has_ended(notebook):
     notebook.run(TRAIN.format(name="again", metric="loss"))
     code = SINGLE.format(name="again", options="", metric="loss")
     assert submitted(notebook.run(code))[0] < submitted(notebook.run(code))[0]
+
+
+@pytest.mark.parametrize("headless", [False, True])
+def test_a_notebook_that_runs_again_finds_its_running_search(open_notebook, headless):
+    """The counter of the cell was in the code: another number made it another search, which was submitted beside it."""
+    first, second = open_notebook(), open_notebook()
+    name = f"rerun_{int(headless)}"
+    code = SINGLE.format(name=name, options="--watch", metric="loss")
+    first.run(LONG.format(name=name))
+    number, new = submitted(first.run(code, headless=headless))
+    assert new
+    for extra in ("1", "2", "3"):
+        second.run(extra)
+    second.run(LONG.format(name=name) + "\n\n")
+    assert submitted(second.run(code, headless=headless)) == (number, False)
+    assert submitted(first.run(code, headless=headless)) == (number, False)
+    second.run(f"%det_pause {number}")
+    paused = second.run(code, headless=headless)
+    assert submitted(paused) == (number, False)
+    assert f"it is paused: %det_activate {number} resumes it" in paused.stdout
+    second.run(f"%det_kill {number}")
+    again, new = submitted(second.run(code.replace("--watch", "--watch --new"), headless=headless))
+    assert new
+    second.run(f"%det_kill {again}")
 
 
 def test_an_unchanged_cell_attaches_within_a_kernel_session(notebook):
@@ -180,6 +204,14 @@ def test_a_misspelt_metric_stops_run_all(notebook):
     assert cell.ename == "ExperimentFailed"
     assert "never reported 'los' (its validations reported: loss" in cell.traceback
     assert "searcher.metric" in cell.traceback
+
+
+def test_a_search_whose_values_are_all_nan_stops_run_all(notebook):
+    notebook.run(TRAIN.format(name="allnan", metric="loss").replace("lr / step", "float('nan')"))
+    cell = notebook.run(SINGLE.format(name="allnan", options="", metric="loss"))
+    assert cell.ename == "ExperimentFailed"
+    assert "has no result: no finite value of 'loss' was reported" in cell.traceback
+    assert "learning rate" in cell.traceback
 
 
 def test_nan_loss_is_shown_and_does_not_break_the_view(notebook):

@@ -29,6 +29,7 @@ from detlab.errors import CheckpointError
 from detlab.pytorch import Batch
 from detlab.storage import MANIFEST_NAME, DirectoryStorage
 from detlab.testing.master import MasterDouble
+from detlab.testing.trial_api import Fault
 from testbed.stores import names_in
 
 LENGTH = 12
@@ -43,8 +44,6 @@ class Life:
     attempts: int = 0
     seen: list[str] = field(default_factory=list)
     """Checkpoints that the master has ever had."""
-    stored: set[str] = field(default_factory=set)
-    """Those that it has not."""
 
     @property
     def storage(self) -> DirectoryStorage:
@@ -61,17 +60,14 @@ class Life:
 
     @property
     def unheard_of(self) -> set[str]:
-        """What is stored, whole and under its name, that the master has never heard of: nobody may remove that."""
-        found = {name for name in self.names - set(self.task.api.checkpoints) if not name.startswith(".")}
-        for uuid in found:
-            with self.storage.restore_path(uuid, self.storage.manifest(uuid)):
-                pass
-        return found
+        """What lies under the name of a checkpoint that was never committed: the next attempt removes it."""
+        return {name for name in self.names - set(self.task.api.checkpoints) if not name.startswith(".")}
 
     def attempt(self, child: str, ranks: int = 1, **order: Any) -> list[int | None]:
         """Run an attempt to its end; return the exit status of each rank."""
         self.attempts += 1
         order = {"at": 0, **order, "attempt": self.attempts, "latest": self.latest, "root": str(self.task.checkpoints)}
+        self.task.api.run = self.attempts
         self.task.set_info(latest_checkpoint=self.latest, run=self.attempts, slot_ids=list(range(ranks)))
         places: list[tuple[int, ...]] = [(rank, ranks) for rank in range(ranks)] if child == "store" else [()]
         self.nurse.send([(child, (str(self.task.root), order, *place)) for place in places])
@@ -85,7 +81,7 @@ class Life:
         return "\n".join(path.read_text() for path in sorted(self.task.root.glob(f"output-{self.attempts}-*")))
 
     def check(self) -> None:
-        """What the master has, and all that was stored, is whole and stays; else only what the last attempt began."""
+        """What the master has is whole and stays; else there is only what the last attempt began."""
         committed = self.task.api.checkpoints
         assert set(self.seen) <= set(committed)
         self.seen = list(committed)
@@ -94,10 +90,8 @@ class Life:
             assert manifest.digest == view["manifest_digest"]
             with self.storage.restore_path(uuid, manifest):
                 pass
-        assert self.stored <= self.unheard_of | set(committed)
-        self.stored = self.unheard_of
-        left = self.names - set(committed) - self.stored
-        assert len(left) <= 2, left  # a mark and a stage
+        left = self.names - set(committed)
+        assert len(left) <= 2, left  # a mark, and a stage or what it became
 
     def log(self) -> dict[int, list[list[Any]]]:
         """What each attempt logged."""
@@ -167,8 +161,7 @@ def test_killed_at_every_operation_of_a_checkpoint_a_trial_goes_on_from_the_last
         assert committed == (at > names.index("report U") + 1), name
     assert life.attempt("train", length=LENGTH) == [0], life.said()
     trained_as(life, calm)
-    assert life.names == set(life.task.api.checkpoints) | life.stored, "no stage is left of all that were killed"
-    assert len(life.stored) == names.index("report U") - names.index("rename U"), "what was stored stays"
+    assert life.names == set(life.task.api.checkpoints), "nothing is left of all that were killed"
 
 
 EXPECTED = (
@@ -195,11 +188,14 @@ EXPECTED = (
 )
 
 
-def test_killed_while_it_removes_what_was_left_each_attempt_leaves_less(life: Life, calm: list[list[Any]]) -> None:
+@pytest.mark.parametrize("reached", ["rename U", "report U"], ids=["a whole stage", "published, not committed"])
+def test_killed_while_it_removes_what_was_left_each_attempt_leaves_less(
+    life: Life, calm: list[list[Any]], reached: str
+) -> None:
     assert life.attempt("train", length=2) == [0], life.said()
     assert life.attempt("train", length=4) == [0], life.said()
     names = json.loads((life.task.root / "names-weight.json").read_text())
-    at = names.index("rename U") + 1  # a whole stage
+    at = names.index(reached) + 1
     assert life.attempt("train", length=LENGTH, at=at) == [-signal.SIGKILL], life.said()
     sizes = [left_over(life)]
     while life.attempt("train", length=LENGTH, at=3, cleaning=True) == [-signal.SIGKILL]:
@@ -207,19 +203,23 @@ def test_killed_while_it_removes_what_was_left_each_attempt_leaves_less(life: Li
         assert sizes[-1] < sizes[-2], sizes
     assert len(sizes) > 3, sizes
     assert life.names == set(life.task.api.checkpoints)
-    assert "left of checkpoint" in life.said()
+    assert "begun and never committed" in life.said()
     trained_as(life, calm)
 
 
-def test_what_was_stored_and_never_committed_is_left_alone_by_the_attempts_after(life: Life) -> None:
+def test_what_was_stored_and_never_committed_stays_until_the_master_says_that_it_was_not(life: Life) -> None:
     assert life.attempt("store", how="store_path") == [0], life.said()
     names = json.loads((life.task.root / "names-stored0.json").read_text())
     at = names.index("report U") + 1
     assert life.attempt("store", how="store_path", at=at) == [-signal.SIGKILL], life.said()
     (kept,) = life.unheard_of
-    for _ in range(2):
-        assert life.attempt("store", how="store_path") == [0], life.said()
-    assert life.names == {*life.task.api.checkpoints, kept}, "its mark is gone"
+    with life.storage.restore_path(kept, life.storage.manifest(kept)):
+        pass
+    life.task.api.faults.append(Fault("task/storage-check", 404, "not_found"))  # a master of an earlier version
+    assert life.attempt("store", how="store_path") == [0], life.said()
+    assert life.unheard_of == {kept}
+    assert life.attempt("store", how="store_path") == [0], life.said()
+    assert life.names == set(life.task.api.checkpoints), "neither it nor its mark is left"
 
 
 def left_over(life: Life) -> int:
@@ -270,8 +270,7 @@ def test_killed_at_the_operations_of_one_rank_no_part_of_a_checkpoint_is_used(
         committed = len(life.task.api.checkpoints) > before
         assert committed == ("report U" in names and at > names.index("report U") + 1), name
     assert life.attempt("store", ranks, **calmly) == [0] * ranks, life.said()
-    assert life.names == set(life.task.api.checkpoints) | life.stored
-    assert len(life.stored) == (1 if killed == 0 else 0), "killed between storing and committing"
+    assert life.names == set(life.task.api.checkpoints)
     steps = sorted(view["steps_completed"] for view in life.task.api.checkpoints.values())
     assert steps == list(range(1, len(steps) + 1)), "each went on from the one before"
 

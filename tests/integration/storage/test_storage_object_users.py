@@ -86,6 +86,7 @@ def test_wrong_keys_end_a_task_before_its_first_step(
     task: Path, block: dict[str, Any], s3_server: ObjectServer
 ) -> None:
     proxy = FaultProxy(s3_server.port)
+    block |= {"secret_key": "never-to-be-shown"}
     try:
         refused = faultproxy.refusing(403, "SignatureDoesNotMatch", "The request signature we calculated differs")
         with (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from detlab.launch.host import procfs
 from detlab.launch.host.identity import Identity
 from detlab.launch.taskdir import TaskDir
 from detlab.testing.master import MasterDouble
@@ -116,3 +118,27 @@ def test_a_group_is_made_when_the_code_is_unpacked_so_that_it_is_not_empty_for_l
     with pytest.raises(SetupFailed, match="enough seen"):
         ProcessRuntime(maker, {}, groups=groups).make(order)
     assert groups.unpacked == [True]
+
+
+@pytest.mark.parametrize("how", ["the same folder", "renamed", "copied"])
+def test_an_agent_in_a_copy_of_its_folder_ends_no_task_of_the_original(tmp_path: Path, how: str) -> None:
+    original, here = tmp_path / "original" / "1.1", tmp_path / ("original" if how == "the same folder" else "here")
+    original.mkdir(parents=True)
+    nothing: Any = None
+    runtime = ProcessRuntime(TaskMaker(here, [], nothing, nothing, nothing), {})
+    launcher = subprocess.Popen(["sleep", "60"], env={"DET_TASK_DIR": str(original)}, start_new_session=True)
+    try:
+        TaskDir(original).launcher.write_text("{}")
+        noted = {"run": 1, "slots": [], "pid": launcher.pid, "start_time": procfs.start_time(launcher.pid)}
+        noted |= {"uid": os.getuid(), "groups": [str(tmp_path / "group")]}
+        if how == "renamed":
+            original.parent.rename(here)
+        elif how == "copied":
+            shutil.copytree(original.parent, here, dirs_exist_ok=True)
+        task = runtime.recover(here / "1.1.json", noted)
+        assert task is not None
+        assert task.is_over() == (how == "copied")
+        assert bool(task.group.paths) == (how != "copied")
+    finally:
+        launcher.kill()
+        launcher.wait()

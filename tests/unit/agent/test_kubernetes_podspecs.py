@@ -418,3 +418,15 @@ def test_whatever_a_pod_spec_says_the_pod_is_ours(asked: Any, generous: bool) ->
         sources = {key for one in spec["volumes"] for key in one} - {"name"}
         assert sources <= {"emptyDir", "downwardAPI", "persistentVolumeClaim"}
         assert "tolerations" not in spec or spec["tolerations"] == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_trial_without_hyperparameters_is_started_by_the_program_that_asks_for_them(late: bool) -> None:
+    made = made_pod(point_due=late)
+    (main,) = [one for one in made["spec"]["containers"] if one["name"] == MAIN_CONTAINER]
+    python, *options, kind, program, name, file = main["command"]
+    assert (python, options, name, file) == ("python3", ["-s", "-P"], "--exit-file", main["terminationMessagePath"])
+    assert kind == ("-c" if late else "-m")
+    assert (program == "detlab.launch.elsewhere") is not late
+    assert "$" not in program, "Kubernetes would replace it"
+    compile(program, "program", "exec" if late else "eval")

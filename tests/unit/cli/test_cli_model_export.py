@@ -64,7 +64,8 @@ def run(version: Version) -> Run:
 def test_cards_and_bills_are_printed_or_written_and_nothing_stays(run: Run, version: Version, tmp_path: Path) -> None:
     done = run("digits@production", "--to", "card")
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("# digits version 3\n")
+    assert done.stdout.startswith("---\n")
+    assert "\n# digits version 3\n" in done.stdout
     assert "weights.json" in done.stdout
     done = run("digits@3", "--to", "bom", "-o", tmp_path / "bom.json")
     assert done.stdout == f"digits version 3 as bom: {tmp_path}/bom.json\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 import textwrap
 from pathlib import Path
@@ -213,3 +214,46 @@ def test_a_notebook_whose_cells_ask_for_slots_holds_none_itself(tmp_path):
     run = prepare_notebook_run(file, config={"resources": {"slots": 0}})
     assert (run.config["resources"], run.warnings) == ({"slots": 0}, [])
     assert "resources" not in prepare_notebook_run(write(tmp_path, cell("x = 1"))).config
+
+
+def in_kernel(tmp_path, metadata):
+    path = tmp_path / "nb.ipynb"
+    path.write_text(json.dumps({**notebook(cell("x = 1")), "metadata": metadata}))
+    return prepare_notebook_run(path)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told", "hint"),
+    [
+        ({"kernelspec": {"name": "ir", "language": "R", "display_name": "R"}}, "a notebook in R", "Rscript"),
+        ({"language_info": {"name": "R"}, "kernelspec": {"name": "ir"}}, "a notebook in R", "Rscript"),
+        ({"kernelspec": {"name": "ir", "display_name": "R"}}, "a notebook in r (kernel 'ir')", "Rscript"),
+        ({"kernelspec": {"name": "julia-1.10", "language": "julia"}}, "a notebook in julia", "julia FILE.jl"),
+        ({"kernelspec": {"name": "julia-1.10"}}, "a notebook in julia", "julia FILE.jl"),
+        ({"language_info": {"name": "julia"}}, "a notebook in julia", "julia FILE.jl"),
+        ({"kernelspec": {"name": "deno", "language": "typescript"}}, "a notebook in typescript", "det command run"),
+        ({"kernelspec": {"name": "mine"}}, "does not say its language", '"language": "python"'),
+        ({"kernelspec": {"name": "mine", "language": ""}}, "does not say its language", '"language": "python"'),
+        ({"kernelspec": {"name": "mine", "language": None}}, "does not say its language", '"language": "python"'),
+    ],
+)
+def test_a_notebook_that_is_not_python_is_refused_before_it_queues(tmp_path, metadata, told, hint):
+    with pytest.raises(BundleError, match=re.escape(told)) as caught:
+        in_kernel(tmp_path, metadata)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"kernelspec": None},
+        {"kernelspec": {"name": "python3"}},
+        {"kernelspec": {"name": "mine", "language": "python"}},
+        {"kernelspec": {"name": "mine"}, "language_info": {"name": "python"}},
+        {"kernelspec": {"name": "conda-env-x-py"}},
+        {"kernelspec": {"name": "x", "language": "Python"}},
+    ],
+)
+def test_a_python_notebook_is_taken_whatever_its_kernel_is_called(tmp_path, metadata):
+    assert in_kernel(tmp_path, metadata).name == "nb.ipynb"

@@ -56,7 +56,7 @@ def test_what_is_published_is_never_removed_whatever_a_mark_says(store: Director
     manifest = put(store, OLD)
     store.mark(OLD, "c1-7", 1)
     attempt(store, 2).begin(NEW)
-    assert names(store) == {OLD, f".pending-c1-7.2.{NEW}"}
+    assert names(store) == {OLD, f".pending-c1-7.1.{OLD}", f".pending-c1-7.2.{NEW}"}, "nobody says what it is"
     with store.restore_path(OLD, manifest) as path:
         assert (path / "state").read_text() == "1"
 
@@ -144,3 +144,19 @@ def test_a_store_that_extends_the_interface_need_not_know_marks() -> None:
     leftovers = attempt(cast("StorageManager", Own()), 2)  # type: ignore[abstract, unused-ignore]
     leftovers.begin(NEW)
     leftovers.settle(NEW)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "left"),
+    [
+        *(("never", set()), ("kept", {OLD}), ("trash", {OLD})),
+        *((one, {OLD, f".pending-c1-7.1.{OLD}"}) for one in ("busy", "unknown", "x")),
+    ],
+)
+def test_what_the_master_says_of_what_is_published_decides(
+    store: DirectoryStorage, verdict: str, left: set[str]
+) -> None:
+    put(store, OLD)
+    store.mark(OLD, "c1-7", 1)
+    TrialLeftovers(store, "c1", 7, 2, lambda items: {OLD: verdict}).begin(NEW)
+    assert names(store) == {*left, f".pending-c1-7.2.{NEW}"}

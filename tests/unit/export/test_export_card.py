@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import mistune
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from detlab.export.card import escaped, model_card
 from detlab.export.contents import Contents
+from detlab.export.front_matter import front_matter
 from detlab.schemas.wire.registry import Lineage, VersionView
 from detlab.visible import visible
 
@@ -92,8 +97,61 @@ def test_a_card_has_what_was_recorded(version: VersionView, contents: Contents) 
         ):
             assert fact in page.text, fact
         assert "manifest.json" not in page.text
-        assert page.tags <= {"h1", "h2", "ul", "li", "p", "br", "blockquote", "pre", "code", "strong"} | TABLE
+        assert page.tags <= {"hr", "h1", "h2", "ul", "li", "p", "br", "blockquote", "pre", "code", "strong"} | TABLE
     assert "pickles" not in card
+
+
+def block_of(card: str) -> dict[str, Any]:
+    """The YAML at the head, as Hugging Face's library reads it."""
+    found = re.match(r"^\s*---[ \t]*\n(.*?)\n---[ \t]*\n", card, re.DOTALL)
+    assert found is not None
+    return yaml.safe_load(found[1])
+
+
+def test_a_card_begins_with_the_block_that_the_hub_reads(version: VersionView, contents: Contents) -> None:
+    """The Hub showed a card without library, tags and results."""
+    said = {
+        "license": "apache-2.0",
+        "language": ["en", "de"],
+        "pipeline_tag": "image-classification",
+        "tags": ["digits"],
+        "base_model": "<script>",
+        "private": "x",
+    }
+    told = version.model_copy(update={"metadata": said})
+    block = block_of(model_card(told, contents))
+    index = block.pop("model-index")
+    assert block == {
+        "license": "apache-2.0",
+        "pipeline_tag": "image-classification",
+        "library_name": "pytorch",
+        "language": ["en", "de"],
+        "tags": ["detlab", "digits"],
+        "datasets": ["digits-v3"],
+        "metrics": ["accuracy", "training.loss", "validation.accuracy"],
+    }
+    (result,) = index[0]["results"]
+    assert index[0]["name"] == "digits"
+    assert result["task"] == {"type": "image-classification"}
+    assert result["dataset"] == {"type": "digits-v3", "name": "digits-v3"}
+    assert {"type": "accuracy", "name": "accuracy", "value": 0.9375} in result["metrics"]
+
+
+def test_the_block_invents_no_results(contents: Contents) -> None:
+    bare = VersionView(model_id=1, model="bare", version=1, lineage=Lineage(metrics={"loss": float("nan"), "a": 1.0}))
+    block = block_of(model_card(bare, contents))
+    assert block == {"library_name": "pytorch", "tags": ["detlab"], "metrics": ["a"]}
+
+
+@given(st.text(max_size=80))
+def test_any_text_in_the_block_is_that_text_to_yaml_and_text_to_markdown(text: str) -> None:
+    made = Lineage(metrics={text: 1.0}, data={text: "1"})
+    card = front_matter(VersionView(model_id=1, model=text, version=1, lineage=made), Contents(Path(), {}, {}))
+    index = block_of(card)["model-index"][0]
+    assert index["name"] == visible(text, keep="")[:500]
+    for page in rendered(card):
+        assert page.tags <= {"hr", "p", "ul", "li"}
+        assert not page.attributes
 
 
 TABLE = {"table", "thead", "tbody", "tr", "th", "td"}

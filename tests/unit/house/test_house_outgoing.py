@@ -15,6 +15,8 @@ CLIENTS = {
     "botocore",
     "fsspec",
     "ftplib",
+    "google",
+    "googleapiclient",
     "http.client",
     "httpcore",
     "httpx",
@@ -38,6 +40,8 @@ CALLS = {"create_connection", "open_connection", "open_unix_connection", "create
 """Calls that make one without such a library."""
 MAKES_CONNECTIONS = {
     "backends/instances/aws.py": "the operator's cloud, for elastic pools",
+    "backends/instances/gcp.py": "the operator's cloud, for elastic pools",
+    "backends/instances/gcp_words.py": "what it and its library say when that fails",
     "embedded/hubapi.py": "the Hub of `det up`, on loopback",
     "embedded/master.py": "the master of `det up`, on loopback",
     "services/kernel/outgoing.py": "the one client for all other servers",

@@ -28,7 +28,7 @@ HPARAMS = {"lr": 0.1, "name": "a b", "deep": {"width": 8}, "a.b": [1, None], "on
     ],
 )
 def test_a_word(word, becomes):
-    assert filled(["run", word], HPARAMS, {"USER": "ann"}) == ["run", *becomes]
+    assert filled(["run", "${hparams.name}", word], HPARAMS, {"USER": "ann"}) == ["run", "a b", *becomes]
 
 
 def test_lists_of_arguments():
@@ -59,6 +59,6 @@ def test_the_command_takes_the_place_of_the_program():
 
 
 def test_a_command_that_cannot_run_is_named():
-    done = run("/no/such/program")
+    done = run("/no/such/program", "${args}")
     assert done.returncode == 1
     assert "'/no/such/program' cannot be run" in done.stderr

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from detlab.launch.host.cgroup import kernel_may_have_killed, machine_oom_kills
-from detlab.launch.taskdir import failed_ranks, first_failing_rank, note_failing_rank
+from detlab.launch.taskdir import failed_ranks, first_failing_rank, note_failing_rank, ranks_that_left
 
 
 def test_the_machines_count_is_read_from_the_kernel(tmp_path: Path) -> None:
@@ -45,3 +46,20 @@ def test_ranks_that_failed_are_told_in_their_order(tmp_path: Path) -> None:
     path.write_text("")
     note_failing_rank(path, 3, 75)
     assert failed_ranks(path) == [(3, 75)]
+
+
+def test_ranks_that_left_before_another_failed_are_said(tmp_path):
+    path = tmp_path / "ranks.jsonl"
+    assert ranks_that_left(path) is None
+
+    def note(*ended):
+        path.write_text("".join(json.dumps({"rank": r, "exit_code": c, "time": t}) + "\n" for r, c, t in ended) + "{")
+
+    note((1, 0, 10.0), (0, 1, 11.5))
+    assert ranks_that_left(path) == "rank 1 ended with exit code 0 1.5 s before rank 0 failed"
+    note((2, 0, 10.0), (1, 0, 10.1), (0, 1, 11.5), (0, -15, 12))
+    assert ranks_that_left(path) == "ranks 2, 1 ended with exit code 0 1.5 s before rank 0 failed"
+    note((0, 1, 10.0), (1, 0, 10.1))
+    assert ranks_that_left(path) is None, "it ended after the failure"
+    note((0, 0, 10.0), (1, 0, 10.1))
+    assert ranks_that_left(path) is None

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from detlab.launch import undelivered
+from detlab.launch.delivery import undelivered
 from detlab.launch.taskdir import TaskDir
 
 

@@ -216,3 +216,21 @@ def test_the_list_of_magics_describes_each():
     found = dict(magic_table())
     assert found["%det_logs"].startswith("Print a trial's output")
     assert [name for name, text in found.items() if " " not in text] == []
+
+
+@pytest.mark.parametrize("word", ["args", "args_no_hyphens", "args_no_boolean_flags", "args_json"])
+def test_what_the_launcher_fills_in_is_not_swallowed_by_a_variable_of_the_notebook(word):
+    text = f'entrypoint: [python3, -m, detlab.launch.hparams, --, python3, train.py, "${{{word}}}", "${{epochs}}"]'
+    expansion = Expansion({"args": "of argparse", word: "mine", "epochs": 3})
+    found = expansion.unmask(yaml.safe_load(expansion.mask(text)))
+    assert found["entrypoint"][-2:] == [f"${{{word}}}", 3]
+    other = Expansion({word: "mine"})
+    assert other.unmask(yaml.safe_load(other.mask(f"name: ${{{word}}}"))) == {"name": "mine"}
+
+
+def test_names_that_only_the_launcher_knows_stay_in_every_body():
+    expansion = Expansion({})
+    text = "a: --lr=${hparams.lr}\nb: ${env.USER}"
+    assert expansion.unmask(yaml.safe_load(expansion.mask(text))) == {"a": "--lr=${hparams.lr}", "b": "${env.USER}"}
+    with pytest.raises(MagicError, match=r"detlab\.launch\.hparams"):
+        Expansion({}).mask("entrypoint: python3 train.py ${args}")

@@ -332,5 +332,5 @@ def test_completion_offers_the_pools_that_one_word_names():
         assert completion.offers([], "%%det_run --pool ") == ("", [])  # nobody has connected yet
         with Client(master.url, master.token) as session.connected:
             assert completion.offers([], "%%det_run --pool g") == ("g", ["default", "gpu"])
-        with Client(master.url, "no token of theirs") as session.connected:
+        with Client(master.url, "no-token-of-theirs") as session.connected:
             assert completion.offers([], "%%det_run --pool g") == ("g", [])

@@ -1,5 +1,7 @@
 """What a cell ships, where its mistakes are, what Tab offers."""
 
+import json
+
 import pytest
 
 from detlab.errors import ConfigError, Problem
@@ -174,3 +176,69 @@ def test_a_module_found_by_sys_path_elsewhere_is_warned_of(tmp_path, monkeypatch
     whole = prepare({**BASE, "entrypoint": "python3 f_train.py"}, modules, context=tmp_path)
     assert outside_warnings(whole.bundle, tmp_path) == []
     modules.uninstall()
+
+
+def key_of(text, counter, config, *, cell_id="a", folder=None):
+    modules = CellModules()
+    modules.capture("same_train", text, counter, cell_id)
+    source = {"cell_id": cell_id, "where": f"cell {counter + 1}"}
+    return prepare({**BASE, "entrypoint": "python3 same_train.py", **config}, modules, source=source, context=folder)
+
+
+SAME = 'import os\n\nTEXT = """a  \nb"""\nprint(TEXT)'
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        SAME,
+        SAME + "\n",
+        SAME + "\n\n   \n",
+        SAME.replace("import os", "import os   \t"),
+        SAME.replace('"""\nprint', '"""  \nprint'),
+        SAME.replace("\n", "\r\n"),
+    ],
+)
+def test_a_notebook_that_runs_again_has_the_same_code(shipped, again):
+    """The execution counter stood in the module's first line: a running search was submitted again."""
+    first = key_of(SAME, 8, {"hyperparameters": {"lr": 0.1, "deep": {"a": 1, "b": 2}}})
+    second = key_of(again, 31, {"hyperparameters": {"deep": {"b": 2, "a": 1}, "lr": 0.1}}, cell_id="b")
+    assert (second.bundle.digest, second.key) == (first.bundle.digest, first.key)
+    assert second.source["cells"] == {"same_train.py": {"cell": 31, "cell_id": "b", "line_offset": 0}}
+
+
+@pytest.mark.parametrize(
+    "other", [SAME.replace("a  \n", "a\n"), SAME.replace("import os", "import os  # why"), "\n" + SAME]
+)
+def test_what_python_reads_makes_other_code(shipped, other):
+    assert key_of(SAME, 8, {}).key != key_of(other, 8, {}).key
+
+
+def test_a_notebook_in_the_context_is_the_same_code_after_it_ran(shipped, tmp_path):
+    """Jupyter saves outputs and counters into the file while its own cell submits the folder."""
+    cell = {"cell_type": "code", "id": "x1", "source": ["a = 1\n", "a"], "metadata": {"tags": ["parameters"]}}
+    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": {"name": "python3", "language": "python"}}}
+    ran = {**cell, "id": "y2", "source": "a = 1\na", "execution_count": 7}
+    ran |= {"outputs": [{"output_type": "stream", "name": "stdout", "text": "1"}]}
+    ran["metadata"] = {"execution": {"iopub.status.idle": "2024"}, "tags": ["parameters"]}
+    later = {"papermill": {"duration": 1}, **book["metadata"], "language_info": {"name": "python", "version": "3"}}
+    digests, keys = set(), set()
+    for found in (
+        {**book, "cells": [{**cell, "outputs": [], "execution_count": None}]},
+        {**book, "cells": [{**ran, "execution_count": 8}], "metadata": {**later}},
+        {**book, "cells": [ran], "metadata": {**later}},
+    ):
+        found["metadata"].setdefault("language_info", {"name": "python"})
+        (tmp_path / "nb.ipynb").write_text(json.dumps(found))
+        prepared = key_of(SAME, 1, {}, folder=tmp_path)
+        digests.add(prepared.bundle.digest)
+        keys.add(prepared.key)
+    assert len(digests) == len(keys) == 1
+    (tmp_path / "nb.ipynb").write_text(json.dumps({**book, "cells": [{**cell, "source": "a = 2"}]}))
+    assert key_of(SAME, 1, {}, folder=tmp_path).bundle.digest not in digests
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[1]", '{"cells": 3}', '{"cells": [1, "x"], "nbformat": 4}'])
+def test_a_file_that_is_no_notebook_is_shipped_as_it_is_or_at_least_shipped(shipped, tmp_path, text):
+    (tmp_path / "nb.ipynb").write_text(text)
+    assert "nb.ipynb" in {file.path for file in key_of(SAME, 1, {}, folder=tmp_path).bundle.files}

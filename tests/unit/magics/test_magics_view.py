@@ -26,7 +26,7 @@ from detlab_magics.view.frames import FrameWriter
 from detlab_magics.view.render import MAX_BYTES
 from detlab_magics.view.state import MAX_POINTS, MAX_TRIALS, thin
 from detlab_magics.view.svg import focused
-from detlab_magics.view.text import duration, number, progress_line, state_word, title, trial_outcome
+from detlab_magics.view.text import duration, number, progress_line, state_word, table, title, trial_outcome
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -58,6 +58,19 @@ def metrics(event_id, trial_id, step, value, run=1):
 
 def start(**changes):
     return ViewState.start(CurvesView(cursor=10, experiment=experiment(**changes), trials=[trial(1), trial(2)]))
+
+
+def test_a_search_without_a_finite_value_is_marked_in_every_form():
+    said = "no finite value of 'loss' was reported"
+    state = start(state="COMPLETED", warnings=[said])
+    state.trials[1] = trial(1, state="COMPLETED", latest_validation=math.nan)
+    bundle = mimebundle(state)
+    assert f"no result: {said}" in progress_line(state)
+    assert "no result: no finite value of" in bundle["text/html"]
+    frame = FrameWriter().increment(state)
+    assert frame["experiment"]["warning"] == said
+    assert frame["trials"][0]["cells"][1] == "NaN"
+    assert FrameWriter().increment(start())["experiment"]["warning"] is None
 
 
 def test_events_at_or_before_the_cursor_change_nothing():
@@ -355,3 +368,39 @@ def test_a_table_says_why_trials_were_stopped_if_one_was():
 def test_what_failed_has_the_word_that_the_panel_has():
     assert state_word(experiment(state=ExperimentState.ERROR)) == "failed"
     assert trial_outcome(trial(1, state=TrialState.ERROR, end_reason=EndReason.ERROR)) == "failed"
+
+
+OBJECTIVES = {
+    "searcher": {
+        "metrics": [{"name": "loss"}, {"name": "acc", "smaller_is_better": False}],
+        "constraints": {"size": {"max": 10.0}},
+    }
+}
+
+
+def several(event_id, trial_id, **values):
+    data = {"group": "validation", "steps_completed": event_id, "run": 1, "metrics": values}
+    return Event(id=event_id, kind="metrics", experiment_id=7, trial_id=trial_id, data=data)
+
+
+def test_all_objectives_and_metrics_that_were_asked_for_are_columns_and_the_front_is_marked():
+    trials = [trial(number) for number in (1, 2, 3, 4)]
+    snapshot = CurvesView(
+        cursor=10,
+        experiment=experiment(),
+        trials=trials,
+        curves=[SeriesView(trial_id=1, group="validation", name="acc", steps=[1, 2], values=[0.1, 0.5])],
+    )
+    state = ViewState.start(snapshot, ["loss", "acc", "f1"], OBJECTIVES)
+    assert state.apply([several(11, 1, loss=0.5, size=1), several(12, 2, loss=0.4, acc=0.6, size=1, f1=0.25)])
+    assert state.apply([several(13, 3, loss=0.1, acc=0.1, size=1), several(14, 4, loss=0.0, acc=1.0, size=99)])
+    header, rows = table(state)
+    assert header[:8] == ["trial", "loss", "steps", "state", "loss", "acc", "f1", "pareto"]
+    found = {row[0]: row[4:8] for row in rows}
+    assert found == {
+        "1": ["0.5000", "0.5000", "–", ""],
+        "2": ["0.4000", "0.6000", "0.2500", "yes"],
+        "3": ["0.1000", "0.1000", "–", "yes"],
+        "4": ["0", "1", "–", ""],
+    }
+    assert [column for column in table(start())[0] if column in {"pareto", "acc"}] == []

@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -165,7 +166,7 @@ def test_a_task_of_collection_asks_the_master_for_credentials(tmp_path: Path, mo
         def __init__(self, info: Any) -> None:
             super().__init__([{**item(tmp_path, str(uuid.uuid4()), {}), "storage": BLOCK}])
 
-    monkeypatch.setattr(collect, "get_cluster_info", object)
+    monkeypatch.setattr(collect, "get_cluster_info", lambda: SimpleNamespace(storage_instance=""))
     monkeypatch.setattr(collect, "TaskSession", Session)
     monkeypatch.setattr(collect, "Master", Listing)
     monkeypatch.setattr(collect, "clear_checkpoint", lambda store, *_: int(isinstance(store, ObjectStorage)))

@@ -30,10 +30,13 @@ def start(tmp_path: Path, master: Taker):
     """Start a run of a notebook with these code cells."""
     running: list[subprocess.Popen[str]] = []
 
-    def go(*cells: str, parameters: dict[str, object] | None = None) -> subprocess.Popen[str]:
+    def go(
+        *cells: str, parameters: dict[str, object] | None = None, metadata: dict[str, object] | None = None
+    ) -> subprocess.Popen[str]:
         work = make_task_dir(tmp_path / "task", master.url)
         notebook = nbformat.v4.new_notebook()
-        notebook.metadata["kernelspec"] = {"name": "nowhere", "language": "python", "display_name": "x"}
+        known = {"kernelspec": {"name": "nowhere", "language": "python", "display_name": "x"}}
+        notebook.metadata.update(known if metadata is None else metadata)
         for number, text in enumerate(cells):
             cell = nbformat.v4.new_code_cell(text)
             if number == 0 and parameters is not None:
@@ -167,3 +170,40 @@ def test_cells_are_counted_as_in_the_notebook_that_was_sent():
         "E: v",
     ]
     assert where_it_failed({"cells": cells[:3]}, "n") is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "said_why"),
+    [
+        ("os.kill(os.getpid(), 9)", "killed by SIGKILL; it probably ran out of memory"),
+        ("import ctypes; ctypes.string_at(0)", "ended by SIGSEGV, a fault in native code"),
+        ("os._exit(3)", "ended with code 3, as by os._exit"),
+    ],
+)
+def test_a_cell_that_kills_its_kernel_is_named_and_its_output_kept(start, master, ends, said_why):
+    """The run ended with a traceback of nbclient's that named no cell."""
+    run = start(
+        "x = 1",
+        "print('first', flush=True)",
+        f"import os, time\nprint('before the end', flush=True); time.sleep(1)\n{ends}",
+        "print('never')",
+    )
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert 'File "nb.ipynb, cell 3' in stderr
+    assert said_why in stderr.splitlines()[-1]
+    assert "nbclient" not in stderr, "none of our own frames"
+    notebook = executed(master)
+    assert said(notebook) == ["first", "before the end"]
+    (error,) = [one for cell in notebook.cells for one in cell.get("outputs", []) if one["output_type"] == "error"]
+    assert error["ename"] == "KernelDied"
+
+
+@pytest.mark.parametrize(
+    "metadata", [{}, *({"kernelspec": {"name": name, "display_name": "P"}} for name in ("python3", "python9"))]
+)
+def test_a_notebook_that_does_not_say_its_language_runs_as_python(start, master, metadata):
+    run = start("a = 1", "print('ran', a)", parameters={"a": 2}, metadata=metadata)
+    _, stderr = run.communicate(timeout=60)
+    assert run.returncode == 0, stderr
+    assert said(executed(master)) == ["ran 2"]

@@ -123,7 +123,7 @@ def test_a_key_ahead_of_an_upgrade_is_told_with_the_version_that_does_not_know_i
         {"type": "s3", "bucket": "b"},
         {"type": "gcs", "bucket": "b", "prefix": "a/b"},
         {"type": "azure", "container": "c", "connection_string": "s"},
-        {"type": "azure", "container": "c", "account_url": "u", "credential": "k"},
+        {"type": "azure", "container": "c", "account_url": "https://u.example", "credential": "k"},
         {"type": "shared_fs", "host_path": "/mnt"},
         {"type": "shared_fs", "host_path": "/mnt", "storage_path": "/mnt/a"},
         {"type": "shared_fs", "host_path": "/mnt", "storage_path": "a/../b"},
@@ -147,7 +147,10 @@ def test_good_storage(storage: dict[str, Any]) -> None:
         ({"type": "gcs", "bucket": "b", "prefix": "a/../b"}, "checkpoint_storage.prefix"),
         ({"type": "s3", "bucket": "b", "prefix": ".."}, "checkpoint_storage.prefix"),
         ({"type": "azure", "container": "c"}, "checkpoint_storage"),
-        ({"type": "azure", "container": "c", "connection_string": "s", "account_url": "u"}, "checkpoint_storage"),
+        (
+            {"type": "azure", "container": "c", "connection_string": "s", "account_url": "https://u.example"},
+            "checkpoint_storage",
+        ),
         (
             {"type": "azure", "container": "c", "connection_string": "s", "credential": "k"},
             "checkpoint_storage.credential",
@@ -261,8 +264,8 @@ def test_records_of_an_epoch_have_no_effect() -> None:
 
 def test_ignored_fields_of_blocks_earn_a_warning() -> None:
     raw = {
-        "resources": {"agent_label": "x", "native_parallel": False, "slots": 3},
-        "profiling": {"enabled": True, "begin_on_batch": 1, "end_after_batch": 2, "sync_timings": True},
+        "resources": {"agent_label": "x", "native_parallel": True, "slots": 3},
+        "profiling": {"enabled": True, "begin_on_batch": 1, "end_after_batch": 2, "sync_timings": False},
     }
     assert set(warnings(raw)) == {
         "resources.agent_label",

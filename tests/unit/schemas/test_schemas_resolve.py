@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from schemas_problems import GOOD
 
 from detlab.errors import ConfigError
-from detlab.schemas.expconf import check, errors_of, load_yaml, parse, resolve, to_dict
+from detlab.schemas.expconf import check, errors_of, load_yaml, parse, resolve, to_dict, unsupported_keys
 from detlab.schemas.expconf.blocks.environment import DEFAULT_IMAGE, DEFAULT_ROCM_IMAGE
 
 Raw = dict[str, Any]
@@ -103,15 +104,25 @@ _COMMON = {"metric": "m", "smaller_is_better": True, "source_trial_id": None, "s
     ("searcher", "more"),
     [
         ({"name": "single"}, {"max_length": None}),
-        ({"name": "random", "max_trials": 3}, {"max_concurrent_trials": 16, "max_length": None}),
+        (
+            {"name": "random", "max_trials": 3},
+            {"max_concurrent_trials": 16, "max_length": None, "repeat_points": False},
+        ),
         ({"name": "grid"}, {"max_concurrent_trials": 16, "max_length": None}),
         (
             {"name": "async_halving", "num_rungs": 2, "max_trials": 4, "time_metric": "t", "max_time": 9},
-            {"divisor": 4, "max_concurrent_trials": 16},
+            {"divisor": 4, "max_concurrent_trials": 16, "repeat_points": False},
         ),
         (
             {"name": "adaptive_asha", "max_trials": 4, "time_metric": "t", "max_time": 9},
-            {"divisor": 4, "max_concurrent_trials": 16, "mode": "standard", "max_rungs": 5, "bracket_rungs": []},
+            {
+                "divisor": 4,
+                "max_concurrent_trials": 16,
+                "repeat_points": False,
+                "mode": "standard",
+                "max_rungs": 5,
+                "bracket_rungs": [],
+            },
         ),
     ],
 )
@@ -131,7 +142,7 @@ _SAVES = {"save_experiment_best": 0, "save_trial_best": 1, "save_trial_latest": 
             {"access_key": None, "secret_key": None, "endpoint_url": None, "prefix": None},
         ),
         ({"type": "gcs", "bucket": "b"}, {"prefix": None}),
-        ({"type": "azure", "container": "c", "account_url": "u"}, {}),
+        ({"type": "azure", "container": "c", "account_url": "https://u.example"}, {}),
         ({"type": "shared_fs", "host_path": "/m"}, {"storage_path": None, "propagation": "rprivate"}),
         ({"type": "directory", "container_path": "/c"}, {}),
         ({}, {}),
@@ -359,3 +370,24 @@ def test_law_any_value_anywhere_is_judged_without_a_crash(raw: Raw, key: str, va
     problems = check(broken, complete=True)
     if not errors_of(problems):
         resolve(broken)
+
+
+@pytest.mark.parametrize("entrypoint", ["python3 train.py", "model:Trial"])
+@pytest.mark.parametrize("runtime", ["process", "docker", "kubernetes", "slurm"])
+def test_a_resolved_config_has_no_warnings_of_keys_that_nobody_wrote(entrypoint: str, runtime: str) -> None:
+    """A clone opened with eight of them."""
+    written = {**GOOD, "entrypoint": entrypoint, "name": "n", "runtime": runtime}
+    cloned = resolve(written)
+    assert {problem.path for problem in check(cloned)} == {problem.path for problem in check(written)}
+    assert [p.path for p in unsupported_keys(parse(cloned), runtime=runtime)] == [
+        p.path for p in unsupported_keys(parse(written), runtime=runtime)
+    ]
+
+
+def test_a_key_of_no_effect_that_somebody_set_is_still_named() -> None:
+    written = {**GOOD, "scheduling_unit": 7, "profiling": {"begin_on_batch": 3}, "min_validation_period": {"epochs": 1}}
+    assert {problem.path for problem in check(resolve(written))} == {
+        "scheduling_unit",
+        "profiling.begin_on_batch",
+        "min_validation_period",
+    }

@@ -342,6 +342,8 @@ def test_exponents_that_may_be_meant_are_not_warned_about(base: float, low: floa
     [
         ({"min": 0.001, "max": 0.1}, "{type: double, minval: 0.001, maxval: 0.1}"),
         ({"low": 1, "high": 8, "step": 2}, "{type: int, minval: 1, maxval: 8}"),
+        ({"low": 1, "high": 64, "log": True}, "{type: int, minval: 1, maxval: 64, log: true}"),
+        ({"low": 0.1, "high": 1, "log": True}, "{type: log, base: 10, minval: -1, maxval: 0}"),
         ({"values": [16, 32]}, "{type: categorical, vals: [16, 32]}"),
         (
             {"distribution": "log_uniform_values", "min": 0.001, "max": 1},
@@ -371,6 +373,11 @@ def test_keys_of_other_tools_and_of_small_blocks_are_answered_with_ours() -> Non
     assert found["hyperparameters.n.min"] == "did you mean `minval`?"
     assert found["hyperparameters.n.max"] == "did you mean `maxval`?"
     assert found["hyperparameters.c.values"] == "did you mean `vals`?"
+    weighted = {"hyperparameters": {"c": {"type": "categorical", "vals": [1, 2], "probabilities": [1, 2]}}}
+    assert hints(weighted)["hyperparameters.c.probabilities"] == "did you mean `weights`?"
+    directions = {"name": "random", "metric": "loss", "goal": "maximize", "target": 0.9}
+    assert hints({"searcher": directions})["searcher.goal"] == "write `smaller_is_better: false`"
+    assert hints({"searcher": directions})["searcher.target"] == "did you mean `goal`?"
     assert found["searcher.n_trials"] == "did you mean `max_trials`?"
     assert found["searcher.budget.gpu_hours"] == "did you mean `slot_hours`?"
     assert "there are slot_hours, wall_clock" in str(found["searcher.budget.money"])

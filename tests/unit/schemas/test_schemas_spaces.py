@@ -343,7 +343,7 @@ def test_a_space_of_fewer_points_than_trials_is_told_with_their_number() -> None
     stepped = {"w": {"type": "double", "minval": 0.0, "maxval": 1.0, "step": 0.5}}
     settings = RANDOM | {"max_trials": 7}
     told = warnings(space, **settings)["searcher.max_trials"]
-    assert told == "is 7, but the hyperparameters have only 6 points: some are tried again"
+    assert told == "is 7, but the hyperparameters have only 6 points: the search ends after 6 trials"
     assert "only 3 points" in warnings(stepped, **settings)["searcher.max_trials"]
     assert not warnings(space, **RANDOM | {"max_trials": 6})
     assert not warnings({**space, "lr": {"type": "double", "minval": 0.0, "maxval": 1.0}}, **settings)

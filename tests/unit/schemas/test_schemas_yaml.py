@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.schemas.expconf import check_yaml, load_yaml
+from detlab.schemas.expconf import check_yaml, errors_of, load_yaml
 
 
 def value(text: str) -> Any:
@@ -196,3 +196,51 @@ def test_json_is_yaml(document: Any) -> None:
 def test_any_text_is_judged_without_a_crash(text: str) -> None:
     raw, problems = check_yaml(text)
     assert raw is not None or problems
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        (
+            "searcher:\n  name: random\n metric: loss\n",
+            "line 3, column 2: 'metric: loss' is indented by 1 space, which fits no key above it",
+            "indent it by 0 or 2 spaces",
+        ),
+        ("a:\n    b: 1\n  c: 2\n", "line 3, column 3: 'c: 2' is indented by 2 spaces", "indent it by 0 or 4 spaces"),
+        ("- a\nb: 1\n", "line 2, column 1: 'b: 1' does not continue the block that begins in line 1", "`- `"),
+        (
+            "entrypoint: x\n  searcher:\n",
+            "it is indented deeper than line 1, which has a value already",
+            "indent line 2 like line 1, by 0 spaces",
+        ),
+        ("s:\n  name: a\n   metric: b\n", "indented deeper than line 2", "indent line 3 like line 2, by 2 spaces"),
+        ("a: b: c\n", "mapping values are not allowed here", "quote texts that contain `: `"),
+        ("h:\n  lr: [1,2\ns: x\n", "line 3", "the [ or { that begins in line 2 is not closed"),
+        ("a: 'x\nb: 3\n", "line 3", "the quote that begins in line 1 is not closed"),
+        ("lr: @x\n", "line 1, column 5", "put the value in quotes"),
+        ("a:\n\tb: 1\n", "line 2", "indent with spaces, not with tabs"),
+        ("a: 1\nname\nb: 2\n", "line", "has no colon after its key"),
+    ],
+)
+def test_a_mistake_of_indentation_says_what_to_do(text: str, said: str, hint: str) -> None:
+    """ "expected <block end>, but found '<block mapping start>'" came without a hint."""
+    (problem,) = load_yaml(text)[1]
+    assert said in problem.message
+    assert hint in (problem.hint or "")
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    ["!!timestamp x", "!!bool x", "!!int ''", "!!int '-'", "!!float ''", "!!binary é", "!!set x", "!!omap [1]"],
+)
+def test_a_value_that_is_not_of_the_type_of_its_tag_is_a_mistake(text: str, older: bool) -> None:
+    for document in (f"x: {text}", f"[{text}]", f"? {text}\n: 1"):
+        raw, problems = load_yaml(document, older=older)
+        assert raw is None
+        assert problems
+
+
+@pytest.mark.parametrize("text", ["!!timestamp 2001-01-01", "!!binary aGVsbG8=", "!!set {a}", "!!omap [a: 1]"])
+def test_what_json_does_not_have_is_a_mistake_of_its_place(text: str) -> None:
+    assert any("entrypoint" in problem.path for problem in errors_of(check_yaml(f"entrypoint: {text}\n")[1]))

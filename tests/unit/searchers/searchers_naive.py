@@ -7,6 +7,7 @@ numbered in the order of their creation; nothing is drawn at random here.
 
 import itertools
 import math
+from fractions import Fraction
 
 INVALID = ("invalid_hp", "init_invalid_hp")
 WORST = 1.7976931348623157e308
@@ -219,17 +220,13 @@ def naive_brackets(config):
     divisor, max_trials = config["divisor"], config["max_trials"]
     rungs = config.get("bracket_rungs") or []
     if not rungs:
-        base = math.log(divisor)
-        most = min(
-            config["max_rungs"],
-            int(math.log(config["max_time"]) / base) + 1,
-            int(math.log(max_trials) / base) + 1,
-        )
+        ends = min(config["max_time"], max_trials)
+        most = min(config["max_rungs"], len([n for n in range(64) if Fraction(str(divisor)) ** n <= ends]))
         fewest = {"conservative": 1, "standard": (most - 1) // 2 + 1, "aggressive": most}[config["mode"]]
         rungs = range(fewest, most + 1)
     rungs = sorted(rungs, reverse=True)
-    weights = [divisor ** (n - 1) / n for n in rungs]
-    trials = [max(int(weight / math.fsum(weights) * max_trials), 1) for weight in weights]
+    weights = [Fraction(str(divisor)) ** (n - 1) / n for n in rungs]
+    trials = [max(int(weight / sum(weights) * max_trials), 1) for weight in weights]
     if sum(trials) < max_trials:
         trials[0] += max_trials - sum(trials)
     if config["max_concurrent_trials"] == 0:

@@ -24,8 +24,31 @@ class TestRandom(SearchMethodContract):
     }
 
 
+class TestSobol(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "sobol", "metric": "loss", "max_trials": 12, "max_concurrent_trials": 3}
+
+
 class TestGrid(SearchMethodContract):
     config: ClassVar[dict[str, Any]] = {"name": "grid", "metric": "loss", "max_concurrent_trials": 4}
+
+
+class TestGridOfSome(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {"name": "grid", "metric": "loss", "max_concurrent_trials": 4, "max_trials": 7}
+
+
+class TestRandomWithGoal(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {
+        "name": "random",
+        "metric": "loss",
+        "max_trials": 12,
+        "max_concurrent_trials": 3,
+        "goal": 0.2,
+        "patience": 4,
+    }
+
+
+class TestRepeatedWithGoal(SearchMethodContract):
+    config: ClassVar[dict[str, Any]] = {**TestRandomWithGoal.config, "seeds": 2, "max_trials": 6}
 
 
 class TestAsyncHalving(SearchMethodContract):

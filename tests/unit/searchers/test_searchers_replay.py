@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from detlab_hub.core.searchers import (
     CreateTrial,
+    PauseSearch,
     PauseTrial,
     ProgressReported,
     ReplayMismatch,
@@ -114,7 +115,7 @@ class History:
                 self.created += 1
                 self.open.append(decision.request_id)
                 self.active.add(decision.request_id)
-            else:
+            elif not isinstance(decision, PauseSearch):
                 self.shutdowns += 1
         self.most_active = max(self.most_active, len(self.active))
         assert 0.0 <= self.search.progress() <= 1.0
@@ -129,10 +130,9 @@ def limits(config, search):
     total = search.trials_total
     at_a_time = config.get("max_concurrent_trials", 1)
     if config["name"] in ("async_halving", "adaptive_asha"):
-        brackets = getattr(search.method, "brackets", [search.method])
         if at_a_time == 0:
             return total, total
-        return total, max(at_a_time, len(brackets))
+        return total, at_a_time
     return total, at_a_time or total
 
 

@@ -20,6 +20,7 @@ from detlab_hub.core.searchers import (
     PointsAdded,
     ResumeTrial,
     SearcherConfigError,
+    SetPoint,
     SpaceEdited,
     Started,
     SteeringRefused,
@@ -30,6 +31,7 @@ from detlab_hub.core.searchers import (
     TrialExited,
     TrialExitedEarly,
     TrialPaused,
+    TrialPlaced,
     ValidationReported,
     make_searcher,
     replay,
@@ -133,12 +135,14 @@ def test_suggestion_that_breaks_a_relation_is_replaced() -> None:
     search = make_searcher(config | {"require": ["w % 2 == 0"]}, space, 1)
     (first,) = search.step(Started())
     assert isinstance(first, CreateTrial)
+    assert isinstance(search.step(TrialPlaced(first.request_id))[0], SetPoint)
     search.step(ValidationReported(first.request_id, 1.0))
-    (asked,) = search.step(TrialExited(first.request_id))
-    assert asked == Suggest(0, 1)
-    (made,) = search.step(Suggested(0, ({"w": 3},)))
-    assert isinstance(made, CreateTrial)
-    assert made.hparams["w"] % 2 == 0
+    (second,) = search.step(TrialExited(first.request_id))
+    assert isinstance(second, CreateTrial)
+    assert search.step(TrialPlaced(second.request_id)) == [Suggest(0, 1)]
+    (drawn,) = search.step(Suggested(0, ({"w": 3},)))
+    assert isinstance(drawn, SetPoint)
+    assert drawn.hparams["w"] % 2 == 0
 
 
 # --- steps, ordinals, priors
@@ -248,7 +252,9 @@ def test_known_results_replace_random_trials_and_lead_the_first_suggestion() -> 
     results.append({"hparams": {"x": 7.0}, "metric": 9.0})  # of another space
     config = {"name": "tpe", "metric": "m", "max_trials": 9, "max_concurrent_trials": 4, "smaller_is_better": False}
     search = make_searcher(config | {"results": results}, space, 1)
-    assert search.step(Started()) == [Suggest(0, 4)]
+    first, *_ = search.step(Started())
+    assert isinstance(first, CreateTrial)
+    assert search.step(TrialPlaced(first.request_id)) == [Suggest(0, 1)]
     (question,) = search.questions()
     assert len(question.known["ended"]) == 60
     points = answer(to_json("tpe", question))

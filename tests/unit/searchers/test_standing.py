@@ -12,6 +12,7 @@ from detlab_hub.core.searchers import (
     Suggested,
     TrialExited,
     TrialPaused,
+    TrialPlaced,
     ValidationReported,
     make_searcher,
     searcher_names,
@@ -34,6 +35,8 @@ class Told:
         for decision in self.search.step(event):
             if isinstance(decision, CreateTrial):
                 self.ids.append(decision.request_id)
+                if decision.later:
+                    self.take(TrialPlaced(decision.request_id))
             elif isinstance(decision, Suggest):
                 points = [{"lr": 0.1 * (at + 1)} for at in range(decision.count)]
                 self.take(Suggested(decision.ticket, points))

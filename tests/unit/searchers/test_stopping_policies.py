@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 from collections.abc import Iterable
+from time import process_time
 
 import pytest
 
 from detlab.schemas import expconf
 from detlab_hub.core.stopping.comparing import CurveForecast, Median, Percentile, forecast
+from detlab_hub.core.stopping.folds import EXACT, MOST, Wilcoxon, worse_by_chance
 from detlab_hub.core.stopping.policies import Divergence, NoImprovement, Threshold, WallClock
 from detlab_hub.core.stopping.policy import Report, StopPolicy
 
@@ -130,3 +134,72 @@ def test_the_first_of_several_metrics_is_the_searcher_metric() -> None:
     wrong = {**searcher, "metric": "cost", "constraints": {"memory": {"min": 3, "max": 1}, "time": {}}}
     paths = {problem.path for problem in expconf.check({"searcher": wrong}) if problem.level == "error"}
     assert paths == {"searcher.metric", "searcher.constraints.memory", "searcher.constraints.time"}
+
+
+@pytest.mark.parametrize("count", [4, 10, EXACT, EXACT + 1, 60])
+def test_the_signed_rank_test_is_that_of_scipy(count: int) -> None:
+    from scipy.stats import wilcoxon
+
+    draw = random.Random(count)
+    for _ in range(20):
+        differences = [draw.gauss(0.4, 1) for _ in range(count)]
+        method = "exact" if count <= EXACT else "asymptotic"
+        expected = wilcoxon(differences, alternative="greater", method=method, correction=True).pvalue
+        assert worse_by_chance(differences) == pytest.approx(expected, rel=1e-9)
+
+
+def test_ties_and_zeros_share_their_ranks() -> None:
+    signs = list(itertools.product((1, -1), repeat=3))
+    assert worse_by_chance([1.0, 1.0, 1.0]) == 1 / len(signs)
+    assert worse_by_chance([1.0, 1.0, -1.0]) == 4 / len(signs)
+    assert worse_by_chance([0.0, 0.0]) == 1.0
+    assert worse_by_chance([0.0, 2.0]) == 0.5
+
+
+@pytest.mark.parametrize("larger", [False, True])
+@pytest.mark.parametrize("means", [False, True])
+def test_a_trial_that_is_worse_on_nearly_every_fold_is_stopped(larger: bool, means: bool) -> None:
+    policy = Wilcoxon(running_mean=means)
+    sign = -1 if larger else 1
+
+    def told(trial: str, losses: list[float]) -> list[str | None]:
+        shown = [math.fsum(losses[: at + 1]) / (at + 1) for at in range(len(losses))] if means else losses
+        reports = [report(sign * one, trial=trial, larger=larger, time=at) for at, one in enumerate(shown)]
+        return [policy.reported(one) for one in reports]
+
+    good = [0.1, 0.4, 0.2, 0.9, 0.3]
+    assert told("good", good) == [None] * 5
+    worse = told("worse", [one + 0.05 + 0.01 * at for at, one in enumerate(good)])
+    assert worse[:3] == [None] * 3
+    assert worse[3] is not None
+    assert worse[3].startswith("its mean over 4 folds is ")
+    assert worse[3].endswith("chance alone would show as much with a probability of 6.25%")
+    assert told("mixed", [0.0, 0.6, 0.0, 1.1, 0.1]) == [None] * 5
+    assert told("better", [one - 0.05 for one in good]) == [None] * 5
+
+
+def test_a_trial_is_compared_on_the_folds_that_both_have() -> None:
+    policy = Wilcoxon()
+    for fold, loss in enumerate([1.0, 1.0, 1.0, 1.0]):
+        policy.reported(report(loss, trial="short", time=fold))
+    for fold, loss in enumerate([2.0, 2.1, 2.2, 2.3, 2.4, 2.5], start=2):
+        assert policy.reported(report(loss, trial="others", time=fold)) is None
+    assert policy.reported(report(math.nan, trial="others", time=9)) is None
+
+
+@pytest.mark.parametrize("means", [False, True])
+def test_folds_that_are_too_large_to_be_added_are_none(means: bool) -> None:
+    policy = Wilcoxon(running_mean=means)
+    for trial in ("first", "second"):
+        for fold, loss in enumerate([1.7e308, -1.7e308, 1.7e308, 1.7e308, 1.0, 1e299, -1e299, 1e299, 1e299, 1e299]):
+            policy.reported(report(loss if trial == "first" else -loss, trial=trial, time=fold))
+    assert policy.reported(report(1e299, trial="second", time=11)) is None
+
+
+def test_a_trial_that_reports_folds_for_ever_costs_little() -> None:
+    policy, begun = Wilcoxon(), process_time()
+    for trial in ("first", "second"):
+        for fold in range(5000):
+            policy.reported(report(fold * 0.5 + (fold % 7) * (trial == "second"), trial=trial, time=fold))
+    assert process_time() - begun < 10
+    assert all(len(folds) == MOST for folds in policy._folds.values())

@@ -19,6 +19,7 @@ SHM = (
     "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Bus error. It is possible that dataloader's "
     "workers are out of shared memory. Please try to raise your shared memory limit."
 )
+UNSAID = " (it has no message), raised by: step()"
 ANOMALY = "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output."
 LOST = "2 reports of this task were lost: /t/spool/metrics.jsonl was changed before they reached the master"
 KERNEL = "detlab: the kernel ran out of memory and ended a process while this task ran"
@@ -63,7 +64,7 @@ ERRORS = [
 @pytest.mark.parametrize(("error", "code", "kind"), ERRORS)
 def test_an_error_is_of_the_class_that_its_last_line_says(error: str, code: int, kind: str) -> None:
     found = classify(raised(error), Evidence(code))
-    assert (found.kind, found.message) == (kind, error)
+    assert (found.kind, found.message) == (kind, error if ": " in error or error.endswith(".") else f"{error}{UNSAID}")
     assert found.where == "train.py, line 7"
 
 
@@ -214,3 +215,60 @@ def test_hostile_text_stays_text_and_costs_little() -> None:
     found = classify([*(Line(0, text) for text in long * 100), Line(0, hostile)], Evidence(1))
     assert time.process_time() - began < 5.0
     assert found.log_tail[-1] == hostile
+
+
+# --- a rank that left
+
+LEFT = Line(None, "detlab: rank 1 ended with exit code 0 1.2 s before rank 0 failed")
+GLOO_RESET = (
+    "RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:30621: Connection reset by peer."
+)
+
+
+@pytest.mark.parametrize("lost", [GLOO_CLOSED, GLOO_RESET])
+def test_a_rank_that_left_early_is_named_and_not_the_one_that_needed_it(lost: str) -> None:
+    """Rank 1 called sys.exit(0), or skipped a backward: the card named rank 0's "Connection closed by peer"."""
+    found = classify([Line(1, "finished"), *raised(lost, 0), LEFT], Evidence(1, rank=0, size=2))
+    assert (found.kind, found.rank) == ("exception", 1)
+    assert found.message.startswith("rank 1 ended with exit code 0 1.2 s before rank 0 failed, for want of it: ")
+    assert "backward()" in found.helps
+    assert found.log_tail == ("finished",)
+
+
+def test_a_rank_that_had_ended_well_is_not_blamed_for_another_ones_own_error() -> None:
+    found = classify([*raised("ValueError: saving failed", 0), LEFT], Evidence(1, rank=0, size=2))
+    assert (found.rank, found.message) == (0, "ValueError: saving failed")
+    plain = classify([Line(0, LEFT.text), *raised(GLOO_CLOSED, 0)], Evidence(1, rank=0, size=2))
+    assert plain.rank == 0, "a rank cannot say it in the launcher's place"
+
+
+def test_a_rank_that_ended_without_a_word_is_named() -> None:
+    """`os._exit(3)`: the launcher saw it end first."""
+    summary = [text.replace("exitcode  : -9", "exitcode  : 3 ") for text in SUMMARY]
+    lines = [*raised(GLOO_CLOSED, 0), *(Line(None, text) for text in summary)]
+    found = classify(lines, Evidence(1, rank=1, size=2))
+    assert (found.rank, found.message) == (1, "exited with code 3")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            [
+                "terminate called after throwing an instance of 'gloo::EnforceNotMet'",
+                "  what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 32 vs 12. Is there a"
+                " distributed collective mismatch in your code?",
+            ],
+            "the ranks were not in the same collective operation: killed by SIGABRT",
+        ),
+        (
+            ["terminate called without an active exception"],
+            "the process ended while its threads still communicated with the other ranks: killed by SIGABRT",
+        ),
+    ],
+)
+def test_what_the_abort_of_a_rank_means_is_said(words: list[str], said: str) -> None:
+    found = classify([*raised(GLOO_CLOSED, 0), *(Line(1, text) for text in words)], Evidence(-6, rank=1, size=2))
+    assert found.rank == 1
+    assert found.message.startswith(said)
+    assert found.helps

@@ -14,6 +14,7 @@ from detlab import viz
 from detlab.schemas.wire import BestView, CurvesView, EndReason, ExperimentState, ExperimentView, SeriesView, TrialView
 from detlab.viz import kinds
 from detlab.viz.drawing import BEST, GREY, safe
+from detlab.viz.seeds import points_of
 
 SPACE = {
     "lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1},
@@ -168,6 +169,14 @@ def test_a_hyperparameter_that_some_trials_lack() -> None:
         ([], "No trials yet."),
         ([trial(0, {}, 0.1)], "This experiment has no hyperparameters."),
         ([trial(0, {"a": 1}, 0.1)], "Only one trial so far: nothing to compare."),
+        (
+            [trial(at, {}, None, point_due=True) for at in (0, 1)],
+            "No trial has hyperparameters yet: they are drawn when trials start.",
+        ),
+        (
+            [trial(0, {"a": 1}, 0.1), trial(1, {}, None, point_due=True)],
+            "Only one trial so far: nothing to compare.",
+        ),
         ([trial(0, {"a": 1}, 0.1), trial(1, {"a": 1}, 0.2)], "All trials have the same hyperparameters."),
         ([trial(0, {"a": 1}, None), trial(1, {"a": 2}, math.nan)], "No trial has reported loss yet."),
     ],
@@ -178,6 +187,11 @@ def test_nothing_to_compare_is_said(draw: Any, trials: list[TrialView], reason: 
     assert said(figure) == [reason]
     assert not figure.data
     assert figure.layout.xaxis.visible is False
+
+
+def test_trials_without_hyperparameters_yet_are_no_seeds_of_one_point() -> None:
+    due = [trial(at, {}, None, point_due=True) for at in (0, 1)]
+    assert [len(one.trials) for one in points_of([*due, trial(2, {"a": 1}, 0.1), trial(3, {"a": 1}, 0.2)])] == [1, 1, 2]
 
 
 def test_learning_curves_of_nothing_say_why() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from detlab.errors import ConfigError, Problem, StorageError
-from detlab.schemas.expconf import check_yaml, errors_of, load_yaml, resolve
+from detlab.schemas.expconf import check_yaml, errors_of, resolve
 from detlab.visible import visible
 
 if TYPE_CHECKING:
@@ -217,7 +217,9 @@ def import_command(file: str, output: str | None, as_json: bool) -> None:
 
 def _parsed(name: str) -> tuple[Any, list[Problem]]:
     text, unreadable = _read(name)
-    return (None, unreadable) if unreadable else load_yaml(text, _shown(name))
+    from detlab.schemas.imports import load_import
+
+    return (None, unreadable) if unreadable else load_import(text, _shown(name))
 
 
 def _write(name: str, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,10 @@ from detlab.cli.output.printing import (
     table,
     wants_csv,
 )
-from detlab.client.facts import TrialMetrics, no_checkpoint
+from detlab.cli.output.trial_metrics import MetricColumns, metric_columns, metric_option
+from detlab.client.facts import TrialMetrics, no_checkpoint, without_result
 from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
+from detlab.client.rendering import no_point
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
 from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
@@ -82,6 +84,7 @@ experiment.add_command(unarchive)
 @click.option("--state", type=click.Choice([state.value for state in ExperimentState], case_sensitive=False))
 @click.option("--owner", metavar="USER", help="Only this user's (administrators see all users').")
 @click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
+@click.option("--label", "labels", multiple=True, metavar="LABEL", help="Only those with this label (repeatable).")
 @click.option("-a", "--all", "every", is_flag=True, help="All of them, archived ones, too.")
 @click.option("--archived", is_flag=True, help="Only the archived ones.")
 @click.option("--sort-by", type=click.Choice([key.name for key in ExperimentSortBy], case_sensitive=False))
@@ -95,6 +98,7 @@ def list_command(
     state: str | None,
     owner: str | None,
     name: str | None,
+    labels: tuple[str, ...],
     every: bool,
     archived: bool,
     sort_by: str | None,
@@ -105,13 +109,14 @@ def list_command(
     \b
     Examples:
       det experiment list
-      det e list --state ACTIVE
+      det e list --state ACTIVE --label speech
       det e list --all --csv > experiments.csv
       det e list --json | jq '.[].id'
     """
     found = invocation.client.list_experiments(
         ExperimentSortBy[sort_by.upper()] if sort_by else None,
         order_by.lower(),
+        labels=labels or None,
         limit=None if every else limit,
         state=state.upper() if state else None,
         owner=owner,
@@ -122,7 +127,7 @@ def list_command(
         say_json([item.view for item in found])
         return
     if not found and not invocation.as_csv:
-        filtered = state or owner or name or archived
+        filtered = state or owner or name or labels or archived
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
     columns = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")
@@ -133,7 +138,14 @@ def _state(view: ExperimentView) -> str:
     """Return the state of an experiment for a list."""
     if view.state is ExperimentState.DELETING and view.deletion is not None and view.deletion.failure:
         return f"{view.state.value} (failed, det e describe {view.id})"
-    return f"{view.state.value} (archived)" if view.archived_at else view.state.value
+    told = f"{view.state.value} (no result)" if without_result(view) else view.state.value
+    return f"{told} (archived)" if view.archived_at else told
+
+
+def _with_reason(view: ExperimentView) -> str:
+    """Return the state of an experiment; of one that completed without a result with the reason."""
+    missed = without_result(view)
+    return f"{view.state.value}, but without a result: {missed}" if missed else view.state.value
 
 
 def _row(view: ExperimentView) -> tuple[object, ...]:
@@ -240,7 +252,7 @@ def _describe(item: Experiment) -> None:
             ("labels", ", ".join(view.labels)),
             ("owner", view.owner),
             ("workspace", " / ".join(part for part in (view.workspace, view.project) if part)),
-            ("state", view.state.value),
+            ("state", _with_reason(view)),
             ("pending", view.pending_reason),
             *_deletion(view),
             ("searcher", f"{view.searcher} on {view.metric}" if view.metric else view.searcher),
@@ -270,7 +282,7 @@ def _describe(item: Experiment) -> None:
     _print_front(item)
     if trials:
         say()
-        print_trials(trials, item.config)
+        print_trials(trials, item.config, metric_columns(item))
     say()
     if not view.state.terminal:
         say(f"→ follow it: det experiment wait {view.id}")
@@ -285,8 +297,9 @@ def trial_order(function: Callable[..., None]) -> Callable[..., None]:
     return by_key(direction(function))
 
 
-def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
+def print_trials(trials: list[Trial], config: Mapping[str, Any] | None, metrics: MetricColumns | None = None) -> None:
     """Print a table of trials; why they were stopped has a column if one was, and the means of points with seeds."""
+    values = metrics or MetricColumns()
     means = _means(trials, config)
     mean = ("Mean ± sd",) if means else ()
     reasons = {trial.id: _why(trial.view, config or {}) for trial in trials}
@@ -303,6 +316,7 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
         "Best",
         *mean,
         "Latest",
+        *values.titles,
         "Restarts",
         *why,
         "Hyperparameters",
@@ -317,13 +331,14 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None) -> None:
             trial.view.best_validation,
             *((means[trial.id],) if means else ()),
             trial.view.latest_validation,
+            *values.cells(trial),
             trial.view.restarts,
             *((reasons[trial.id],) if stopped else ()),
-            settings(trial.hparams),
+            no_point(over=trial.state.terminal) if trial.view.point_due else settings(trial.hparams),
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", "Restarts"))
+    table(columns, rows, right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", *values.names, "Restarts"))
 
 
 def _why(view: TrialView, config: Mapping[str, Any]) -> str:
@@ -346,36 +361,49 @@ def _means(trials: list[Trial], config: Mapping[str, Any] | None) -> dict[int, s
     return {one.id: point.spread for point in points_of(trial.view for trial in trials) for one in point.trials}
 
 
-def tell_trials(invocation: Invocation, trials: list[Trial], config: Mapping[str, Any] | None) -> None:
+def tell_trials(
+    invocation: Invocation, item: Experiment, *, sort_by: str, order_by: str, metrics: Sequence[str] = ()
+) -> None:
     """Print trials as the command was asked to: a table, JSON, or CSV with a column for each hyperparameter."""
+    trials = item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower())
+    columns = metric_columns(item, metrics) if trials else MetricColumns()
     if invocation.as_csv:
-        say(csv_text(trial_rows(trial.view for trial in trials), TRIAL_COLUMNS).removesuffix("\n"))
+        rows = trial_rows(trial.view for trial in trials)
+        last = [columns.values.get(trial.id, {}) for trial in trials]
+        with_metrics = [
+            {**row, **{f"metrics.{name}": found.get(name) for name in columns.names}}
+            for row, found in zip(rows, last, strict=True)
+        ]
+        say(csv_text(with_metrics, TRIAL_COLUMNS).removesuffix("\n"))
     elif invocation.as_json:
-        say_json([trial.view for trial in trials])
+        say_json([columns.told(trial) for trial in trials])
     elif not trials:
         say("No trials yet.")
     else:
-        print_trials(trials, config)
+        print_trials(trials, item.config, columns)
 
 
 @experiment.command(name="list-trials")
 @click.argument("experiment_id", metavar="ID", type=int)
 @trial_order
+@metric_option
 @csv_option
 @json_option
 @pass_invocation
-def list_trials(invocation: Invocation, experiment_id: int, sort_by: str, order_by: str) -> None:
+def list_trials(
+    invocation: Invocation, experiment_id: int, sort_by: str, order_by: str, metrics: tuple[str, ...]
+) -> None:
     """List the trials of an experiment, in creation order unless told otherwise.
 
     --csv has a column for each hyperparameter.
 
     \b
     Examples:
-      det experiment list-trials 7
+      det experiment list-trials 7 --metric accuracy
       det e list-trials 7 --sort-by best_validation_metric --csv > trials.csv
     """
     item = invocation.client.get_experiment(experiment_id)
-    tell_trials(invocation, item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower()), item.config)
+    tell_trials(invocation, item, sort_by=sort_by, order_by=order_by, metrics=metrics)
 
 
 @experiment.command(name="list-checkpoints")
@@ -457,8 +485,8 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
     """Wait for an experiment to end.
 
     The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed, was paused because of a
-    failure, or its trials reported other metrics than the searcher's; 5 after the timeout. Ctrl-C stops waiting, not
-    the experiment.
+    failure, or its trials reported no finite value of the searcher's metric, or only others; 5 after the timeout.
+    Ctrl-C stops waiting, not the experiment.
 
     \b
     Examples:

@@ -30,7 +30,12 @@ SHOWN_FILES = 10
 @click.argument("config", metavar="CONFIG")
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "-f", "--follow", "following", is_flag=True, help="Follow the experiment until it ends; exit 0 only on COMPLETED."
+    "-f",
+    "--follow",
+    "--follow-first-trial",
+    "following",
+    is_flag=True,
+    help="Follow the experiment until it ends; exit 0 only on COMPLETED.",
 )
 @click.option("--paused", is_flag=True, help="Create the experiment without starting it.")
 @click.option(

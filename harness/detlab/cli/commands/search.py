@@ -14,7 +14,18 @@ from detlab.cli.commands.search_views import ID
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import budgets_left
-from detlab.cli.output.printing import clean, counted, in_full, moment, say, say_json, settings, show, table
+from detlab.cli.output.printing import (
+    clean,
+    counted,
+    in_full,
+    moment,
+    say,
+    say_json,
+    settings,
+    show,
+    table,
+)
+from detlab.client.rendering import no_point
 from detlab.client.resources import Experiment
 from detlab.errors import ConfigError
 from detlab.schemas.expconf import errors_of, load_yaml
@@ -418,4 +429,12 @@ def _summary(found: ReplayedSearch) -> str:
 
 def _trial(one: ReplayedTrial, *, cloned: bool) -> tuple[object, ...]:
     parent = (one.parent and one.parent.parent_id,) if cloned else ()
-    return one.id or f"#{one.index}", *parent, one.state, one.best, one.reports, one.why, settings(one.hparams)
+    return (
+        one.id or f"#{one.index}",
+        *parent,
+        one.state,
+        one.best,
+        one.reports,
+        one.why,
+        no_point(over=one.state == "ended") if one.point_due else settings(one.hparams),
+    )

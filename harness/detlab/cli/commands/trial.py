@@ -13,8 +13,9 @@ from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import failure_card
 from detlab.cli.output.logs import LogOptions, log_options, print_trial_logs
 from detlab.cli.output.printing import clean, facts, moment, say, say_json, show, table
+from detlab.cli.output.trial_metrics import metric_option
 from detlab.client.facts import TrialMetrics
-from detlab.client.ordering import TrialSortBy
+from detlab.client.rendering import no_point
 from detlab.client.resources import Trial
 from detlab.client.tabular import METRIC_COLUMNS, csv_text
 from detlab.schemas.wire import AttemptView
@@ -35,20 +36,24 @@ def trial() -> None:
 @trial.command(name="list")
 @click.argument("experiment_id", metavar="EXPERIMENT", type=int)
 @trial_order
+@metric_option
 @csv_option
 @json_option
 @pass_invocation
-def list_command(invocation: Invocation, experiment_id: int, sort_by: str, order_by: str) -> None:
+def list_command(
+    invocation: Invocation, experiment_id: int, sort_by: str, order_by: str, metrics: tuple[str, ...]
+) -> None:
     """List the trials of an experiment, in creation order unless told otherwise.
 
     --csv has a column for each hyperparameter.
 
     \b
-    Example:
+    Examples:
       det trial list 7
+      det trial list 7 --metric accuracy --metric train_loss
     """
     item = invocation.client.get_experiment(experiment_id)
-    tell_trials(invocation, item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower()), item.config)
+    tell_trials(invocation, item, sort_by=sort_by, order_by=order_by, metrics=metrics)
 
 
 @trial.command()
@@ -111,6 +116,8 @@ def _describe(item: Trial) -> None:
             ("seed", str(view.seed)),
         ]
     )
+    if view.point_due:
+        say(f"  hyperparameters: {no_point(over=view.state.terminal)}")
     for name, value in sorted(view.hparams.items()):
         say(f"  {clean(name)} = {clean(show(value))}")
     for match in view.policy_matches:

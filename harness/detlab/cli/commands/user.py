@@ -81,6 +81,13 @@ def uids(invocation: Invocation) -> None:
     metavar="FILE",
     help="File that holds the token; `-` reads standard input. By default, prompt for the token.",
 )
+@click.option("--user", "name", metavar="NAME", help="Log in with this user's password; a token is made of it.")
+@click.option(
+    "--password-file",
+    type=click.File("r"),
+    metavar="FILE",
+    help="With --user: file that holds the password; `-` reads standard input. By default, prompt for it.",
+)
 @click.option(
     "--fingerprint",
     metavar="SHA256",
@@ -93,17 +100,26 @@ def uids(invocation: Invocation) -> None:
     help="The certificate itself (PEM), instead of its fingerprint.",
 )
 @json_option
-def login(url: str, token_file: IO[str] | None, fingerprint: str | None, certificate: Path | None) -> None:
+def login(
+    url: str,
+    token_file: IO[str] | None,
+    name: str | None,
+    password_file: IO[str] | None,
+    fingerprint: str | None,
+    certificate: Path | None,
+) -> None:
     """Log in to the cluster at URL: check the token and store it for this user.
 
     Create a token on the Hub's page /hub/token. It is stored in a file that only you can read. It is never an argument,
-    because other users can see those.
+    because other users can see those. With --user, the Hub makes a token for a password, where its authenticator takes
+    passwords; the token is good for a week, and the password is kept nowhere.
 
     \b
     Examples:
       det login https://hub.example.org
       det login https://node-1:8642 --fingerprint sha256:…
       det login http://127.0.0.1:8642 --token-file .detlab/secrets/user_token
+      det user login https://hub.example.org --user ada
       echo "$TOKEN" | det login https://hub.example.org --token-file -
     """
     from detlab.cli.commands.certificates import chosen_pin
@@ -113,7 +129,11 @@ def login(url: str, token_file: IO[str] | None, fingerprint: str | None, certifi
 
     address = service_url(url)
     pin = chosen_pin(address, fingerprint, certificate) or find_cluster(address).certificate
-    token = _token(token_file, address)
+    if name is None and password_file is not None:
+        raise click.UsageError("--password-file goes with --user NAME")
+    if name is not None and token_file is not None:
+        raise click.UsageError("give --user, or --token-file, not both")
+    token = _token(token_file, address) if name is None else _by_password(address, name, password_file, pin)
     with Client(address=ClusterAddress(address, token, "the given address", certificate=pin)) as client:
         found = client.whoami()
     logins = Logins.default()
@@ -122,6 +142,25 @@ def login(url: str, token_file: IO[str] | None, fingerprint: str | None, certifi
         say_json({"user": found.name, "url": address, "file": str(logins.path)})
     else:
         say(f"Logged in to {address} as {clean(found.name)}.")
+
+
+def _by_password(address: str, name: str, file: IO[str] | None, pin: str | None) -> str:
+    """Return a token that the Hub makes for a user's password."""
+    from detlab.client.transport.password_login import token_by_password
+
+    if file is not None:
+        password = file.read(MOST_TOKEN).rstrip("\r\n")
+    elif sys.stdin.isatty():
+        password = getpass.getpass(f"Password of {clean(name)}: ")
+    else:
+        raise click.UsageError(
+            "standard input is no terminal to type the password in: add --password-file FILE, or - for standard input"
+        )
+    if not password:
+        raise DetlabError("the password is empty", hint="Without a password, give a token: /hub/token")
+    from detlab.client.transport.discovery import ClusterAddress
+
+    return token_by_password(ClusterAddress(address, "", "the given address", certificate=pin), name, password)
 
 
 def _token(file: IO[str] | None, address: str) -> str:
@@ -146,8 +185,9 @@ def logout(url: str | None) -> None:
     """Log out: delete the stored token of a cluster (default: the last login).
 
     \b
-    Example:
+    Examples:
       det logout
+      det user logout https://hub.example.org
     """
     from detlab.client.transport.discovery import service_url
     from detlab.client.transport.logins import Logins
@@ -185,3 +225,7 @@ def version(invocation: Invocation) -> None:
     say(f"master  {clean(master.version)} at {clean(invocation.client.address.url)}")
     if master.version != here:
         note("Client and master differ: install the same version on both if something is not understood.")
+
+
+user.add_command(login)
+user.add_command(logout)

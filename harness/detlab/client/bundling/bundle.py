@@ -1,7 +1,7 @@
 """Packing code: a context directory, includes and in-memory files as one content-addressed tar.gz.
 
 The digest is that of the files (`detlab.schemas.bundles`): times, owners and every mode bit but the executable one are
-dropped, and how the archive is packed does not matter. Only regular files travel.
+dropped, and how the archive is packed does not matter. Only regular files travel; notebooks travel without outputs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detlab.client.bundling.ignore import IGNORE_FILE, IgnoreRules
+from detlab.client.bundling.notebooks import as_shipped
 from detlab.errors import BundleError, BundleTooLarge
 from detlab.schemas.bundles import BundleEntry, digest_of
 
@@ -172,6 +173,8 @@ def build_bundle(
         BundleError: Something is missing, cannot be read, or cannot travel.
         BundleTooLarge: Over the cap; the message names the largest files and how to leave them out.
     """
+    if isinstance(includes, str | Path):
+        includes = [includes]  # its letters are not meant
     found: dict[str, _Source] = {}
     replaced: list[str] = []
     base = Path(root) if root is not None else None
@@ -183,7 +186,7 @@ def build_bundle(
         found[name] = source
     _check_names(found)
     _check_size(found, most_bytes, base)
-    members = {name: (source.read(), source.executable) for name, source in sorted(found.items())}
+    members = {name: (as_shipped(name, source.read()), source.executable) for name, source in sorted(found.items())}
     _check_read(members, most_bytes)
     return Bundle(
         digest=digest_of(

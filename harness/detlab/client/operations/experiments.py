@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
+from detlab.client.ordering import known_limit, known_state
 from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, page_of, raw
 from detlab.errors import Conflict
 from detlab.schemas.taskwire import CodeFile, CodeList
@@ -20,6 +21,7 @@ from detlab.schemas.wire import (
     CreateExperiment,
     CreateExperimentReply,
     CurvesView,
+    ExperimentState,
     ExperimentView,
     GrantKind,
     GrantRequest,
@@ -146,7 +148,7 @@ def experiments(
     archived: Archived | None = None,
 ) -> Flow[list[ExperimentView]]:
     """List experiments, newest first, fetching as many pages as needed; archived ones only if asked for."""
-    filters = {"state": state, "owner": owner, "name": name, "archived": archived}
+    filters = {"state": known_state(state, ExperimentState), "owner": owner, "name": name, "archived": archived}
     return pages("experiments", ExperimentView, "before", limit, filters)
 
 
@@ -344,8 +346,10 @@ def pages(
         filters: Further query parameters.
 
     Raises:
+        ValueError: The limit is not a whole number from 1 on.
         Conflict: The master returned the same continuation twice, so the list would never end.
     """
+    limit = known_limit(limit)
     found: list[Any] = []
     position: int | str | None = None
     while limit is None or len(found) < limit:

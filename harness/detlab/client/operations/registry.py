@@ -10,6 +10,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from detlab.client.operations.experiments import new_key, one
+from detlab.client.ordering import known_limit
 from detlab.client.transport.calls import Call, Flow, field_of, model
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantView
@@ -57,10 +58,6 @@ def names_version(reference: str) -> bool:
     return "@" in reference.rpartition("/")[2]
 
 
-_NAME = (
-    "must begin and end with a letter or a digit, and have only letters, digits, spaces and . _ - between them, 256"
-    " characters at most"
-)
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
@@ -75,11 +72,7 @@ def _checked(cls: type[_Body], fields: dict[str, Any]) -> _Body:
     except ValidationError as error:
         what = "version" if "Version" in cls.__name__ else "model"
         problems = [
-            Problem(
-                ".".join(map(str, one["loc"])),
-                _NAME if one["type"] == "string_pattern_mismatch" and one["loc"] == ("name",) else one["msg"],
-            )
-            for one in error.errors()
+            Problem(".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, ")) for one in error.errors()
         ]
         raise ConfigError(problems, f"this cannot be written about a {what}") from error
 
@@ -106,6 +99,7 @@ def list_models(
     """Fetch models, newest first; page after page until there are enough."""
     found: list[ModelView] = []
     after: int | None = None
+    limit = known_limit(limit)
     while limit is None or len(found) < limit:
         count = _PAGE if limit is None else min(_PAGE, limit - len(found))
         words = json.dumps(list(labels)) if labels else None
@@ -152,6 +146,7 @@ def list_versions(name: Name, limit: int | None = None) -> Flow[list[VersionView
     """Fetch a model's versions, newest first; page after page until there are enough."""
     found: list[VersionView] = []
     after: int | None = None
+    limit = known_limit(limit)
     while limit is None or len(found) < limit:
         count = _PAGE if limit is None else min(_PAGE, limit - len(found))
         path = f"{_model(name)}/versions"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from detlab.client.operations.experiments import new_key, one, upload
+from detlab.client.plain_values import plain
 from detlab.client.transport.calls import Call, Flow, field_of, model
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire import (
@@ -95,7 +96,12 @@ def tell(
 ) -> Flow[Told]:
     """Report the result of a trial; can safely be repeated."""
     body = TellTrial(
-        trial_id=trial_id, run=run, metrics=dict(metrics), steps_completed=step, state=state, message=message
+        trial_id=trial_id,
+        run=run,
+        metrics=plain(metrics, "metrics"),
+        steps_completed=step,
+        state=state,
+        message=message,
     )
     return one(Call("POST", f"experiments/{int(experiment_id)}/search/tell", json=body, parse=model(Told)))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from detlab.client.operations.experiments import log_lines, new_key, one, pages, upload
+from detlab.client.ordering import known_state
 from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, plain, raw
 from detlab.schemas.taskwire import (
     AuditItem,
@@ -22,7 +23,7 @@ from detlab.schemas.taskwire import (
     TokenView,
     UsageView,
 )
-from detlab.schemas.wire import AgentView, LogLine
+from detlab.schemas.wire import AgentView, LogLine, TrialState
 
 if TYPE_CHECKING:
     from detlab.client.bundling.bundle import Bundle
@@ -94,7 +95,9 @@ def tasks(
     owner: str | None = None,
 ) -> Flow[list[TaskView]]:
     """List user tasks, newest first, fetching as many pages as needed."""
-    return pages("tasks", TaskView, "before", limit, {"kind": kind, "state": state, "owner": owner})
+    return pages(
+        "tasks", TaskView, "before", limit, {"kind": kind, "state": known_state(state, TrialState), "owner": owner}
+    )
 
 
 def task(task_id: str) -> Flow[TaskView]:

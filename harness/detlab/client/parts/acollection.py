@@ -43,6 +43,15 @@ class AsyncExperimentCollection(ExperimentFacts):
         wanted = collection.policy(save_experiment_best, save_trial_best, save_trial_latest)
         return await self._session.run(collection.collect(self.id, GcRequest(policy=wanted)))
 
+    async def retry_removals(self) -> int:
+        """Try again, now, to remove files that could not be removed; return of how many checkpoints.
+
+        Raises:
+            Conflict: This cluster is a copy of another one.
+            Forbidden: The experiment is another user's.
+        """
+        return (await self._session.run(collection.collect(self.id, GcRequest(retry=True)))).going
+
     async def collect_checkpoints(self, *, now: bool = False, purge: bool = False) -> GcPreview:
         """Put what its policy does not keep into the trash.
 

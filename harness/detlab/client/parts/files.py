@@ -65,7 +65,8 @@ class CheckpointFiles(CheckpointEdits):
         globs: Sequence[str] = (),
         mode: AnyMode = "auto",
         progress: Progress | None = None,
-    ) -> dict[str, Any]:
+        alone: bool = False,
+    ) -> Any:
         """Load what it holds: tensors from safetensors, plain values from JSON, and no code.
 
         Only the files that are read are downloaded, verified, to a cache; those that are there already are not
@@ -79,6 +80,7 @@ class CheckpointFiles(CheckpointEdits):
             globs: Load only files that match one of these patterns, as for `download`.
             mode: As for `download`.
             progress: As for `download`.
+            alone: Return the content of the only pickle or JSON file itself, not a dict with it.
 
         Returns:
             Of a trial of `detlab.pytorch` its state (`models_state_dict`, …); of other safetensors files each tensor
@@ -95,7 +97,7 @@ class CheckpointFiles(CheckpointEdits):
         planned = plan(files, what, allow_pickle=allow_pickle or looked_at)
         target = cache_folder(self.uuid, planned.files) if path is None else Path(path)
         folder = self._fetch(target, mode, progress, planned.files, cached=path is None)
-        return load_folder(folder, map_location=map_location, allow_pickle=allow_pickle, what=what)
+        return load_folder(folder, map_location=map_location, allow_pickle=allow_pickle, what=what, alone=alone)
 
     def verify(self, mode: AnyMode = "auto", *, progress: Progress | None = None) -> list[BadFile]:
         """Read every byte of its files and return those that are not what was committed; none: all is well.

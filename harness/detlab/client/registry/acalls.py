@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from detlab.client.operations import registry
-from detlab.client.ordering import OrderBy, archived_filter
+from detlab.client.ordering import OrderBy, archived_filter, several
+from detlab.client.plain_values import plain
 from detlab.client.registry.amodels import AsyncModel, AsyncModelVersion
 from detlab.client.registry.facts import ModelSortBy
 from detlab.client.transport.session import AsyncSession
@@ -38,7 +39,12 @@ class AsyncRegistryCalls:
         Raises:
             Conflict: There is one of this name.
         """
-        fields = {"description": description, "metadata": dict(metadata or {}), "labels": list(labels), "notes": notes}
+        fields = {
+            "description": description,
+            "metadata": plain(metadata or {}, "metadata"),
+            "labels": several(labels),
+            "notes": notes,
+        }
         return AsyncModel(self.session, await self.session.run(registry.create_model(name=name, **fields)))
 
     async def get_model(self, identifier: str | int) -> AsyncModel:
@@ -84,7 +90,7 @@ class AsyncRegistryCalls:
         """
         key, descending = ModelSortBy(sort_by).value, OrderBy(order_by) is OrderBy.DESCENDING
         which = archived_filter(archived)
-        wanted = registry.list_models(limit=limit, name=name, owner=owner, labels=labels, archived=which)
+        wanted = registry.list_models(limit=limit, name=name, owner=owner, labels=several(labels) or (), archived=which)
         views = await self.session.run(wanted)
         if description is not None:
             views = [view for view in views if description.lower() in view.description.lower()]

@@ -48,11 +48,14 @@ class ModelVersion(VersionFacts):
     def load(self, path: str | Path | None = None, *, allow_pickle: bool = False, **options: Any) -> Any:
         """Download it, verified, and load it; see `Checkpoint.load`.
 
+        Of a folder with one model in a pickle, which is allowed, that model is returned, and not a dict with it.
+
         Args:
             path: Folder to keep the files in; None: a folder of this user's cache, so that they are fetched once.
             allow_pickle: Whether files may be unpickled, which can run any code of whoever wrote them.
             options: Of `Checkpoint.load`.
         """
+        options = {"alone": True, **options}
         return self.get_checkpoint().load(path, allow_pickle=allow_pickle, **options)
 
     def get_metrics(self, group: str | None = None) -> Iterable[TrialMetrics]:

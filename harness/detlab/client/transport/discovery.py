@@ -40,6 +40,7 @@ from detlab.errors import (
     UntrustedMaster,
 )
 from detlab.pasted import word
+from detlab.tokens import one_word
 from detlab.trust import environment_certificate, fingerprint_of, naming
 
 STATE_FOLDER = ".detlab"
@@ -73,6 +74,10 @@ class ClusterAddress:
     folder: Path | None = None
     certificate: str | None = field(default=None, repr=False)
     guess: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.token is not None:
+            object.__setattr__(self, "token", one_word(self.token, self.source) or None)
 
     @property
     def loopback(self) -> bool:

@@ -101,8 +101,9 @@ class Assembly:
 
     def __post_init__(self) -> None:
         self.target = self.target.absolute()
-        self.work = self.target.with_name(f".{self.target.name}.{uuid.uuid4().hex[:8]}.partial")
-        self._kept = self.target.with_name(f".{self.target.name}.{self.view.uuid[:36]}.resume")
+        short = self.target.name.encode()[:150].decode(errors="ignore")  # a name has 255 bytes at most
+        self.work = self.target.with_name(f".{short}.{uuid.uuid4().hex[:8]}.partial")
+        self._kept = self.target.with_name(f".{short}.{self.view.uuid[:36]}.resume")
         self.total = sum(file.size for file in self.view.files.values())
         for path in self.view.files:
             checked_path(path)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from detlab import loopback
 from detlab.client.transport.calls import Call, Flow, Reply, Retries, Writer, run_flow
@@ -20,6 +20,7 @@ from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.interrupts import short_interrupts
 from detlab.client.transport.version import USER_AGENT
 from detlab.errors import DetlabError
+from detlab.forking import renew_in_children
 from detlab.trust import is_refusal, trust_for
 
 if TYPE_CHECKING:
@@ -41,6 +42,17 @@ class _Connection:
         self.address = address
         self.timeout = timeout
         self.backoff = backoff or Retries()
+
+    def forget_connections(self) -> object:
+        """Forget what belongs to the parent process; see `detlab.forking`."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "objects of detlab's client cannot be pickled: they hold connections, and a token that belongs in no file."
+            " Give the other process the id, and have it fetch the object: client.get_experiment(7),"
+            " client.get_trial(12), client.get_checkpoint(uuid)"
+        )
 
     def _options(self) -> dict[str, Any]:
         import httpx
@@ -147,6 +159,7 @@ class Session(_Connection):
         self._transport = transport
         self._http: httpx.Client | None = None
         self._lock = threading.Lock()
+        renew_in_children(self)
 
     @property
     def http(self) -> httpx.Client:
@@ -159,6 +172,12 @@ class Session(_Connection):
                     **self._options(), transport=self._transport, event_hooks=loopback.hooks(self.address.url)
                 )
             return self._http
+
+    def forget_connections(self) -> object:
+        """Forget what belongs to the parent process; see `detlab.forking`."""
+        self._lock = threading.Lock()  # another thread may have held it
+        http, self._http = self._http, None
+        return http
 
     def close(self) -> None:
         """Close all connections; the session can be used again afterwards."""
@@ -234,6 +253,7 @@ class AsyncSession(_Connection):
         super().__init__(address, timeout=timeout, backoff=backoff)
         self._transport = transport
         self._http: httpx.AsyncClient | None = None
+        renew_in_children(self)
 
     @property
     def http(self) -> httpx.AsyncClient:
@@ -245,6 +265,11 @@ class AsyncSession(_Connection):
                 **self._options(), transport=self._transport, event_hooks=loopback.async_hooks(self.address.url)
             )
         return self._http
+
+    def forget_connections(self) -> object:
+        """Forget what belongs to the parent process; see `detlab.forking`."""
+        http, self._http = self._http, None
+        return http
 
     async def close(self) -> None:
         """Close all connections; the session can be used again afterwards."""

@@ -1,7 +1,7 @@
 """What is left in the storage of checkpoints that were begun and never stored, and its removal.
 
-Only stages are removed. What is published always stays: the master may have committed it, and no answer that does not
-come from the master (a proxy's, another master's) must ever cost a checkpoint.
+Stages are removed. What is published stays, unless the master itself says, by its uuid, that it is none: begun by an
+earlier attempt, and never committed. No other answer (a proxy's, another master's) must ever cost a checkpoint.
 """
 
 from __future__ import annotations
@@ -9,15 +9,41 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from detlab.errors import CheckpointError, DetlabError
+from detlab.schemas.taskwire import StoredItem, StoredMark, StoredPage, StoredVerdicts
 from detlab.storage import StorageManager
+from detlab.storage.inventory import Stored, remove
 
 logger = logging.getLogger("detlab.core")
 
 ABANDONED = 7 * 86400.0
 """Seconds without a write after which a stage counts as abandoned."""
 _NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z_-]")
+
+
+_MARKS = 100
+Asks = Callable[[Sequence[Stored]], Mapping[str, str]]
+"""Returns what the master knows of some checkpoints: see `StoredVerdicts`."""
+
+
+class Calls(Protocol):
+    """What is needed of a `TaskSession`."""
+
+    def call(self, method: str, path: str, *, body: Any = None) -> Any:
+        """Send a request and return the decoded reply."""
+
+
+def ask(session: Calls, items: Sequence[Stored], place: int | None = None) -> Mapping[str, str]:
+    """Return what the master knows of some checkpoints, at most `MOST_ASKED`; see `StoredPage`."""
+    told = [
+        StoredItem(uuid=one.uuid, marks=[StoredMark(owner=name, run=run) for name, run in one.marks[:_MARKS]])
+        for one in items
+    ]
+    body = StoredPage(items=told, place=place).model_dump(exclude_none=True)
+    return StoredVerdicts.model_validate(session.call("POST", "task/storage-check", body=body)).verdicts
 
 
 class Leftovers:
@@ -64,10 +90,14 @@ class TrialLeftovers(Leftovers):
         cluster_id: Id of the cluster.
         trial_id: Id of the trial.
         run: Number of this attempt; those of earlier ones are smaller.
+        asks: Asks the master about what is published; None: it stays.
     """
 
-    def __init__(self, storage: StorageManager, cluster_id: str, trial_id: int, run: int) -> None:
+    def __init__(
+        self, storage: StorageManager, cluster_id: str, trial_id: int, run: int, asks: Asks | None = None
+    ) -> None:
         super().__init__(storage)
+        self._asks = asks
         self._marks = isinstance(storage, StorageManager)
         self._owner = _NOT_IN_NAMES.sub("_", f"{cluster_id}-{trial_id}")
         self._run = run
@@ -106,11 +136,29 @@ class TrialLeftovers(Leftovers):
                     logger.info("what attempt %d left of checkpoint %s was not removed: %s", run, uuid, error)
 
     def _clear_one(self, run: int, uuid: str) -> None:
+        published = self._is_published(uuid)
+        found = Stored(uuid, published=published, marks=[(self._owner, run)])
+        verdict = self._verdict(found)
+        if verdict == "never":  # also what a removal that was killed has left, without its manifest
+            logger.info("removing checkpoint %s, which attempt %d has begun and never committed", uuid, run)
+            remove(self._storage, found)
+        elif not published or verdict in {"kept", "trash"}:
+            self._storage.discard(uuid)
+            self._storage.unmark(uuid, self._owner, run)
+
+    def _is_published(self, uuid: str) -> bool:
         try:
             self._storage.manifest(uuid)
         except CheckpointError:
-            logger.info("removing what attempt %d may have left of checkpoint %s, which was never stored", run, uuid)
-        else:
-            logger.debug("attempt %d stored checkpoint %s; whether it is committed the master knows", run, uuid)
-        self._storage.discard(uuid)
-        self._storage.unmark(uuid, self._owner, run)
+            return False
+        return True
+
+    def _verdict(self, found: Stored) -> str:
+        """Return what the master knows; one of an earlier version, or that is away, says nothing."""
+        if self._asks is None:
+            return "unknown"
+        try:
+            return self._asks([found]).get(found.uuid, "unknown")
+        except DetlabError as error:
+            logger.debug("the master did not say what it knows of checkpoint %s: %s", found.uuid, error)
+            return "unknown"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from detlab.core.checkpoint.abandoned import Leftovers, TrialLeftovers
+from detlab.core.checkpoint.abandoned import Leftovers, TrialLeftovers, ask
 from detlab.core.checkpoint.environment import installed
 from detlab.core.checkpoint.plain_metadata import plain_metadata
 from detlab.core.checkpoint.shards import join_parts, merge_metadata, shared_files
@@ -81,7 +81,9 @@ class CheckpointContext:
         self._earlier = () if info is None else info.earlier_checkpoints
         if info is not None:
             self._trial_id = info.trial.trial_id
-            self._leftovers = TrialLeftovers(storage, info.cluster_id, self._trial_id, info.run)
+            self._leftovers = TrialLeftovers(
+                storage, info.cluster_id, self._trial_id, info.run, lambda items: ask(session, items)
+            )
 
     def note_use(self, uuid: str) -> None:
         """Note in the metadata of all checkpoints that are stored from now on that `uuid` was used to make them."""
@@ -105,7 +107,8 @@ class CheckpointContext:
             ckpt_dir: The directory; with `shard`, None for a rank that has nothing to store.
             metadata: Must contain `steps_completed`; with `shard`, the ranks' dicts are merged.
             shard: All ranks call in step and their files are merged; otherwise only the chief calls.
-            selector: Tells, given a relative POSIX path, whether to include that file; None: all files.
+            selector: Tells, given a relative POSIX path, whether to include that file, or that empty folder if the
+                path ends in `/`; None: all of them.
 
         Returns:
             The uuid of the checkpoint.
@@ -169,8 +172,8 @@ class CheckpointContext:
             storage_id: The uuid.
             ckpt_dir: Created if it is missing; ranks of one node that share the download give the same one.
             download_mode: Which ranks fetch.
-            selector: Tells, given a relative POSIX path, whether to fetch that file; None: all files. Ranks that
-                share the download get every file that any of them selects.
+            selector: Tells, given a relative POSIX path, whether to fetch that file, or that empty folder if the path
+                ends in `/`; None: all of them. Ranks that share the download get what any of them selects.
 
         Raises:
             CheckpointMissing: A file is missing; the message names it.
@@ -486,7 +489,8 @@ class CheckpointContext:
 
     def _union(self, manifest: Manifest, selector: Selector | None) -> Selector | None:
         """Return a selector for what any rank of this node wants."""
-        wanted = None if selector is None else [name for name in manifest.files if selector(name)]
+        everything = (*manifest.files, *(f"{name}/" for name in manifest.directories))
+        wanted = None if selector is None else [name for name in everything if selector(name)]
         wishes = self._dist.allgather_local(wanted)
         if any(wish is None for wish in wishes):
             return None

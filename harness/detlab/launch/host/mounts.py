@@ -147,8 +147,7 @@ def carry_out(plan: Plan) -> None:
     if not plan.covers:
         return
     try:
-        _libc_call("unshare", _CLONE_NEWNS)
-        _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+        enter_namespace()
         # The sources are opened before they are covered, and after unshare: a bind must come from this namespace.
         sources = [(bind, os.open(bind.path, os.O_PATH | os.O_CLOEXEC)) for bind in plan.binds]
         for cover in plan.covers:
@@ -169,6 +168,26 @@ def carry_out(plan: Plan) -> None:
             f"mount was refused ({error}). Move the installation to a directory that everybody may enter (for "
             f"example /opt), or run: chmod o+x {' '.join(map(word, plan.covers))}"
         ) from error
+
+
+def enter_namespace() -> None:
+    """Enter a mount namespace of this process's own, from which nothing gets out; needs root with CAP_SYS_ADMIN.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    _libc_call("unshare", _CLONE_NEWNS)
+    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
+
+
+def bind_file(source: Path, target: Path) -> None:
+    """Show a file in place of another one, read-only, in this mount namespace.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    _mount(str(source), str(target), None, _MS_BIND)
+    _mount("none", str(target), None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
 
 
 def _names(paths: Sequence[Path]) -> str:

@@ -30,11 +30,13 @@ class TrainingMetrics:
     Attributes:
         not_finite: After `reduce`: metrics with a NaN or infinite value on any rank, and the index of the first such
             batch since the last report.
+        without_average: After `reduce`: metrics that no batch of any rank had a number for.
     """
 
     def __init__(self) -> None:
         self._collected = Collected("train_batch", lone="loss")
         self.not_finite: dict[str, int] = {}
+        self.without_average: list[str] = []
 
     def add(self, metrics: Any) -> None:
         """Take the metrics of one batch: a loss tensor, or a dict of name to number, array or tensor.
@@ -65,7 +67,7 @@ class TrainingMetrics:
         others = self._collected.take_others()
         outcome = distributed.broadcast(None if parts is None else _average(parts))
         _raise_problems("the training metrics cannot be averaged:", outcome.problems)
-        self.not_finite = outcome.not_finite
+        self.not_finite, self.without_average = outcome.not_finite, outcome.without_average
         return outcome.values, functools.partial(_per_batch, parts, others)
 
 
@@ -188,6 +190,7 @@ class _Outcome:
     values: dict[str, Any]
     problems: list[str]
     not_finite: dict[str, int] = dataclasses.field(default_factory=dict)
+    without_average: list[str] = dataclasses.field(default_factory=list)
     batches: int = 0
     samples: int = 0
 
@@ -220,6 +223,7 @@ def _average(parts: list[Series]) -> _Outcome:
         with np.errstate(all="ignore"):  # NaN and infinity are told by name
             total = sum(array.sum() for array in arrays)
             outcome.values[name] = float(total / sum(array.size for array in arrays))
+    outcome.without_average = sorted({name for part in parts for name in part.kept_out} - outcome.values.keys())
     for part in parts:
         for name, (where, values) in part.values.items():
             bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))

@@ -50,6 +50,7 @@ from detlab.schemas.expconf.blocks.searchers import (
     RandomConfig,
     SearcherConfig,
     SingleConfig,
+    SobolConfig,
     UnnamedSearcher,
 )
 from detlab.schemas.expconf.blocks.storage import (
@@ -111,6 +112,7 @@ __all__ = [
     "SearcherConfig",
     "SharedFSConfig",
     "SingleConfig",
+    "SobolConfig",
     "UnnamedSearcher",
     "UntypedStorage",
     "check",

@@ -1,6 +1,7 @@
 """Configs of other tools as detlab's: a Katib `Experiment`, a W&B sweep.
 
-    imported = import_config(raw)        # raw: the parsed file
+    raw, problems = load_import(text)    # as the tool itself reads it
+    imported = import_config(raw)
     imported.config                      # a raw experiment config
     imported.notes                       # every leaf of the file: kept, changed or left out, and what was added
 
@@ -15,12 +16,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from detlab.errors import ConfigError, Problem
-from detlab.schemas.expconf import check, errors_of
+from detlab.schemas.expconf import check, errors_of, load_yaml
 from detlab.schemas.expconf.raw import structure
 from detlab.schemas.imports import katib, wandb
 from detlab.schemas.imports.ledger import Imported, Leaf, Ledger, Note, Outcome, leaves
 
-__all__ = ["KINDS", "Imported", "Kind", "Leaf", "Note", "Outcome", "import_config", "kind_of", "leaves"]
+__all__ = [
+    "KINDS",
+    "Imported",
+    "Kind",
+    "Leaf",
+    "Note",
+    "Outcome",
+    "import_config",
+    "kind_of",
+    "leaves",
+    "load_import",
+]
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,22 @@ KINDS: dict[str, Kind] = {
 """What can be imported, by a short name."""
 
 
+def load_import(text: str, source_name: str = "file") -> tuple[Any, list[Problem]]:
+    """Read a file of another tool as that tool reads it: W&B speaks YAML 1.1.
+
+    Args:
+        text: The file's text.
+        source_name: How messages about the whole text call it.
+
+    Returns:
+        The parsed file and the mistakes of the text itself, as `load_yaml` returns them.
+    """
+    raw, problems = load_yaml(text, source_name)
+    if isinstance(raw, dict) and wandb.recognises(raw):
+        return load_yaml(text, source_name, older=True)
+    return raw, problems
+
+
 def kind_of(raw: object) -> str:
     """Return which of `KINDS` a parsed file is.
 
@@ -67,6 +95,9 @@ def kind_of(raw: object) -> str:
     raise ConfigError([_unknown(raw)])
 
 
+_SPACE = "give `method` and `parameters` instead, or write hyperparameters and searcher by hand"
+
+
 def _unknown(raw: object) -> Problem:
     known = "; ".join(f"a {kind.title} has {kind.marks}" for kind in KINDS.values())
     if not isinstance(raw, dict):
@@ -75,6 +106,10 @@ def _unknown(raw: object) -> Problem:
         return Problem("", "is an experiment config of detlab or Determined already", "use `det config check`")
     if str(raw.get("apiVersion", "")).startswith("kubeflow.org/") and raw.get("kind") == "Experiment":
         return Problem("apiVersion", f"is {raw['apiVersion']}; only {katib.API_VERSION} can be imported", known)
+    if isinstance(raw.get("tune"), dict):
+        return Problem("tune", "is a search of Ray Tune in a W&B sweep: Ray draws its points", _SPACE)
+    if isinstance(raw.get("scheduler"), dict) and "method" not in raw:
+        return Problem("scheduler", "is a W&B sweep whose points a scheduler of its own draws", _SPACE)
     if raw.get("kind") is not None:
         return Problem("kind", f"is {raw['kind']!r}, which cannot be imported", known)
     return Problem("", "is neither a Katib Experiment nor a W&B sweep", known)

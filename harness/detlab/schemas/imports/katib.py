@@ -9,7 +9,8 @@ from typing import Any
 from detlab.schemas.expconf.blocks.searcher_base import STEP_TIMES
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path
-from detlab.schemas.imports import katib_rows, present, spaces
+from detlab.schemas.imports import katib_rows, spaces
+from detlab.schemas.imports.checkpoints import checkpoints_needed
 from detlab.schemas.imports.katib_trials import add_trial
 from detlab.schemas.imports.ledger import Ledger
 from detlab.schemas.imports.spaces import Axis
@@ -29,12 +30,12 @@ class Algorithm:
     """What becomes of a Katib algorithm.
 
     Attributes:
-        methods: The search methods it becomes; the first that this version has.
+        method: The search method it becomes.
         settings: Where its settings go: a key of the searcher, or `SEED`.
         differs: What the method does differently.
     """
 
-    methods: tuple[str, ...]
+    method: str
     settings: dict[str, str] = field(default_factory=dict)
     differs: str = ""
 
@@ -48,25 +49,30 @@ _POPULATION = {
 _STARTUP = {"random_state": SEED, "n_startup_trials": "startup_trials"}
 
 ALGORITHMS: dict[str, Algorithm] = {
-    "random": Algorithm(("random",), {"random_state": SEED}),
-    "grid": Algorithm(("grid",), {"random_state": SEED}),
+    "random": Algorithm("random", {"random_state": SEED}),
+    "grid": Algorithm("grid", {"random_state": SEED}),
     "bayesianoptimization": Algorithm(
-        ("bayesian",),
+        "bayesian",
         {"random_state": SEED, "n_initial_points": "startup_trials"},
         "a Gaussian process or TPE of Optuna, chosen by space and budget",
     ),
-    "tpe": Algorithm(("tpe",), _STARTUP, "Optuna's, multivariate"),
-    "multivariate-tpe": Algorithm(("tpe",), _STARTUP),
-    "cmaes": Algorithm(("cmaes",), {"random_state": SEED}),
-    "sobol": Algorithm(("random",), {"random_state": SEED}, "independent points, not a Sobol sequence"),
-    "hyperband": Algorithm(
-        ("hyperband", "adaptive_asha"), _RESOURCE, "trials are stopped while they train; none starts again"
-    ),
-    "pbt": Algorithm(("pbt", "random"), _POPULATION, "the whole population trains at a time"),
-    "enas": Algorithm(("random",), {}, "no architecture is searched: `nasConfig` has no counterpart"),
-    "darts": Algorithm(("single",), {}, "the one trial that trains the supernet"),
+    "tpe": Algorithm("tpe", _STARTUP, "Optuna's, multivariate"),
+    "multivariate-tpe": Algorithm("tpe", _STARTUP),
+    "cmaes": Algorithm("cmaes", {"random_state": SEED}),
+    "sobol": Algorithm("sobol", {"random_state": SEED}),
+    "hyperband": Algorithm("hyperband", _RESOURCE, "a trial pauses at its rung, and continues from its checkpoint"),
+    "pbt": Algorithm("pbt", _POPULATION, "the whole population trains at a time"),
 }
 """Katib's algorithms."""
+
+REFUSED: dict[str, str] = {
+    "enas": "a controller draws the architectures of `nasConfig`, and there is none here",
+    "darts": "one trial trains all operations of `nasConfig` at once, and nothing here makes such a network",
+}
+"""Algorithms that search architectures, and why they cannot be imported."""
+_NAS_HINT = "write the choices of layers as hyperparameters (nested ones, too) of random or tpe"
+STRATEGIES = ("min", "max", "latest")
+"""Katib's ways to make one value of a trial's reports."""
 
 
 def recognises(raw: dict[str, Any]) -> bool:
@@ -82,6 +88,8 @@ def ledger(raw: dict[str, Any]) -> Ledger:
 def convert(ledger: Ledger) -> dict[str, Any]:
     """Return the config of a Katib Experiment."""
     config: dict[str, Any] = {}
+    if _refused(ledger):
+        return config
     _metadata(ledger, config)
     searcher = _searcher(ledger, config)
     resource = searcher.get("time_metric")
@@ -90,6 +98,9 @@ def convert(ledger: Ledger) -> dict[str, Any]:
     config["searcher"] = searcher
     _goal(ledger, config)
     _early_stopping(ledger, config)
+    _strategies(ledger, searcher)
+    if needs := checkpoints_needed(searcher):
+        ledger.to_do.append(needs)
     if "metric" in searcher:
         ledger.to_do.append(
             f"report {searcher['metric']!r} by core.train.report_validation_metrics: what trials print is not read"
@@ -97,6 +108,34 @@ def convert(ledger: Ledger) -> dict[str, Any]:
     if resource is not None and resource not in STEP_TIMES:
         ledger.to_do.append(f"report {resource!r}, the searcher's time_metric, with it: how far the trial has trained")
     return config
+
+
+def _refused(ledger: Ledger) -> bool:
+    """Whether the file searches architectures, which is a mistake by its name."""
+    path = ("spec", "algorithm", "algorithmName")
+    name = str(ledger.at(path)).lower()
+    if name in REFUSED:
+        ledger.mistake(path, f"{name} searches architectures (NAS): {REFUSED[name]}", _NAS_HINT)
+    elif ledger.at(("spec", "nasConfig")) is not None:
+        ledger.mistake(("spec", "nasConfig"), "searches architectures (NAS), which nothing here does", _NAS_HINT)
+    return bool(ledger.problems)
+
+
+def _strategies(ledger: Ledger, searcher: dict[str, Any]) -> None:
+    """Say what becomes of the strategy of the objective's metric: here a trial's best report counts."""
+    above: Path = ("spec", "objective", "metricStrategies")
+    best = "min" if searcher.get("smaller_is_better") else "max"
+    for index, item in enumerate(ledger.items(above)):
+        place = (*above, index)
+        name, value = (item.get(key) if isinstance(item, dict) else None for key in ("name", "value"))
+        if value not in STRATEGIES:
+            ledger.mistake((*place, "value"), f"{value!r} is no strategy of Katib", f"it has {', '.join(STRATEGIES)}")
+        elif name == searcher.get("metric") and value == best:
+            ledger.left_out(place, f"not needed: a trial's best report counts, which is its {best}")
+        elif name == searcher.get("metric"):
+            ledger.left_out(place, f"{value}: a trial's best report counts here, which is its {best}")
+            how = "once, when a trial ends" if value == "latest" else f"as the {value} of a trial so far"
+            ledger.to_do.append(f"report {name!r} {how}: of several reports the {best} counts here, not the {value}")
 
 
 def _metadata(ledger: Ledger, config: dict[str, Any]) -> None:
@@ -152,16 +191,15 @@ def _block(
 ) -> dict[str, Any]:
     match name:
         case "grid":
-            return {"name": "grid", **common, "max_concurrent_trials": budget["max_concurrent_trials"]}
-        case "darts":
-            return {"name": "single", **common}
+            block = {"name": "grid", **common, "max_concurrent_trials": budget["max_concurrent_trials"]}
+            capped = ledger.at(("spec", "maxTrialCount")) is not None
+            return {**block, "max_trials": budget["max_trials"]} if capped else block
         case "hyperband":
-            rest = {**common, **budget, **_resource(ledger, settings)}
-            return present.first_method({"name": "hyperband", **rest}, {"name": "adaptive_asha", **rest})
+            return {"name": "hyperband", **common, **budget, **_resource(ledger, settings)}
         case "pbt":
             return _population(ledger, common, budget, settings)
         case _:
-            return {"name": ALGORITHMS[name].methods[0], **common, **budget, **settings}
+            return {"name": ALGORITHMS[name].method, **common, **budget, **settings}
 
 
 def _resource(ledger: Ledger, settings: dict[str, Any]) -> dict[str, Any]:
@@ -189,22 +227,17 @@ def _population(
         group, _, key = target.partition(".")
         if key:
             block[group][key] = value
-    found = present.first_method(block, {"name": "random", **common, **budget})
-    if found is block:
-        ledger.added("searcher.length_per_round", "1: a Katib trial is one round, as long as its command trains")
-        ledger.to_do.append("set `searcher.length_per_round` to the steps that one Katib trial trained")
-    return found
+    ledger.added("searcher.length_per_round", "1: a Katib trial is one round, as long as its command trains")
+    ledger.to_do.append("set `searcher.length_per_round` to the steps that one Katib trial trained")
+    return block
 
 
 def _note_algorithm(ledger: Ledger, algorithm: Algorithm, block: dict[str, Any], settings: dict[str, Any]) -> None:
     path = ("spec", "algorithm", "algorithmName")
     if ledger.at(path) is None:
         return
-    differs = algorithm.differs
-    if block["name"] != algorithm.methods[0]:
-        differs = spaces.joined(f"{block['name']}: this version has no {algorithm.methods[0]}", differs)
-    if differs:
-        ledger.changed(path, differs)
+    if algorithm.differs:
+        ledger.changed(path, algorithm.differs)
     else:
         ledger.kept(path)
     known = dict(_setting_places(ledger, algorithm))
@@ -222,8 +255,6 @@ def _note_budget(ledger: Ledger, block: dict[str, Any], trials: int | None) -> N
     path = ("spec", "maxTrialCount")
     if ("max_trials" in block or "num_rounds" in block) and trials is None:
         ledger.added("searcher.max_trials", f"{TRIALS}: the file names no number of trials, and a search needs one")
-    if trials is not None and "max_trials" not in block and "num_rounds" not in block:
-        ledger.left_out(path, f"{block['name']} makes each of its trials")
     if "num_rounds" in block and trials is not None:
         ledger.changed(path, f"{trials} trials of Katib are so many rounds of a population", "searcher.num_rounds")
     parallel = ("spec", "parallelTrialCount")
@@ -300,12 +331,9 @@ def _goal(ledger: Ledger, config: dict[str, Any]) -> None:
     goal = number(raw)
     if goal is None:
         ledger.mistake(path, "must be a number")
-    elif present.STOPPING:
-        side = "lower" if config["searcher"].get("smaller_is_better") else "upper"
-        config.setdefault("stopping", []).append({"name": "threshold", side: goal})
-        ledger.changed(path, "a trial that reaches it is stopped; the others continue")
-    else:
-        ledger.left_out(path, "this version has no stopping policies; all trials run")
+        return
+    config["searcher"]["goal"] = goal
+    ledger.kept(path)
 
 
 _MEDIAN = {"min_trials_required": ("min_trials", 3), "start_step": ("warmup", 4)}
@@ -318,9 +346,6 @@ def _early_stopping(ledger: Ledger, config: dict[str, Any]) -> None:
     name = ledger.at((*at, "algorithmName"))
     if name != "medianstop":
         ledger.mistake((*at, "algorithmName"), f"{name!r} is no early stopping of Katib", "it has medianstop")
-        return
-    if not present.STOPPING:
-        ledger.left_out(at, "this version has no stopping policies")
         return
     ledger.changed((*at, "algorithmName"), "compares best reports, not running averages")
     policy: dict[str, Any] = {"name": "median"} | dict(_MEDIAN.values())
@@ -461,9 +486,8 @@ def _range(ledger: Ledger, at: Path, kind: str, *, grid: bool) -> Axis | None:
         return None
     if kind == "int":
         axis = spaces.whole(low, high, step, grid=grid)
-        if logarithm:
-            why = f"drawn evenly, not {distribution}: integers have no logarithmic scale"
-            return Axis(axis.spec, spaces.joined(axis.differs, why), axis.unused)
+        if logarithm and (axis := spaces.on_log_scale(axis)).differs:
+            return axis
     elif logarithm:
         axis = spaces.logarithmic(low, high, step, grid=grid)
     else:

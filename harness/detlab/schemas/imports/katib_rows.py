@@ -9,7 +9,7 @@ TARGETS: dict[str, str] = {
     "metadata.labels.*": "labels",
     "spec.objective.type": "searcher.smaller_is_better",
     "spec.objective.objectiveMetricName": "searcher.metric",
-    "spec.objective.goal": "stopping (threshold)",
+    "spec.objective.goal": "searcher.goal",
     "spec.algorithm.algorithmName": "searcher.name",
     "spec.algorithm.algorithmSettings[].name": "searcher",
     "spec.algorithm.algorithmSettings[].value": "searcher",
@@ -29,6 +29,9 @@ TARGETS: dict[str, str] = {
     "spec.trialTemplate.trialParameters[].reference": "entrypoint",
     "job.backoffLimit": "max_restarts",
     "replica.replicas": "resources.slots_per_trial",
+    "job.nprocPerNode": "entrypoint",
+    "job.trainer.numNodes": "resources.slots_per_trial",
+    "job.trainer.numProcPerNode": "entrypoint",
     "job.activeDeadlineSeconds": "resources.max_time",
     "pod.activeDeadlineSeconds": "resources.max_time",
     "container.image": "environment.image",
@@ -52,11 +55,10 @@ REASONS: dict[str, str] = {
     "metadata.namespace": "experiments are in workspaces and projects: set `workspace` and `project`",
     "status": "not needed: results, not configuration",
     "spec.objective.additionalMetricNames": "not needed: every metric that trials report is kept",
-    "spec.objective.metricStrategies": "not needed: the searcher sees every report, and a trial's best one counts",
+    "spec.objective.metricStrategies": "not needed: of other metrics every report is kept",
     "spec.maxFailedTrialCount": "a failed trial does not end the experiment; `max_restarts` says how often it is tried",
     "spec.metricsCollectorSpec": "trials report their metrics themselves; neither output nor files are read",
     "spec.resumePolicy": "not needed: every experiment can be paused and continued",
-    "spec.nasConfig": "no architecture search of this kind; write the choices of layers as nested hyperparameters",
     "spec.algorithm.algorithmSettings[]": "the search method has no such setting",
     "spec.earlyStopping.algorithmSettings[]": "the policy has no such setting",
     "spec.trialTemplate.configMap": "the template is in the cluster: put its command into `entrypoint`",
@@ -70,6 +72,8 @@ REASONS: dict[str, str] = {
     "spec.trialTemplate.trialSpec.apiVersion": "says what the template is",
     "spec.trialTemplate.trialSpec.kind": "says what the template is",
     "spec.trialTemplate.trialSpec.metadata": "not needed: a trial has no object of its own in Kubernetes",
+    "job.runtimeRef": "says what the template is",
+    "job.runPolicy.cleanPodPolicy": "not needed: a trial's processes end with it",
     "replica.restartPolicy": "`max_restarts` says how often a trial is tried",
     "replica.template.metadata": "not needed: a trial has no pod of its own",
     "job.template.metadata": "not needed: a trial has no pod of its own",
@@ -92,6 +96,11 @@ REASONS: dict[str, str] = {
 TRIAL_SPEC = ("spec", "trialTemplate", "trialSpec")
 _SPEC = (*TRIAL_SPEC, "spec")
 _GPU = "/gpu"
+_TRAINER: dict[str | int, str] = {
+    **{key: key for key in ("image", "command", "args", "env")},
+    "resourcesPerNode": "resources",
+}
+"""Keys of a TrainJob's trainer that are those of a container."""
 
 
 def replicas_key(path: Path) -> bool:
@@ -106,6 +115,8 @@ def shape(path: Path) -> str:
         head, rest = "replica", path[6:]
     elif path[:4] == _SPEC and len(path) > 4:
         head, rest = "job", path[4:]
+    if head == "job" and rest[0] == "trainer" and len(rest) > 1 and rest[1] in _TRAINER:
+        head, rest = "container", (_TRAINER[rest[1]], *rest[2:])
     if head and rest[:2] == ("template", "spec") and len(rest) > 2:
         head, rest = "pod", rest[2:]
         if rest[0] == "containers" and len(rest) > 1:

@@ -6,6 +6,8 @@ import re
 from typing import Any
 
 from detlab.schemas.expconf.raw.paths import Path
+from detlab.schemas.imports import katib_jobs
+from detlab.schemas.imports.katib_jobs import Layout
 from detlab.schemas.imports.katib_rows import TRIAL_SPEC
 from detlab.schemas.imports.ledger import Ledger
 
@@ -15,7 +17,7 @@ DISTRIBUTED = ["python3", "-m", "detlab.launch.torch_distributed", "--"]
 
 _TRIAL_PARAMETERS: Path = ("spec", "trialTemplate", "trialParameters")
 _PARAMETER = re.compile(r"\$\{trialParameters\.([^}]+)\}")
-_META = re.compile(r"\$\{trialSpec\.[^}]+\}")
+_META = re.compile(r"\$\{trialSpec\.([A-Za-z]+)(?:\[([^\]]+)\])?\}")
 _QUANTITY = re.compile(r"([0-9.]+(?:[eE][-+]?[0-9]+)?)(m|[kKMGTPE]i?|)")
 _SCALES = {"": 1.0, "m": 1e-3, "Ki": 1024.0} | {
     letter + suffix: float(base ** (power + 1))
@@ -52,23 +54,17 @@ def add_trial(ledger: Ledger, config: dict[str, Any]) -> None:
 
 
 def _add_job(ledger: Ledger, config: dict[str, Any], names: dict[str, str]) -> None:
-    pods = _pods(ledger)
-    if not pods:
-        kind = ledger.at((*TRIAL_SPEC, "kind"))
-        ledger.mistake((*TRIAL_SPEC, "spec"), f"has no pod template that is known ({kind})", "a Job has spec.template")
+    found = katib_jobs.layout(ledger)
+    if found is None:
         return
-    main, _ = pods[0]
-    container = _main_container(ledger, main)
-    if container is None:
-        return
-    slots = _resources(ledger, config, container, pods)
-    _environment(ledger, config, container, names)
-    _command(ledger, config, container, names, slots)
+    gpus = _resources(ledger, config, found)
+    _environment(ledger, config, found.main)
+    _command(ledger, config, found, names, gpus)
     _restarts(ledger, config)
-    _deadline(ledger, config, main)
-    for pod, _ in pods:
+    _deadline(ledger, config, found.pods[0][0])
+    for pod, _ in found.pods:
         _pod_by_hand(ledger, pod)
-    _variables_by_hand(ledger, container)
+    _variables_by_hand(ledger, found.main)
 
 
 def _pod_by_hand(ledger: Ledger, pod: Path) -> None:
@@ -107,10 +103,8 @@ def _trial_parameters(ledger: Ledger, hyperparameters: dict[str, Any]) -> dict[s
         if not isinstance(name, str) or not isinstance(reference, str):
             ledger.mistake((*above, index), "must have `name` and `reference`")
             continue
-        if _META.fullmatch(reference):
-            found[name] = "trial-${env.DET_TRIAL_ID}"
-            ledger.changed((*above, index, "name"), "the trial's id stands for it")
-            ledger.changed((*above, index, "reference"), "the trial's id stands for it")
+        if meta := _META.fullmatch(reference):
+            found[name] = _of_the_trial(ledger, index, meta.group(1), meta.group(2))
             continue
         if reference not in hyperparameters:
             ledger.mistake((*above, index, "reference"), f"{reference!r} is no parameter of the file")
@@ -121,63 +115,41 @@ def _trial_parameters(ledger: Ledger, hyperparameters: dict[str, Any]) -> dict[s
     return found
 
 
-# --- pods and containers
+def _of_the_trial(ledger: Ledger, index: int, field: str, key: str | None) -> str:
+    """Return what stands for a field of the trial's own object: its id for the name, else what the file says."""
+    places: dict[str, tuple[Path, Any]] = {
+        "Namespace": (("metadata", "namespace"), "default"),
+        "Kind": ((*TRIAL_SPEC, "kind"), None),
+        "APIVersion": ((*TRIAL_SPEC, "apiVersion"), None),
+        "Labels": ((*TRIAL_SPEC, "metadata", "labels", key or ""), None),
+        "Annotations": ((*TRIAL_SPEC, "metadata", "annotations", key or ""), None),
+    }
+    at: Path = (*_TRIAL_PARAMETERS, index)
+    if field == "Name":
+        value, why = "trial-${env.DET_TRIAL_ID}", "the trial's id stands for it"
+    else:
+        place, default = places.get(field, ((), None))
+        raw = ledger.at(place) if place else None
+        value, why = str(default if raw is None else raw), "what the file says stands for it"
+        if raw is None and default is None:
+            ledger.mistake((*at, "reference"), f"the trial's template has no {field}{f'[{key}]' if key else ''}")
+    ledger.changed((*at, "name"), why)
+    ledger.changed((*at, "reference"), why)
+    return value
 
 
-def _pods(ledger: Ledger) -> list[tuple[Path, int]]:
-    """Return the places of the pod specs with their replicas, the main one first."""
-    spec: Path = (*TRIAL_SPEC, "spec")
-    if isinstance(ledger.at((*spec, "template", "spec")), dict):
-        return [((*spec, "template", "spec"), 1)]
-    found: list[tuple[Path, int]] = []
-    for key, roles in (ledger.at(spec) or {}).items() if isinstance(ledger.at(spec), dict) else ():
-        if not str(key).endswith("ReplicaSpecs") or not isinstance(roles, dict):
-            continue
-        for role, replica in roles.items():
-            if not isinstance(replica, dict) or not isinstance(ledger.at((*spec, key, role, "template", "spec")), dict):
-                continue
-            count = replica.get("replicas", 1)
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                ledger.mistake((*spec, key, role, "replicas"), "must be a whole number")
-                count = 1
-            elif "replicas" in replica:
-                ledger.kept((*spec, key, role, "replicas"))
-            found.append(((*spec, key, role, "template", "spec"), count))
-    return sorted(found, key=lambda pod: pod[0][5] not in ("Master", "Chief", "Launcher"))
+# --- resources
 
 
-def _main_container(ledger: Ledger, pod: Path) -> Path | None:
-    containers = ledger.items((*pod, "containers"))
-    wanted_at = ("spec", "trialTemplate", "primaryContainerName")
-    wanted = ledger.at(wanted_at)
-    named = [
-        index for index, item in enumerate(containers)
-        if isinstance(item, dict) and (wanted is None or item.get("name") == wanted)
-    ]  # fmt: skip
-    if not named and len(containers) == 1 and isinstance(containers[0], dict):
-        named = [0]
-    if not named:
-        ledger.mistake((*pod, "containers"), f"has no container {wanted!r}" if wanted else "has no container")
-        return None
-    main = (*pod, "containers", named[0])
-    for index in range(len(containers)):
-        if index != named[0]:
-            ledger.left_out((*pod, "containers", index), "a trial has one container")
-    return main
-
-
-def _resources(ledger: Ledger, config: dict[str, Any], main: Path, pods: list[tuple[Path, int]]) -> int:
-    """Add the resources of a trial; return its slots."""
-    per_pod = [(_gpus(ledger, pod), count) for pod, count in pods]
-    distributed = len(pods) > 1 or pods[0][1] > 1
-    gpus = [found for found, _ in per_pod if found is not None]
-    slots = sum((found if found is not None else int(distributed and not gpus)) * count for found, count in per_pod)
+def _resources(ledger: Ledger, config: dict[str, Any], found: Layout) -> int:
+    """Add the resources of a trial; return the GPUs of a pod."""
+    gpus = _gpus_of_each(ledger, found)
     block: dict[str, Any] = {}
-    if gpus or distributed:
-        block["slots_per_trial"] = slots
+    if gpus or found.count > 1:
+        block["slots_per_trial"] = found.count * max(1, gpus)
     for key, to in (("cpu", "cpus"), ("memory", "memory")):
         for group in ("limits", "requests"):
-            place = (*main, "resources", group, key)
+            place = (*found.main, found.resources, group, key)
             raw = ledger.at(place)
             if raw is None:
                 continue
@@ -188,12 +160,28 @@ def _resources(ledger: Ledger, config: dict[str, Any], main: Path, pods: list[tu
                 ledger.left_out(place, f"`resources.{to}` is what the limit says")
             else:
                 block[to] = int(value) if to == "memory" else value
-                ledger.kept(place)
+                if found.count > 1:
+                    ledger.changed(place, "of each node, however many ranks of the trial are on it")
+                else:
+                    ledger.kept(place)
     if block:
         config["resources"] = block
-    for pod, _ in pods[1:]:
+    for pod, _ in found.pods[1:]:
         _other_pod(ledger, pod)
-    return slots if (gpus or distributed) else 1
+    return gpus
+
+
+def _gpus_of_each(ledger: Ledger, found: Layout) -> int:
+    """Return the GPUs of a pod, which has to be the same number in all."""
+    if found.kind == "TrainJob":
+        return _gpus_in(ledger, found.main, found.resources, None) or 0
+    each = [(pod, _gpus(ledger, pod) or 0) for pod, _ in found.pods]
+    first = each[0][1]
+    for pod, gpus in each[1:]:
+        if gpus != first:
+            message = f"has {gpus} GPUs, the main one {first}: a trial's ranks are alike here"
+            ledger.mistake((*pod, "containers"), message, "give all replicas the same number")
+    return first
 
 
 def _other_pod(ledger: Ledger, pod: Path) -> None:
@@ -208,29 +196,41 @@ def _other_pod(ledger: Ledger, pod: Path) -> None:
 def _gpus(ledger: Ledger, pod: Path) -> int | None:
     """Return the GPUs of a pod; None if it names none."""
     found: int | None = None
-    for index, container in enumerate(ledger.items((*pod, "containers"))):
-        for group in ("limits", "requests"):
-            above = (*pod, "containers", index, "resources", group)
-            amounts = container.get("resources", {}) if isinstance(container, dict) else {}
-            given = amounts.get(group) if isinstance(amounts, dict) else None
-            for key, raw in given.items() if isinstance(given, dict) else ():
-                if not str(key).endswith("/gpu"):
-                    continue
-                value = quantity(raw)
-                if value is None or not float(value).is_integer():
-                    ledger.mistake((*above, key), "must be a whole number")
-                elif group == "requests" and found is not None:
-                    ledger.left_out((*above, key), "`resources.slots_per_trial` is what the limit says")
-                else:
-                    found = (found or 0) + int(value)
-                    ledger.kept((*above, key))
+    for index in range(len(ledger.items((*pod, "containers")))):
+        found = _gpus_in(ledger, (*pod, "containers", index), "resources", found)
     return found
+
+
+def _gpus_in(ledger: Ledger, container: Path, resources: str, found: int | None) -> int | None:
+    """Add the GPUs of a container to those that were found before; say which other devices it asks for."""
+    for group in ("limits", "requests"):
+        above = (*container, resources, group)
+        given = ledger.at(above)
+        for key, raw in given.items() if isinstance(given, dict) else ():
+            if not str(key).endswith("/gpu"):
+                _device_by_hand(ledger, str(key))
+                continue
+            value = quantity(raw)
+            if value is None or not float(value).is_integer():
+                ledger.mistake((*above, key), "must be a whole number")
+            elif group == "requests" and found is not None:
+                ledger.left_out((*above, key), "`resources.slots_per_trial` is what the limit says")
+            else:
+                found = (found or 0) + int(value)
+                ledger.kept((*above, key))
+    return found
+
+
+def _device_by_hand(ledger: Ledger, key: str) -> None:
+    text = f"{key}: choose nodes that have this device, by `resources.resource_pool` or `resources.constraints`"
+    if "/" in key and text not in ledger.to_do:
+        ledger.to_do.append(text)
 
 
 # --- the command
 
 
-def _environment(ledger: Ledger, config: dict[str, Any], main: Path, names: dict[str, str]) -> None:
+def _environment(ledger: Ledger, config: dict[str, Any], main: Path) -> None:
     image = ledger.text((*main, "image"))
     if image is not None:
         config["environment"] = {"image": image}
@@ -278,7 +278,8 @@ def _replaced(ledger: Ledger, place: Path, word: str, names: dict[str, str]) -> 
     return _PARAMETER.sub(lambda match: names.get(match.group(1), match.group(0)), word)
 
 
-def _command(ledger: Ledger, config: dict[str, Any], main: Path, names: dict[str, str], slots: int) -> None:
+def _command(ledger: Ledger, config: dict[str, Any], found: Layout, names: dict[str, str], gpus: int) -> None:
+    main = found.main
     words: list[str] = []
     for key in ("command", "args"):
         for index, word in enumerate(ledger.items((*main, key))):
@@ -293,8 +294,7 @@ def _command(ledger: Ledger, config: dict[str, Any], main: Path, names: dict[str
         return
     if ledger.at((*main, "command")) is None:
         ledger.to_do.append("put the image's own command before the arguments in `entrypoint`")
-    if slots > 1:
-        words = _distributed(ledger, words)
+    words = _started(ledger, config, found, words, gpus)
     assignments = _assignments(ledger, main, names)
     if assignments:
         words = ["env", *assignments, *words]
@@ -303,10 +303,45 @@ def _command(ledger: Ledger, config: dict[str, Any], main: Path, names: dict[str
     config["entrypoint"] = words
 
 
-def _distributed(ledger: Ledger, words: list[str]) -> list[str]:
-    """Return a command as one that runs in a process for each slot."""
+def _started(ledger: Ledger, config: dict[str, Any], found: Layout, words: list[str], gpus: int) -> list[str]:
+    """Return the command as it is to be started: once, or in a process for each slot."""
+    asked = katib_jobs.processes(ledger, found) if found.kind in ("PyTorchJob", "TrainJob") else None
+    taken = katib_jobs.torchrun_in(words) if found.kind in ("PyTorchJob", "TrainJob") else None
+    if found.count == 1 and asked in (None, 1) and taken is None:
+        if gpus > 1:
+            config["resources"]["is_single_node"] = True
+            ledger.added("resources.is_single_node", "true: the one process of the job uses all of its GPUs")
+        return words
+    place = (*found.main, "command")
+    if taken is None and (other := katib_jobs.launcher_in(words)):
+        ledger.mistake(place, f"{other} starts processes itself", "write the script's own command: one runs per slot")
+        return words
+    if taken is not None and taken.unknown:
+        ledger.mistake(place, f"{taken.unknown} is no option of torchrun that is known here", "leave it out")
+        return words
+    each = _processes_of_each(ledger, place, taken.processes if taken and taken.processes else asked, gpus)
+    if not gpus and found.count * each > 1:
+        config.setdefault("resources", {})["slots_per_trial"] = found.count * each
+    if gpus > 1 and each == 1:
+        why = f"a Katib pod runs one process with {gpus} GPUs: see that batch sizes and learning rate still suit"
+        ledger.to_do.append(f"{why}, one process for each GPU here")
     ledger.added("entrypoint", "detlab.launch.torch_distributed starts one process for each slot")
-    return [*DISTRIBUTED, *words]
+    return [*DISTRIBUTED, *(taken.script if taken else words)]
+
+
+def _processes_of_each(ledger: Ledger, place: Path, asked: int | str | None, gpus: int) -> int:
+    """Return the processes of each pod; one per GPU or, where that is all it says, one."""
+    if asked is None:
+        return 1
+    if isinstance(asked, str):
+        if asked not in katib_jobs.PER_SLOT:
+            ledger.mistake(place, f"starts {asked!r} processes, which is no number")
+        return max(1, gpus)
+    if gpus and asked not in (1, gpus):
+        ledger.mistake(
+            place, f"starts {asked} processes with {gpus} GPUs: here each process has one", "make them alike"
+        )
+    return asked
 
 
 def _restarts(ledger: Ledger, config: dict[str, Any]) -> None:

@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from detlab.schemas.imports import present
-from detlab.schemas.space.values import at_step, steps_of
+from detlab.schemas.space.values import at_step, log_ends, steps_of
+from detlab.schemas.space.values import whole as nearest
 
-MOST_CHOICES = 64
-"""Points of a stepped range that become choices, where ranges have no `step`."""
 GRID_POINTS = 10
 """Points on a grid's axis where the file names no number of them."""
 STEPS = ("step", "q")
 """What the formats call a step."""
+HUGE_EXPONENT = 700.0
+"""Beyond it a power of e is no number."""
 WIDTH = 3.0
 """Standard deviations on each side of the mean that a range for a normal distribution covers."""
 
@@ -63,7 +63,7 @@ def whole(low: int, high: int, step: int | None, *, grid: bool) -> Axis:
     spec: dict[str, Any] = {"type": "int", "minval": low, "maxval": low + (count - 1) * step}
     if grid:
         return Axis({**spec, "count": count})
-    return _stepped(spec, step, count) if step > 1 else Axis(spec)
+    return Axis({**spec, "step": step} if step > 1 else spec)
 
 
 def real(low: float, high: float, step: float | None, *, grid: bool) -> Axis:
@@ -79,7 +79,7 @@ def real(low: float, high: float, step: float | None, *, grid: bool) -> Axis:
     if count == 1:
         return const(as_float(low))
     spec = {"type": "double", "minval": as_float(low), "maxval": as_float(low + (count - 1) * step)}
-    return Axis({**spec, "count": count}) if grid else _stepped(spec, step, count)
+    return Axis({**spec, "count": count} if grid else {**spec, "step": as_float(step)})
 
 
 def logarithmic(low: float, high: float, step: float | None, *, grid: bool) -> Axis:
@@ -107,6 +107,10 @@ def normal(mean: float, deviation: float, step: float | None, *, logarithm: bool
         spec = powers(math.e, low, high) if logarithm else _double(low, high)
         return on_grid(spec, grid=True, differs=why)
     why = f"cut off at {WIDTH:g} standard deviations"
+    if step == 1 and logarithm and _from_one_on(low, high):
+        least, middle, most = (round(math.exp(value)) for value in (low, mean, high))
+        prior = {"center": middle, "confidence": 1}
+        return Axis({"type": "int", "minval": least, "maxval": most, "log": True, "prior": prior}, why)
     if step and not logarithm and math.isfinite(high / step) and math.isfinite(low / step):
         return _normal_in_steps(low, mean, high, step, why)
     spec = powers(math.e, low, high) if logarithm else _double(low, high)
@@ -116,6 +120,11 @@ def normal(mean: float, deviation: float, step: float | None, *, logarithm: bool
 
 def _double(low: float, high: float) -> dict[str, Any]:
     return {"type": "double", "minval": as_float(low), "maxval": as_float(high)}
+
+
+def _from_one_on(low: float, high: float) -> bool:
+    """Whether the whole numbers between two exponents of e are 1 or more, and differ."""
+    return high < HUGE_EXPONENT and 1 <= round(math.exp(low)) < round(math.exp(high))
 
 
 def _power_of_e(exponent: float) -> float:
@@ -141,7 +150,10 @@ def around_middle(axis: Axis) -> Axis:
     if not isinstance(spec, dict) or spec.get("type") not in ("int", "double", "log") or "count" in spec:
         return Axis(spec, joined(axis.differs, "evenly between min and max: a grid draws nothing"), axis.unused)
     steps = steps_of({"step": 1, **spec}) if spec["type"] == "int" else steps_of(spec)
-    if steps is not None:
+    center: float
+    if spec.get("log"):
+        center = nearest(spec, sum(log_ends(spec)) / 2)
+    elif steps is not None:
         center = at_step({"step": 1, **spec}, (steps - 1) // 2)
     else:
         middle = (spec["minval"] + spec["maxval"]) / 2
@@ -162,14 +174,16 @@ def on_grid(spec: dict[str, Any], *, grid: bool, differs: str = "") -> Axis:
     return Axis({**spec, "count": GRID_POINTS}, joined(differs, f"a grid needs a number of points: {GRID_POINTS}"))
 
 
-def _stepped(spec: dict[str, Any], step: float, count: int) -> Axis:
-    if present.STEP:
-        return Axis({**spec, "step": rounded(step) if spec["type"] == "int" else as_float(step)})
-    if count > MOST_CHOICES:
-        return without_step(Axis(spec), "drawn without its step: this version has no `step`")
-    if spec["type"] == "int":
-        return choice([spec["minval"] + index * int(step) for index in range(count)], "choices instead of steps")
-    return choice([as_float(spec["minval"] + index * step) for index in range(count)], "choices instead of steps")
+def on_log_scale(axis: Axis) -> Axis:
+    """Return integers as drawn on a logarithmic scale, where they can be; a grid has all of them anyway."""
+    spec = axis.spec
+    if not isinstance(spec, dict) or "count" in spec:
+        return axis
+    if "step" in spec:
+        return Axis(spec, "drawn evenly: integers have a step or a logarithmic scale, not both", axis.unused)
+    if spec["minval"] < 1:
+        return Axis(spec, "drawn evenly: a logarithmic scale of integers begins at 1", axis.unused)
+    return Axis({**spec, "log": True}, axis.differs, axis.unused)
 
 
 def is_number(value: object) -> bool:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from detlab.schemas.expconf.raw.paths import Path, render
-from detlab.schemas.imports import present, spaces
+from detlab.schemas.imports import spaces
+from detlab.schemas.imports.checkpoints import checkpoints_needed
 from detlab.schemas.imports.katib_trials import HPARAMS
 from detlab.schemas.imports.ledger import Ledger
 from detlab.schemas.imports.wandb_spaces import hyperparameters
@@ -40,8 +41,9 @@ TARGETS: dict[str, str] = {
     "method": "searcher.name",
     "metric.name": "searcher.metric",
     "metric.goal": "searcher.smaller_is_better",
-    "metric.target": "stopping (threshold)",
+    "metric.target": "searcher.goal",
     "run_cap": "searcher.max_trials",
+    "scheduler.num_workers": "searcher.max_concurrent_trials",
     "early_terminate.type": "searcher.name",
     "early_terminate.min_iter": "searcher.max_time",
     "early_terminate.max_iter": "searcher.max_time",
@@ -49,6 +51,7 @@ TARGETS: dict[str, str] = {
     "early_terminate.eta": "searcher.divisor",
     "parameters.*.value": "hyperparameters",
     "parameters.*.values": "hyperparameters",
+    "parameters.*.probabilities": "hyperparameters",
     "parameters.*.distribution": "hyperparameters",
     "parameters.*.min": "hyperparameters",
     "parameters.*.max": "hyperparameters",
@@ -72,23 +75,23 @@ REASONS: dict[str, str] = {
     "metric.impute": "a trial that failed counts as the worst",
     "metric.impute_while_running": "every report of a running trial counts",
     "early_terminate.strict": "always strict: a trial continues if it is among the best at its rung",
-    "parameters.*.probabilities": "choices are drawn evenly",
+    "parameters.*.probabilities": "a grid tries each choice",
 }
 """Why a key, and all below it, is left out."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """What becomes of a method: alone, and with `early_terminate`; the first that this version has."""
+    """What becomes of a method: alone, and with `early_terminate`."""
 
-    alone: tuple[str, ...]
-    halving: tuple[str, ...]
+    alone: str
+    halving: str
 
 
 METHODS: dict[str, Method] = {
-    "grid": Method(("grid",), ("grid",)),
-    "random": Method(("random",), ("async_halving",)),
-    "bayes": Method(("bayesian",), ("bohb", "async_halving")),
+    "grid": Method("grid", "grid"),
+    "random": Method("random", "async_halving"),
+    "bayes": Method("bayesian", "bohb"),
 }
 """W&B's methods."""
 
@@ -130,6 +133,8 @@ def convert(ledger: Ledger) -> dict[str, Any]:
     config["searcher"] = searcher
     _target(ledger, config)
     _by_hand(ledger, config)
+    if needs := checkpoints_needed(searcher):
+        ledger.to_do.append(needs)
     if "metric" in searcher:
         ledger.to_do.append(
             f"report {searcher['metric']!r} by core.train.report_validation_metrics: wandb.log does not reach here"
@@ -231,38 +236,43 @@ def _searcher(ledger: Ledger) -> dict[str, Any]:
         trials = None
     halving = _halving(ledger)
     wanted = METHODS[method].halving if halving else METHODS[method].alone
-    budget = {"max_trials": trials or RUNS}
-    block = _block(wanted, common, budget, halving)
-    _note_method(ledger, wanted, block, halving)
-    if "run_cap" in ledger.raw:
-        if "max_trials" in block:
-            ledger.kept(("run_cap",))
-        else:
-            ledger.left_out(("run_cap",), "grid makes a trial for each point")
+    budget = {"max_trials": trials or RUNS, **_workers(ledger)}
+    block = _block(wanted, common, budget, halving, capped=trials is not None)
+    _note_method(ledger, block, halving)
+    if trials is not None and wanted == "grid":
+        ledger.changed(("run_cap",), "so many points of a larger grid are chosen at random; W&B takes the first ones")
+    elif "run_cap" in ledger.raw:
+        ledger.kept(("run_cap",))
     elif "max_trials" in block:
         ledger.added("searcher.max_trials", f"{RUNS}: the sweep has no run_cap, and a search needs a number")
     return block
 
 
+def _workers(ledger: Ledger) -> dict[str, int]:
+    """Return how many trials run at a time, if a scheduler of W&B Launch says so."""
+    place = ("scheduler", "num_workers")
+    workers = ledger.at(place)
+    if workers is None:
+        return {}
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        ledger.mistake(place, "must be a whole number of at least 1")
+        return {}
+    ledger.kept(place)
+    return {"max_concurrent_trials": workers}
+
+
 def _block(
-    wanted: tuple[str, ...], common: dict[str, Any], budget: dict[str, Any], halving: dict[str, Any]
+    name: str, common: dict[str, Any], budget: dict[str, Any], halving: dict[str, Any], *, capped: bool
 ) -> dict[str, Any]:
-    blocks: list[dict[str, Any]] = []
-    for name in wanted:
-        if name == "grid":
-            return {"name": name, **common}
-        keys = dict(halving)
-        if name != "async_halving":
-            keys.pop("num_rungs", None)
-        blocks.append({"name": name, **common, **budget, **keys})
-    return present.first_method(*blocks)
+    if name == "grid":
+        return {"name": name, **common, **{key: budget[key] for key in budget if key != "max_trials" or capped}}
+    keys = {key: halving[key] for key in halving if key != "num_rungs" or name == "async_halving"}
+    return {"name": name, **common, **budget, **keys}
 
 
-def _note_method(ledger: Ledger, wanted: tuple[str, ...], block: dict[str, Any], halving: dict[str, Any]) -> None:
+def _note_method(ledger: Ledger, block: dict[str, Any], halving: dict[str, Any]) -> None:
     name = block["name"]
-    if name != wanted[0]:
-        ledger.changed(("method",), f"{name} with random points: this version has no {wanted[0]}")
-    elif name == "bayesian":
+    if name == "bayesian":
         ledger.changed(("method",), "a Gaussian process or TPE of Optuna, chosen by space and budget")
     else:
         ledger.kept(("method",))
@@ -342,9 +352,6 @@ def _target(ledger: Ledger, config: dict[str, Any]) -> None:
         return
     if not spaces.is_number(target):
         ledger.mistake(place, "must be a number")
-    elif present.STOPPING:
-        side = "lower" if config["searcher"].get("smaller_is_better") else "upper"
-        config.setdefault("stopping", []).append({"name": "threshold", side: target})
-        ledger.changed(place, "a trial that reaches it is stopped; the others continue")
-    else:
-        ledger.left_out(place, "this version has no stopping policies; all trials run")
+        return
+    config["searcher"]["goal"] = target
+    ledger.changed(place, "trials that run when it is reached are stopped; W&B lets them end")

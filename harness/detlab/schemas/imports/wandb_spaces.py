@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +15,12 @@ from detlab.schemas.imports.spaces import Axis
 
 Spec = dict[str, Any]
 
-MEANT = ("value", "values", "min", "max", "q", "mu", "sigma", "a", "b", "distribution")
+MEANT = ("value", "values", "probabilities", "min", "max", "q", "mu", "sigma", "a", "b", "distribution")
 """The keys of a parameter that go into a hyperparameter."""
 MOST_LEVELS = 20
+_NUMBERS = ("min", "max", "q", "mu", "sigma", "a", "b")
+_POWER_OF_TEN = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+|[-+]?\.[0-9]+[eE][-+]?[0-9]+")
+"""What looks like a number, and is a text in the YAML 1.1 that W&B reads: `1e-5`."""
 
 
 def _uniform(spec: Spec, grid: bool) -> Axis:
@@ -66,8 +70,7 @@ def _stepped_between(low: float, high: float, step: float, grid: bool) -> Axis:
     if not float(step).is_integer():
         return spaces.without_step(spaces.logarithmic(low, high, None, grid=grid), "drawn without its q")
     least, most = (int(step * round(value / step)) for value in (low, high))
-    axis = spaces.whole(least, most, int(step), grid=grid)
-    return Axis(axis.spec, spaces.joined(axis.differs, "drawn evenly: integers have no logarithmic scale"), axis.unused)
+    return spaces.on_log_scale(spaces.whole(least, most, int(step), grid=grid))
 
 
 def _normal(spec: Spec, grid: bool) -> Axis:
@@ -90,7 +93,17 @@ def _beta(spec: Spec, grid: bool) -> Axis:
     return Axis(axis.spec, spaces.joined(axis.differs, why), (*axis.unused, "a", "b"))
 
 
+def _weighted(spec: Spec, grid: bool) -> Axis:
+    axis = spaces.choice(spec["values"])
+    weights = spec.get("probabilities")
+    if grid or weights is None:
+        return Axis(axis.spec, axis.differs, ("probabilities",))
+    return Axis({**axis.spec, "weights": list(weights)})
+
+
 Convert = Callable[[Spec, bool], Axis]
+
+_ON_LOG_SCALE = "int with `log`, if `q` is 1; with a step, drawn evenly, if it is another whole number"
 
 DISTRIBUTIONS: dict[str, tuple[Convert, tuple[str, ...], str]] = {
     "uniform": (_uniform, ("min", "max"), "double"),
@@ -98,28 +111,23 @@ DISTRIBUTIONS: dict[str, tuple[Convert, tuple[str, ...], str]] = {
     "q_uniform": (_steps, ("min", "max"), "int or double with a step"),
     "log_uniform": (_exponents, ("min", "max"), "log with base e: the ends are exponents there, too"),
     "log_uniform_values": (_values, ("min", "max"), "log"),
-    "q_log_uniform": (_stepped_exponents, ("min", "max"), "int, drawn evenly; log, if `q` is a fraction"),
-    "q_log_uniform_values": (_stepped_values, ("min", "max"), "int, drawn evenly; log, if `q` is a fraction"),
+    "q_log_uniform": (_stepped_exponents, ("min", "max"), f"{_ON_LOG_SCALE}; log, if it is a fraction"),
+    "q_log_uniform_values": (_stepped_values, ("min", "max"), f"{_ON_LOG_SCALE}; log, if it is a fraction"),
     "inv_log_uniform": (_inverse_exponents, ("min", "max"), "log with base e"),
     "inv_log_uniform_values": (_values, ("min", "max"), "log"),
     "normal": (_normal, (), "double with a `prior` of confidence 1, cut off at 3 standard deviations"),
     "q_normal": (_normal, (), "the same with a step; int, if `q` is whole"),
     "log_normal": (_log_normal, (), "log with base e and such a `prior`"),
-    "q_log_normal": (_log_normal, (), "the same, without `q`"),
+    "q_log_normal": (_log_normal, (), "the same, without `q`; int with `log`, if `q` is 1 and no draw is 0"),
     "beta": (_beta, (), "double, evenly from 0 to 1"),
     "q_beta": (_beta, (), "double with a step, evenly from 0 to 1"),
     "constant": (lambda spec, grid: spaces.const(spec["value"]), ("value",), "const"),
     "categorical": (lambda spec, grid: spaces.choice(spec["values"]), ("values",), "categorical"),
-    "categorical_w_probabilities": (
-        lambda spec, grid: spaces.choice(spec["values"]),
-        ("values",),
-        "categorical, evenly",
-    ),
+    "categorical_w_probabilities": (_weighted, ("values",), "categorical with `weights`"),
 }
 """W&B's distributions: how each is converted, the keys it needs, and what it becomes."""
 
 _POSITIVE = ("log_uniform_values", "q_log_uniform_values", "inv_log_uniform_values")
-_HUGE_EXPONENT = 700.0
 _TAKEN = ("type", "when")
 """Keys that mean something else in a group of hyperparameters."""
 
@@ -150,21 +158,51 @@ def _group(ledger: Ledger, at: Path, to: str, grid: bool, levels: int) -> dict[s
                 continue
             found[name] = _group(ledger, (*place, "parameters"), target, grid, levels - 1)
             continue
-        axis = _axis(ledger, place, spec, grid)
+        axis = _axis(ledger, place, _with_numbers(spec), grid)
         if axis is not None:
             found[name] = axis.spec
             _note(ledger, place, spec, axis, target)
+            _say_texts(ledger, spec, target)
     return found
+
+
+def _is_power(value: Any) -> bool:
+    return isinstance(value, str) and _POWER_OF_TEN.fullmatch(value) is not None
+
+
+def _with_numbers(spec: Spec) -> Spec:
+    """Return a parameter whose ends are numbers, where YAML 1.1 made a text of them and W&B would refuse them."""
+    return {key: float(value) if key in _NUMBERS and _is_power(value) else value for key, value in spec.items()}
+
+
+def _say_texts(ledger: Ledger, spec: Spec, target: str) -> None:
+    """Say which values are texts, though they look like numbers."""
+    values = spec.get("values") if isinstance(spec.get("values"), list) else [spec.get("value")]
+    texts = [str(value) for value in values or [] if _is_power(value)]
+    if texts:
+        ledger.to_do.append(
+            f"{target}: {', '.join(texts)} is a text to W&B, whose YAML is 1.1, and is here; as a number write"
+            f" {', '.join(_with_point(text) for text in texts)}"
+        )
+
+
+def _with_point(text: str) -> str:
+    """Return a number as YAML 1.1 knows it: 1.0e-05."""
+    number = repr(float(text))
+    digits, e, power = number.partition("e")
+    return f"{digits if '.' in digits else digits + '.0'}{e}{power}"
 
 
 def _note(ledger: Ledger, place: Path, spec: Spec, axis: Axis, to: str) -> None:
     for key in MEANT:
         if key not in spec:
             continue
+        text = f"{spec[key]} is a text in YAML 1.1; the number is meant" if _is_power(spec[key]) else ""
+        differs = spaces.joined(axis.differs, text if key in _NUMBERS else "")
         if key in axis.unused:
-            ledger.left_out((*place, key), axis.differs)
-        elif axis.differs:
-            ledger.changed((*place, key), axis.differs, to)
+            ledger.left_out((*place, key), axis.differs or None)
+        elif differs:
+            ledger.changed((*place, key), differs, to)
         else:
             ledger.kept((*place, key), to)
 
@@ -204,7 +242,7 @@ def _sound(ledger: Ledger, place: Path, spec: Spec, needed: tuple[str, ...]) -> 
             ledger.mistake((*place, key), f"is missing; {spec['distribution']} needs it")
     if "values" in needed and "values" in spec and (not isinstance(spec["values"], list) or not spec["values"]):
         ledger.mistake((*place, "values"), "must be a list with values")
-    for key in ("min", "max", "q", "mu", "sigma", "a", "b"):
+    for key in _NUMBERS:
         if key in spec and not spaces.is_number(spec[key]):
             ledger.mistake((*place, key), "must be a number")
     if len(ledger.problems) > before:
@@ -213,9 +251,18 @@ def _sound(ledger: Ledger, place: Path, spec: Spec, needed: tuple[str, ...]) -> 
         ledger.mistake((*place, "q"), "must be above 0")
     if spec.get("sigma", 1) < 0:
         ledger.mistake((*place, "sigma"), "must not be negative")
+    if "probabilities" in spec and not _are_weights(spec):
+        ledger.mistake((*place, "probabilities"), "must be a list with a number above 0 for each of `values`")
     if "min" in needed:
         _judge_ends(ledger, place, spec)
     return len(ledger.problems) == before
+
+
+def _are_weights(spec: Spec) -> bool:
+    given, values = spec["probabilities"], spec.get("values")
+    if not isinstance(given, list) or not isinstance(values, list) or len(given) != len(values):
+        return False
+    return all(spaces.is_number(value) and value > 0 for value in given)
 
 
 def _judge_ends(ledger: Ledger, place: Path, spec: Spec) -> None:
@@ -226,5 +273,7 @@ def _judge_ends(ledger: Ledger, place: Path, spec: Spec) -> None:
         ledger.mistake((*place, "min"), "must be above 0 on a logarithmic scale")
     elif name == "int_uniform" and not all(float(value).is_integer() for value in (low, high)):
         ledger.mistake(place, "int_uniform needs whole numbers")
-    elif name in ("log_uniform", "q_log_uniform", "inv_log_uniform") and max(abs(low), abs(high)) > _HUGE_EXPONENT:
+    elif (
+        name in ("log_uniform", "q_log_uniform", "inv_log_uniform") and max(abs(low), abs(high)) > spaces.HUGE_EXPONENT
+    ):
         ledger.mistake(place, f"min and max of {name} are exponents: e to the power of {high:g} is no number")

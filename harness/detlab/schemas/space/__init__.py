@@ -4,6 +4,7 @@ Pure, and used on both sides: clients check a config with it, and the master dra
 live here.
 """
 
+from detlab.schemas.space.distinct import Distinct, number_of_points
 from detlab.schemas.space.grid import Grid, count_points
 from detlab.schemas.space.points import MAX_TRIES, FixedDraws, Space, SpaceError
 from detlab.schemas.space.relations import Relation, RelationError, parse_relation
@@ -12,6 +13,7 @@ from detlab.schemas.space.values import Draws
 
 __all__ = [
     "MAX_TRIES",
+    "Distinct",
     "Draws",
     "FixedDraws",
     "Grid",
@@ -24,5 +26,6 @@ __all__ = [
     "is_condition",
     "is_group",
     "leaves_of",
+    "number_of_points",
     "parse_relation",
 ]

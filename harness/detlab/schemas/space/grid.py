@@ -6,11 +6,12 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from detlab.schemas.space.points import Flat, Space, SpaceError
 from detlab.schemas.space.tree import Leaf
-from detlab.schemas.space.values import CHOICES, at_step, steps_of
+from detlab.schemas.space.values import CHOICES, at_step, size_of, steps_of
 
 MAX_STATES = 100_000
 """Combinations of values that conditions name, up to which a grid is counted exactly."""
@@ -66,6 +67,28 @@ class Grid:
             if place >= 0:
                 values[axis.leaf.name] = copy.deepcopy(axis.value(place))
         return self._space.tree(values)
+
+
+def all_points(space: Space, most: int) -> list[dict[str, Any]] | None:
+    """Return every point of a space without continuous ranges that meets the relations; None if there may be more."""
+    axes = []
+    for leaf in space.ordered:
+        size = size_of(leaf.spec)
+        if size is None or size > most:
+            return None
+        axes.append(_Axis(leaf, size, partial(_value_at, leaf.spec)))
+    if math.prod(axis.size for axis in axes) > most:
+        return None
+    return [space.tree(dict(values)) for _, values in _places(axes) if space.meets(values)]
+
+
+def _value_at(spec: Any, place: int) -> Any:
+    """Return value `place`, from 0, of a hyperparameter that has so many."""
+    if not isinstance(spec, Mapping) or "type" not in spec:
+        return copy.deepcopy(spec) if not isinstance(spec, Mapping) else {}
+    if spec["type"] == "const":
+        return copy.deepcopy(spec["val"])
+    return int(spec["minval"]) + place if steps_of(spec) is None else at_step(spec, place)
 
 
 def _divided(index: int, axes: Sequence[_Axis]) -> tuple[int, ...]:
@@ -159,6 +182,8 @@ def _counted(leaf: Leaf, spec: Mapping[str, Any], count: int, steps: int | None)
     if spec["type"] == "int":
         first, last = int(spec["minval"]), int(spec["maxval"])
         count = min(count, last - first + 1)
+        if spec.get("log"):
+            return _Axis(leaf, count, lambda place: log_int_point(first, last, count, place))
         return _Axis(leaf, count, lambda place: int_point(first, last, count, place))
     low, high = float(spec["minval"]), float(spec["maxval"])
     if spec["type"] == "double":
@@ -172,6 +197,12 @@ def int_point(low: int, high: int, count: int, place: int) -> int:
     over, under = (low + high, 2) if count == 1 else (low * (count - 1) + place * (high - low), count - 1)
     rounded = (2 * abs(over) + under) // (2 * under)
     return rounded if over >= 0 else -rounded
+
+
+def log_int_point(low: int, high: int, count: int, place: int) -> int:
+    """Point `place` of `count` different ones from `low` to `high`, evenly by logarithms as far as they differ."""
+    found = round(math.exp(even_point(math.log(low), math.log(high), count, place)))
+    return min(max(found, low + place), high - (count - 1 - place))
 
 
 def even_point(low: float, high: float, count: int, place: int) -> float:

@@ -72,6 +72,8 @@ class Space:
         """Draws until a point must meet all relations: fewer where each of them takes long."""
         self.rare = False
         """Whether a known point was used because no draw met the relations; fewer are made from then on."""
+        self.spent = 0
+        """Random points of which the last one was chosen."""
         self._met: Flat | None = None
         self._groups: dict[Route, list[Condition]] = {
             leaf.route[:depth]: [one for one in leaf.conditions if len(one.home) <= depth]
@@ -89,6 +91,15 @@ class Space:
         if unknown:
             raise SpaceError(f"{path}: there is no hyperparameter {unknown[0]!r}")
         return relation
+
+    @property
+    def memory(self) -> tuple[Flat | None, bool]:
+        """What earlier samples mean for the next ones: the last that met the relations, and whether they are rare."""
+        return self._met, self.rare
+
+    @memory.setter
+    def memory(self, memory: tuple[Flat | None, bool]) -> None:
+        self._met, self.rare = memory
 
     def sample(self, rng: Draws, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Draw a point, again until it meets the relations.
@@ -108,6 +119,7 @@ class Space:
             SpaceError: No point meets the relations, so that the space was refused at submit.
         """
         tries = max(_MIN_TRIES, self.tries // 10) if self.rare else self.tries
+        self.spent = 0
         if fixed and (found := self._try(rng, self.flat(fixed), tries)) is not None:
             return self.tree(found)
         if (found := self._try(rng, {}, tries)) is not None:
@@ -122,6 +134,7 @@ class Space:
 
     def _try(self, rng: Draws, given: Flat, tries: int) -> Flat | None:
         for _ in range(tries):
+            self.spent += 1
             values = self._draw(rng, given)
             if self.meets(values):
                 return values

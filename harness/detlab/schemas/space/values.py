@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from detlab.schemas.space.tree import same
@@ -56,6 +56,36 @@ def _clean(value: float) -> float:
     return float(f"{value:.12g}")
 
 
+def size_of(spec: Any) -> int | None:
+    """Return how many values a hyperparameter has; None for one that is not counted: a number without steps."""
+    if not isinstance(spec, Mapping) or "type" not in spec or spec["type"] == "const":
+        return 1
+    steps = steps_of(spec)
+    if steps is None and spec["type"] == "int":
+        return int(spec["maxval"]) - int(spec["minval"]) + 1
+    return steps
+
+
+def log_ends(spec: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the logarithms between which an int on a log scale lies; each whole number owns half a unit around it."""
+    return math.log(float(spec["minval"]) - 0.5), math.log(float(spec["maxval"]) + 0.5)
+
+
+def whole(spec: Mapping[str, Any], logarithm: float) -> int:
+    """Return the whole number of an int on a log scale whose logarithm is nearest."""
+    return min(max(round(math.exp(logarithm)), int(spec["minval"])), int(spec["maxval"]))
+
+
+def weighted(weights: Sequence[float], part: float) -> int:
+    """Return which choice is at a part, 0 to 1, of the sum of all weights."""
+    left = part * math.fsum(weights)
+    for place, weight in enumerate(weights):
+        left -= weight
+        if left < 0:
+            return place
+    return len(weights) - 1
+
+
 def draw(spec: Any, rng: Draws) -> Any:
     """Draw a value of a hyperparameter: uniformly, or near the center of its prior."""
     if not isinstance(spec, Mapping):
@@ -65,11 +95,15 @@ def draw(spec: Any, rng: Draws) -> Any:
     if spec.get("prior") and rng.uniform(0.0, 1.0) < float(spec["prior"].get("confidence", 0.5)):
         return _near(spec, spec["prior"]["center"], rng)
     steps = steps_of(spec)
+    if spec.get("weights"):
+        return at_step(spec, weighted(spec["weights"], rng.uniform(0.0, 1.0)))
     if steps is not None:
         return at_step(spec, rng.below(steps))
     match spec["type"]:
         case "const":
             return copy.deepcopy(spec["val"])
+        case "int" if spec.get("log"):
+            return whole(spec, rng.uniform(*log_ends(spec)))
         case "int":
             return int(spec["minval"]) + rng.below(int(spec["maxval"]) - int(spec["minval"]) + 1)
         case "double":
@@ -91,6 +125,9 @@ def _near(spec: Mapping[str, Any], center: Any, rng: Draws) -> Any:
         return at_step(spec, round(_cut_normal(0 if place is None else place, -0.5, steps - 0.5, rng, steps - 1)))
     low, high = float(spec["minval"]), float(spec["maxval"])
     match spec["type"]:
+        case "int" if spec.get("log"):
+            first, last = log_ends(spec)
+            return whole(spec, _cut_normal(math.log(float(center)), first, last, rng, last))
         case "int":
             return round(_cut_normal(float(center), low - 0.5, high + 0.5, rng, high))
         case "double":

@@ -138,6 +138,9 @@ class Hello(Wire):
     nodes: Annotated[list[NodeHello], FailFast()] = []
     """Nodes that it speaks for beside its own; the master places tasks on each, and messages name the node. Those that
     do not fit into one message follow in `MoreNodes`."""
+    asks_point: bool = False
+    """Whether a trial that is launched without hyperparameters asks for them when it runs (POST task/point): its job or
+    pod may wait for long. The launches to one that does not say so have them."""
     node_count: Annotated[int, Field(ge=0, le=2**31)] = 0
     """How many these are with those that follow; 0: it does not say."""
     queue: QueueHello | None = None
@@ -333,6 +336,9 @@ class Launch(Wire):
     container: ContainerSpec | None = None
     """Image, mounts and limits that the config asks for; None for the process runtime."""
     service: ServiceSpec | None = None
+    point_due: bool = False
+    """Whether the trial has no hyperparameters yet: its job asks for them before it starts the launcher. Only for
+    agents with `Hello.asks_point`."""
     user_home: bool = False
     """HOME is the user's own persistent home on the node (notebooks, shells), not the task's."""
     reach: list[str] = []

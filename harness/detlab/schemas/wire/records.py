@@ -45,6 +45,9 @@ class ClusterInfoWire(Wire):
     device_shares: list[float] = []
     """How much of each device of `slot_ids` it may use; empty: all of them whole."""
     owner: str = ""
+    storage_instance: str = ""
+    """The installation of the cluster that may change its checkpoints; see `detlab.storage.ownership`."""
+    storage_epoch: int = 0
 
 
 class _Numbered(Wire):
@@ -253,6 +256,14 @@ class StorageCredentials(Wire):
     """As obstore's client takes them, by type of storage; empty: the task uses its config's, or its node's."""
     expires_at: float | None = None
     """Seconds since the epoch; None: they do not expire."""
+
+
+class PointReply(Wire):
+    """POST task/point: the hyperparameters of a trial, which are drawn for the first that asks."""
+
+    ready: bool = False
+    """Whether they are drawn; if not, ask again."""
+    hparams: dict[str, Any] = {}
 
 
 class CertificateRequest(Wire):

@@ -4,20 +4,47 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from detlab.schemas.script_names import MOST_CHARS, name_problem, normal
 from detlab.schemas.text_limits import DESCRIPTION_CHARS, NOTES_CHARS
 from detlab.schemas.wire.base import PersonRequest, Wire
 from detlab.schemas.wire.edits import Labels
 
-MODEL_NAME = r"^[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?$"
-"""Names of models: no `@`, `/` or `:`, so that `digits@production` can be read; never only digits."""
-VERSION_LABEL = r"^[A-Za-z][A-Za-z0-9._-]{0,63}$"
-"""Labels of versions begin with a letter, so that none looks like a number; `latest` is reserved."""
+LABEL_CHARS = 64
 REASON_CHARS = 2000
 
-ModelName = Annotated[str, Field(pattern=MODEL_NAME)]
-VersionLabel = Annotated[str, Field(pattern=VERSION_LABEL)]
+
+def model_name(text: str) -> str:
+    """Return the name of a model as it is kept: no `@`, `/` or `:`, so that `digits@production` can be read.
+
+    Raises:
+        ValueError: It can be none.
+    """
+    name = normal(text)
+    if problem := name_problem(name, " ._-"):
+        raise ValueError(problem)
+    return name
+
+
+def version_label(text: str) -> str:
+    """Return the label of a version as it is kept: it begins with a letter, so that none looks like a number.
+
+    Raises:
+        ValueError: It can be none.
+    """
+    label = normal(text)
+    # Without regard to what it ends with: `v1-` has been one.
+    problem = name_problem(f"{label}x", "._-", LABEL_CHARS + 1)
+    if problem or not label[:1].isalpha():
+        raise ValueError(
+            "a label begins with a letter and has letters, digits, `.`, `_` and `-`, 64 characters at most"
+        )
+    return label
+
+
+ModelName = Annotated[str, Field(max_length=4 * MOST_CHARS), AfterValidator(model_name)]
+VersionLabel = Annotated[str, Field(max_length=4 * LABEL_CHARS), AfterValidator(version_label)]
 SemVer = Annotated[str, Field(max_length=100, description="MAJOR.MINOR.PATCH, as semver.org 2.0.0 has it.")]
 
 

@@ -207,6 +207,8 @@ class ReplayedTrial(Wire):
     index: int
     request_id: str
     hparams: dict[str, Any]
+    point_due: bool = False
+    """Whether it had no hyperparameters yet: its search draws them when it starts."""
     state: Literal["waiting", "running", "paused", "stopping", "ended"]
     """`waiting`: it held no slots then."""
     why: str = ""

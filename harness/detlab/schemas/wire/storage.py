@@ -81,6 +81,8 @@ class GcRequest(PersonRequest):
     """Collect although the experiment has not ended: what its search or a trial may still need stays."""
     purge: bool = False
     """Without time in the trash: the files go at once."""
+    retry: bool = False
+    """Only try again, now, to remove the files that could not be removed; nothing is collected."""
 
 
 class TrashItem(Wire):

@@ -96,6 +96,8 @@ class ClusterView(Wire):
     """Trials, notebooks and others that have a place, with or without slots."""
     experiments_active: int = 0
     draining: bool = False
+    is_copy: bool = False
+    """It is a copy of a cluster, whose checkpoints it leaves alone until it is told to take over."""
 
 
 # --- experiments ------------------------------------------------------------------------------------------
@@ -342,6 +344,8 @@ class TrialView(Wire):
     """RUNNING, QUEUED, STARTING … or the trial state; for people."""
     end_reason: EndReason | None = None
     hparams: dict[str, Any] = {}
+    point_due: bool = False
+    """Whether it has no hyperparameters yet: its search draws them when it starts."""
     seed: int = 0
     restarts: int = 0
     run: int = 0
@@ -482,6 +486,10 @@ class CheckpointView(Wire):
     manifest_digest: str = ""
     trash_until: float | None = None
     """Until when a DELETED one can be restored; null: it is not in the trash."""
+    removing: bool = False
+    """Whether its files, or some of them, are being removed."""
+    removal_failure: str = ""
+    """Why the last attempt left some of them; it is tried again."""
     shortened: list[str] = []
     """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 

@@ -58,6 +58,18 @@ class Pending:
         self._begun.discard(uuid)
         self._objects.delete([f"{_FOLDER}/{_NOBODY}/0-{uuid}"])
 
+    def notes(self) -> Iterator[tuple[str, str, int]]:
+        """Give uuid, owner and run of what has a mark."""
+        for info in self._objects.list(f"{_FOLDER}/"):
+            note = _read(info.key)
+            if note is not None and note[0] != _NOBODY:
+                yield note[2], note[0], note[1]
+
+    @staticmethod
+    def is_nobodys(key: str) -> bool:
+        """Whether a note is of writers that made no mark."""
+        return key.startswith(f"{_FOLDER}/{_NOBODY}/")
+
     def all(self) -> Iterator[tuple[str, str, float]]:
         """Give uuid, key and age, in seconds since the epoch, of everything that is being written."""
         for info in self._objects.list(f"{_FOLDER}/"):

@@ -15,7 +15,7 @@ import uuid as uuids
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from detlab.errors import CheckpointError, CheckpointMissing, StorageError
 from detlab.schemas.wire import CheckpointFile
@@ -27,11 +27,13 @@ from detlab.storage.objects.client import ObjectExists, ObjectMissing, Objects, 
 from detlab.storage.objects.pending import PROBE, Pending
 from detlab.storage.objects.transfers import Fetched, ObjectReader, Patience
 from detlab.storage.own_folders import OwnFolders
+from detlab.storage.ownership import MOST_RECORD, Guard, Holder
 from detlab.storage.unfinished import (
     check_uuid,
     is_uuid,
     last_change,
     refuse_foreign_manifest,
+    refuse_foreign_metadata,
     remove_tree,
     storage_errors,
 )
@@ -67,6 +69,19 @@ class ObjectStorage:
         self._pending = Pending(objects)
         place = hashlib.sha256(objects.where.encode()).hexdigest()[:16]
         self._folder = f"detlab-stages-{os.geteuid()}", place
+        self._guard = Guard(objects.where)
+
+    def held_by(self, holder: Holder | None) -> Self:
+        """Have every change check first that this installation of a cluster owns what is here; return the store."""
+        self._guard = Guard(self.objects.where, holder)
+        return self
+
+    def again(self, objects: Objects | None = None, *, patience: float) -> ObjectStorage:
+        """Return this store with another patience, or by another client, for the same holder."""
+        return ObjectStorage(objects or self.objects, patience=patience).held_by(self._guard.holder)
+
+    def _check_owned(self) -> None:
+        self._guard.check(_Records(self.objects))
 
     def stage(self, uuid: str) -> Path:
         """Return the folder on this node for the files of `uuid`, made if it is missing."""
@@ -91,12 +106,15 @@ class ObjectStorage:
             chosen = [name for name in found.files if selector is None or selector(name)]
             if MANIFEST_NAME in chosen:
                 refuse_foreign_manifest(source / MANIFEST_NAME)
+            if METADATA_NAME in chosen:
+                refuse_foreign_metadata(source / METADATA_NAME)
             # That of the checkpoint from which this one was made; its own is written by `publish`.
             chosen = [name for name in chosen if name not in {MANIFEST_NAME, METADATA_NAME}]
             wanted = {name: (source / name, self._key(uuid, name)) for name in chosen}
+            self._patience.until_done(self._check_owned, f"checkpoint {uuid}")
             self._patience.until_done(lambda: self._begin(uuid), f"checkpoint {uuid}")
             sent = transfers.upload(self.objects, wanted, self._patience, partial(self._claim, uuid))
-        part = ManifestPart(sent, found.empty_directories if selector is None else ())
+        part = ManifestPart(sent, files.chosen_folders(found.empty_directories, selector))
         before = self._stored.get(uuid, ManifestPart())
         directories = tuple(sorted({*before.directories, *part.directories}))
         self._stored[uuid] = ManifestPart({**before.files, **part.files}, directories)
@@ -130,6 +148,7 @@ class ObjectStorage:
         self._refuse_unsent(uuid, part)
         with self._repeatable(uuid):
             what = f"the publication of checkpoint {uuid}"
+            self._patience.until_done(self._check_owned, what)
             self._patience.until_done(lambda: self._compare(uuid, part), what)
             entry = transfers.describe_bytes(encoded)
             manifest = Manifest.of(uuid, {**part.files, METADATA_NAME: entry}, metadata, part.directories)
@@ -153,6 +172,7 @@ class ObjectStorage:
 
         Raises:
             CheckpointMissing: There is no complete checkpoint of this uuid.
+            CheckpointError: What is there is no manifest.
         """
         key = self._key(uuid, MANIFEST_NAME)
         try:
@@ -179,9 +199,10 @@ class ObjectStorage:
         ]
         with storage_errors("write", target):
             target.mkdir(parents=True, exist_ok=True)
-            for name in manifest.directories if selector is None else ():
+            for name in files.chosen_folders(manifest.directories, selector):
                 (target / plain_path(name)).mkdir(parents=True, exist_ok=True)
             transfers.download(self.objects, uuid, wanted, self._patience)
+            files.check_apart(target, names)
         return names
 
     def open_file(self, uuid: str, name: str, *, owner: int | None = None) -> BinaryIO:
@@ -214,6 +235,7 @@ class ObjectStorage:
 
     def delete(self, uuid: str, *, owner: int | None = None) -> None:
         """Remove a checkpoint: its manifest first, so that a half-removed one is no checkpoint."""
+        self._check_owned()
         manifest = self._key(uuid, MANIFEST_NAME)
         keys: set[str] = set()
         with contextlib.suppress(ObjectMissing, CheckpointError):  # a list may lag behind, so the names count, too
@@ -224,11 +246,13 @@ class ObjectStorage:
 
     def delete_files(self, uuid: str, names: Iterable[str], *, owner: int | None = None) -> None:
         """Remove some files of a checkpoint; its manifest stays as it was published."""
+        self._check_owned()
         self.objects.delete([self._key(uuid, name) for name in names])
 
     def put_file(self, source: Path, name: str) -> None:
         """Store one file that belongs to no checkpoint, replacing what was there."""
         key = _key(plain_path(name))
+        self._patience.until_done(self._check_owned, name)
         with storage_errors("read", source):
             transfers.replace(self.objects, source, key, self._patience)
 
@@ -239,11 +263,13 @@ class ObjectStorage:
 
     def remove_folders(self, names: Collection[str], *, owner: int | None = None) -> None:
         """Remove all objects below these names."""
+        self._check_owned()
         for name in names:
             self.objects.delete([info.key for info in self.objects.list(f"{_key(plain_path(name))}/")])
 
     def mark(self, uuid: str, owner: str, run: int) -> None:
         """Note that a run of `owner` writes `uuid`; see `StorageManager.mark`."""
+        self._check_owned()
         self._pending.mark(check_uuid(uuid), owner, run)
 
     def unmark(self, uuid: str, owner: str, run: int) -> None:
@@ -254,11 +280,16 @@ class ObjectStorage:
         """Return the marks of `owner` as run and uuid, oldest run first."""
         return self._pending.marked(owner)
 
+    def notes(self) -> Iterator[tuple[str, str, int]]:
+        """Give uuid, owner and run of all that was begun and not seen to be committed."""
+        return self._pending.notes()
+
     def sweep(self, older_than: float, *, clock: Callable[[], float] = time.time) -> list[str]:
         """Remove what was begun and not published for `older_than` seconds, also the stages on this node; return uuids.
 
         In the store, only what is marked is looked at: to list all objects takes minutes where there are many.
         """
+        self._check_owned()
         gone = self._sweep_stages(older_than, clock)
         for uuid, key, begun in list(self._pending.all()):
             if clock() - begun <= older_than:
@@ -269,7 +300,9 @@ class ObjectStorage:
                     continue
                 self.discard(uuid)
                 gone.append(uuid)
-            self.objects.delete([key])
+                self.objects.delete([key])
+            elif self._pending.is_nobodys(key):  # a trial's own says that its commit never came
+                self.objects.delete([key])
         return sorted(set(gone))
 
     def _sweep_stages(self, older_than: float, clock: Callable[[], float]) -> list[str]:
@@ -293,6 +326,7 @@ class ObjectStorage:
             StorageError: It is not there, or does not let us, in its own words.
         """
         self.objects.check()
+        self._check_owned()
         self.objects.put(PROBE, b"")
         self.objects.delete([PROBE])
 
@@ -398,6 +432,30 @@ class ObjectStorage:
         remove_tree(self._stage_path(uuid))
         with contextlib.suppress(StorageError):  # a note that stays is looked at by `sweep`
             self._pending.end(uuid)
+
+
+class _Records:
+    """The records of who owns the checkpoints below a prefix, as objects.
+
+    Args:
+        objects: The client.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return bytes(self._objects.get_range(name, 0, MOST_RECORD))
+        except ObjectMissing:
+            return None
+
+    def write(self, name: str, data: bytes, *, create: bool) -> bool:
+        try:
+            self._objects.put(name, data, create=create)
+        except ObjectExists:
+            return False
+        return True
 
 
 def _key(path: str) -> str:

@@ -36,6 +36,8 @@ _MOST_PARTS = 9000
 _AT_ONCE = 8
 """Requests on their way: so many parts are in memory."""
 _TOLD_EVERY = 60.0
+_INLINE = 256 * 1024
+"""Bytes below which a block is digested at once: to hand it over would take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +155,43 @@ def _part_size(size: int) -> int:
     return PART * max(1, math.ceil(size / (PART * _MOST_PARTS)))
 
 
+class _Digest:
+    """A SHA-256 digest of blocks, by a thread of its own, at most two of them behind.
+
+    Digesting leaves the interpreter to others: while one block is digested, the next is read, sent or written.
+    """
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._thread: ThreadPoolExecutor | None = None
+        self._last: deque[Future[None]] = deque()
+
+    def update(self, block: Data) -> None:
+        """Digest a block, which must not change any more, after those before it."""
+        if self._thread is None and len(block) < _INLINE:
+            self._hash.update(block)
+            return
+        self._thread = self._thread or ThreadPoolExecutor(1, "detlab-digest")
+        self._last.append(self._thread.submit(self._hash.update, block))
+        while len(self._last) > 2:
+            self._last.popleft().result()
+
+    def text(self) -> str:
+        """Return the digest of all blocks."""
+        while self._last:
+            self._last.popleft().result()
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+        return "sha256:" + self._hash.hexdigest()
+
+
 class _Digested:
     """The blocks of an open file, counted and digested as they are taken."""
 
     def __init__(self, descriptor: int, block: int) -> None:
         self._descriptor, self._block = descriptor, block
-        self._hash = hashlib.sha256()
+        self._hash = _Digest()
         self.size = 0
 
     def __iter__(self) -> Iterator[Data]:
@@ -169,7 +202,7 @@ class _Digested:
 
     @property
     def digest(self) -> str:
-        return "sha256:" + self._hash.hexdigest()
+        return self._hash.text()
 
 
 def _read(descriptor: int, size: int) -> bytes:
@@ -331,7 +364,7 @@ def _is_beyond(error: StorageError) -> bool:
 
 def _fetch(item: Fetched, uuid: str, ranges: Iterator[memoryview], again: Callable[[], Iterator[memoryview]]) -> None:
     item.target.parent.mkdir(parents=True, exist_ok=True)
-    partial = item.target.with_name(f".{item.target.name[:200]}.partial")
+    partial = files.partial_of(item.target)
     try:
         error = _write(item, uuid, partial, ranges)
         if error is not None:  # what was altered on its way is right the next time
@@ -345,7 +378,7 @@ def _fetch(item: Fetched, uuid: str, ranges: Iterator[memoryview], again: Callab
 
 
 def _write(item: Fetched, uuid: str, partial: Path, ranges: Iterator[memoryview]) -> CheckpointError | None:
-    checksum, size = hashlib.sha256(), 0
+    checksum, size = _Digest(), 0
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -362,7 +395,7 @@ def _write(item: Fetched, uuid: str, partial: Path, ranges: Iterator[memoryview]
         return CheckpointError(
             f"{item.name} of checkpoint {uuid} is altered: {size} bytes, {item.entry.size} were stored"
         )
-    digest = "sha256:" + checksum.hexdigest()
+    digest = checksum.text()
     if digest != item.entry.digest:
         return CheckpointError(
             f"{item.name} of checkpoint {uuid} is altered: its digest is {digest}, stored was {item.entry.digest}"

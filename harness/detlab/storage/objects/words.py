@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 
 from detlab.errors import StorageError
 from detlab.storage.objects.client import ObjectExists, ObjectMissing, StoreAway, StoreRefused
@@ -46,10 +47,30 @@ _ANOTHER_REGION = {
     "TemporaryRedirect",
 }
 _LATER = {"SlowDown", "RequestTimeout", "ServerBusy", "InternalError", "ServiceUnavailable", "OperationTimedOut"}
+_FULL = re.compile(r"Quota|StorageFull|InsufficientStorage|BucketFull", re.IGNORECASE)
+_CLOCK = re.compile(
+    r"RequestTimeTooSkewed|RequestInTheFuture|RequestNotYetValid|date header too old|time too skewed"
+    r"|difference between the request time",
+    re.IGNORECASE,
+)
+_UNKNOWN_KEY = {"InvalidAccessKeyId", "InvalidClientTokenId", "InvalidSecurity", "NoSuchAccount"}
+_WRONG_SECRET = {"SignatureDoesNotMatch", "AuthenticationFailed"}
+_NOT_ALLOWED = {
+    "AccessDenied",
+    "AccountProblem",
+    "AllAccessDisabled",
+    "AuthorizationFailure",
+    "AuthorizationPermissionMismatch",
+    "InsufficientAccountPermissions",
+    "PERMISSION_DENIED",
+}
 _NO_TOKEN = ("token request", "credential", "Credential", "metadata/identity", "computeMetadata")
 
 
-_KNOWN = {*_NO_BUCKET, *_REFUSED, *_ANOTHER_REGION, *_LATER, "NoSuchKey", "BlobNotFound", "NotImplemented"}
+_KNOWN = {
+    *(*_NO_BUCKET, *_REFUSED, *_ANOTHER_REGION, *_LATER, *_UNKNOWN_KEY, *_NOT_ALLOWED),
+    *("NoSuchKey", "BlobNotFound", "NotImplemented", "RequestTimeTooSkewed", "QuotaExceeded", "InsufficientStorage"),
+}
 """Codes that are repeated where the words of an answer are not."""
 
 
@@ -74,6 +95,16 @@ def error_of(
         return ObjectExists(said)
     if code in _ANOTHER_REGION or status == 301 or "redirect without LOCATION" in words:
         return StorageError(said, hint="the bucket is in another region: set checkpoint_storage.region to that one")
+    if status == 507 or (code is not None and _FULL.search(code)):
+        return StorageError(
+            said,
+            hint="the quota of the bucket or account is full, or the store's disks are: free some (det storage usage),"
+            " or have it raised; the keys are right",
+        )
+    if _CLOCK.search(text):
+        return StoreRefused(
+            said, hint=f"the clock here differs too much from the store's: set it (timedatectl); here it is {_now()}"
+        )
     if code in _REFUSED or status in {401, 403}:
         return StoreRefused(said, hint=_advice(code))
     if missing or status == 404:
@@ -156,10 +187,22 @@ def _plain(text: str) -> str:
     return "".join(char for char in line if char.isprintable())[:400].rstrip(": ")
 
 
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def _advice(code: str | None) -> str:
+    """Return what to do about a refusal, by what the store says is wrong."""
+    whose = "those in checkpoint_storage, or, if it has none, those of the node (environment, instance role)"
     if code in _EXPIRED:
         return "the credentials have expired: get new ones, or let the node's role give them"
-    return (
-        "check the keys in checkpoint_storage, or, if it has none, those of the node (environment, instance role),"
-        " and what they are allowed to do in this bucket"
-    )
+    if code in _UNKNOWN_KEY:
+        return f"check the keys, {whose}: the store does not know the access key"
+    if code in _WRONG_SECRET:
+        return f"check the keys, {whose}: the secret does not belong to the access key or account"
+    if code in _NOT_ALLOWED:
+        return (
+            "the store knows the keys, which may not do this here: allow them to list, read, write and delete below"
+            f" the prefix ({whose})"
+        )
+    return f"check the keys, {whose}, and what they are allowed to do in this bucket"

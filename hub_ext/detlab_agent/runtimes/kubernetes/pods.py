@@ -153,7 +153,7 @@ def pod(order: Order, name: str, node: Object | None, rules: Rules) -> Object:
         check_places([], items(container, "volumeMounts"), own)
     main |= {
         "image": image,
-        "command": ["python3", "-s", "-P", "-m", "detlab.launch.elsewhere", "--exit-file", EXIT_FILE],
+        "command": ["python3", *order.program(), "--exit-file", EXIT_FILE],
         "env": [
             {"name": VARIABLE, "valueFrom": {"secretKeyRef": {"name": name, "key": VARIABLE}}},
             {"name": NODE_ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},

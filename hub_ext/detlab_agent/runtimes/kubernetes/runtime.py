@@ -53,6 +53,7 @@ class KubernetesRuntime:
     name = KUBERNETES
     tasks_are: Literal["here", "elsewhere"] = "elsewhere"
     reached = True
+    asks_point = True
 
     def __init__(self, opened: Opened, rules: Rules, directory: Path, *, sees_all: bool = False) -> None:
         self._opened, self._rules, self._directory, self._sees_all = opened, rules, directory, sees_all
@@ -223,7 +224,7 @@ def make(setup: RuntimeSetup) -> NodeRuntime | None:
     options = read_options(settings.kubernetes_settings)
     rules = Rules(
         options,
-        label_value(settings.agent_id),
+        label_value(settings.marked_id),
         settings.allow_mounts,
         settings.volumes,
         settings.allow_privileges,

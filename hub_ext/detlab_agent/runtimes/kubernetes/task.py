@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from detlab.launch.delivery.sender import Source
 from detlab.launch.delivery.shipping import StreamShipper
 from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.undelivered import SAID_LINES, find
 from detlab.launch.taskdir import STREAMS
-from detlab.launch.undelivered import SAID_LINES, find
 from detlab.schemas.podspec import MAIN_CONTAINER
 from detlab.schemas.runtimes import KUBERNETES
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed, TaskExit

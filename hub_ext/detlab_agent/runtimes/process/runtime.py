@@ -68,6 +68,7 @@ class ProcessRuntime:
     name = PROCESS
     tasks_are: Literal["here"] = "here"
     reached = True
+    asks_point = False
 
     def __init__(
         self,
@@ -283,6 +284,8 @@ class ProcessRuntime:
             # The agent died between the start and the note.
             pid, started = _find_launcher(task.directory, task.owner)
             task = replace(task, pid=pid, started=started)
+        elif _is_anothers(task):
+            task = replace(task, pid=None, started=None, group=Group())
         if (task.pid is None or task.is_over()) and not task.directory.launcher.exists():
             return None  # it never began; the master will ask again
         return task
@@ -391,6 +394,17 @@ def _find_launcher(task: TaskDir, owner: int) -> tuple[int | None, int | None]:
         if _is_launcher(process.pid, task, owner):
             return process.pid, process.start_time
     return None, None
+
+
+def _is_anothers(task: ProcessTask) -> bool:
+    """Whether a noted launcher is that of another folder, of which ours is a copy (`cp -r`): it is not ours to end."""
+    if task.pid is None or not procfs.is_alive(task.pid, task.started):
+        return False
+    there = procfs.read_environment(task.pid).get("DET_TASK_DIR") or str(task.directory.root)
+    try:
+        return not Path(there).samefile(task.directory.root)
+    except OSError:  # of a folder that was renamed
+        return False
 
 
 def _is_launcher(pid: int, task: TaskDir, owner: int) -> bool:

@@ -294,7 +294,8 @@ def zygote_environment(agent_env: Mapping[str, str]) -> dict[str, str]:
     nowhere = Path("/nonexistent")
     env = base_environment(agent_env, bin_dir=Path(sys.executable).parent, home=nowhere, user="nobody", tmp=nowhere)
     # One thread until after the fork; an interpreter as every task gets it.
-    return {**env, **source_path(agent_env), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    interpreter = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+    return {**env, **source_path(agent_env), "OMP_NUM_THREADS": "1", **interpreter}
 
 
 def _package_times() -> tuple[int, ...]:

@@ -422,7 +422,7 @@ def _command(order: Order, options: SlurmOptions, container: str, directory: Pur
     Raises:
         SetupFailed: It is to run in a container, and names no image.
     """
-    module = f"-s -P -m detlab.launch.elsewhere --exit-file {exit_file}"
+    module = f"{shlex.join(order.program())} --exit-file {exit_file}"
     if container == "none":
         return f"exec {shlex.quote(_python(options))} {module}"
     if container == "pyxis":

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from detlab.errors import DetlabError
-from detlab.trust import join_enrolment, parse_fingerprint
+from detlab.trust import parse_fingerprint
 from detlab_hub.backends.instances.base import Order, ProviderError, Trouble
+from detlab_hub.backends.instances.startup import startup_script
 from detlab_hub.core.provisioning import Instance, InstanceState
 
 CLUSTER_TAG, POOL_TAG, AGENT_TAG = "detlab:cluster", "detlab:pool", "detlab:agent"
@@ -68,7 +68,9 @@ class AwsSettings:
         subnet_id: The subnet; "" for the account's default.
         security_group_ids: Decide who may reach it; empty for the default one.
         key_name: SSH key of the administrators; "" for none.
-        iam_instance_profile: Name of its role; "" for none.
+        iam_instance_profile: Name of its role, or its ARN; "" for none.
+        public_ip: Whether it has a public address; None as the subnet says.
+        name: Its tag `Name`; "" for one with the names of pool and agent.
         spot: Whether it is a spot instance, which costs less and may be reclaimed.
         spot_max_price: The most that one may cost per hour; "" for the on-demand price.
         root_volume_gb: Size of its disk; None for the image's own.
@@ -89,6 +91,8 @@ class AwsSettings:
     security_group_ids: tuple[str, ...] = ()
     key_name: str = ""
     iam_instance_profile: str = ""
+    public_ip: bool | None = None
+    name: str = ""
     spot: bool = False
     spot_max_price: str = ""
     root_volume_gb: int | None = None
@@ -174,7 +178,7 @@ class AwsProvider:
     def _request(self, order: Order) -> dict[str, Any]:
         chosen = self._settings
         tags = {
-            "Name": f"detlab {order.pool} {order.agent_id}",
+            "Name": chosen.name or f"detlab {order.pool} {order.agent_id}",
             **chosen.tags,
             CLUSTER_TAG: self._cluster,
             POOL_TAG: self._pool,
@@ -193,35 +197,34 @@ class AwsProvider:
             "TagSpecifications": [{"ResourceType": kind, "Tags": named} for kind in ("instance", "volume")],
         }
         optional = {
-            "SubnetId": chosen.subnet_id,
-            "SecurityGroupIds": list(chosen.security_group_ids),
+            **self._network(),
             "KeyName": chosen.key_name,
-            "IamInstanceProfile": {"Name": chosen.iam_instance_profile} if chosen.iam_instance_profile else None,
+            "IamInstanceProfile": _role(chosen.iam_instance_profile) if chosen.iam_instance_profile else None,
             "InstanceMarketOptions": _spot(chosen.spot_max_price) if chosen.spot else None,
             "BlockDeviceMappings": _disk(chosen.root_device, chosen.root_volume_gb) if chosen.root_volume_gb else None,
         }
         return wish | {name: value for name, value in optional.items() if value}
 
-    def user_data(self, order: Order) -> str:
-        """Return the script that root runs on the instance once: it saves the token in a file and becomes the agent."""
+    def _network(self) -> dict[str, Any]:
+        """Return where it is: EC2 takes a public address only with a description of the network interface."""
         chosen = self._settings
-        pin = parse_fingerprint(chosen.fingerprint) if chosen.fingerprint else None
-        enrolment = join_enrolment(order.enrolment_token, pin)
-        agent = [
-            *chosen.agent_command,
-            *("--master", self._master, "--name", order.agent_id, "--dir", "/var/lib/detlab/agent"),
-            *("--enrolment-token-file", "/var/lib/detlab/enrolment_token"),
-            *chosen.agent_arguments,
-        ]
-        lines = [
-            "#!/bin/sh",
-            "set -eu",
-            "mkdir -p /var/lib/detlab && chmod 711 /var/lib/detlab",
-            f"(umask 077 && printf '%s\\n' {shlex.quote(enrolment)} > /var/lib/detlab/enrolment_token)",
-            *([chosen.setup.rstrip()] if chosen.setup.strip() else []),
-            f"nohup {shlex.join(agent)} >> /var/log/detlab-agent.log 2>&1 &",
-        ]
-        return "\n".join(lines) + "\n"
+        where = {"SubnetId": chosen.subnet_id, "Groups": list(chosen.security_group_ids)}
+        if chosen.public_ip is None:
+            return {"SubnetId": where["SubnetId"], "SecurityGroupIds": where["Groups"]}
+        interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": chosen.public_ip}
+        return {"NetworkInterfaces": [interface | {name: value for name, value in where.items() if value}]}
+
+    def user_data(self, order: Order) -> str:
+        """Return the script that root runs on the instance once."""
+        chosen = self._settings
+        return startup_script(
+            order,
+            self._master,
+            fingerprint=chosen.fingerprint,
+            setup=chosen.setup,
+            command=chosen.agent_command,
+            arguments=chosen.agent_arguments,
+        )
 
     @contextmanager
     def _words(self) -> Iterator[None]:
@@ -294,6 +297,10 @@ def _boto3() -> Any:
 def _spot(price: str) -> dict[str, Any]:
     options = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
     return {"MarketType": "spot", "SpotOptions": options | ({"MaxPrice": price} if price else {})}
+
+
+def _role(profile: str) -> dict[str, str]:
+    return {"Arn" if profile.startswith("arn:") else "Name": profile}
 
 
 def _disk(device: str, gigabytes: int) -> list[dict[str, Any]]:

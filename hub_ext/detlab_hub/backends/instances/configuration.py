@@ -15,9 +15,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
 from detlab.schemas.expconf.blocks.environment import parse_size
 from detlab_hub.backends.instances.aws import AwsProvider, AwsSettings
 from detlab_hub.backends.instances.base import Provider
+from detlab_hub.backends.instances.determined_keys import common_names, names_of_ec2, refuse_what_is_not_here
+from detlab_hub.backends.instances.durations import as_seconds
+from detlab_hub.backends.instances.gcp import GcpProvider
+from detlab_hub.backends.instances.gcp_settings import EXAMPLES, GcpSettings
 from detlab_hub.backends.instances.local import LocalProvider
 from detlab_hub.core.provisioning import Limits, Shape, with_shape
 from detlab_hub.core.scheduling import MAX_ZERO_SLOT_TASKS, UNBOUNDED, Agent, PoolConfig, Pools
@@ -94,7 +101,7 @@ def largest_growth(pool: PoolConfig, known: Shape | None = None) -> tuple[Agent,
     """
     if pool.provider is None:
         return ()
-    template = with_shape(_divided(_template(pool.provider), pool), known)
+    template = with_shape(_divided(_template(_full(pool.provider)), pool), known)
     most = int(pool.provider.get("max_instances", Limits().max_instances))
     return tuple(replace(template, id=f"new instance {number}") for number in range(1, most + 1))
 
@@ -105,25 +112,85 @@ def _pool(name: str, said: Mapping[str, Any], around: Surroundings) -> ElasticPo
         raise ValueError(
             f"{where}: a name has 1 to 40 small letters, digits and hyphens: instances are called after it"
         )
-    provider = dict(said)
-    kind = provider.pop("type", None)
-    shape = {key: provider.pop(key) for key in _TEMPLATE & provider.keys()}
-    bounds = {key: provider.pop(key) for key in {one.name for one in fields(Limits)} & provider.keys()}
     try:
-        limits, template = Limits(**bounds), _template(shape)
-        counted = tuple(text for key in _COUNTED if key in shape for text in (f"--{key}", str(shape[key])))
-        if kind == "local":
-            # What is not said is not counted there, either: else it would grow for what none of its agents has.
-            uncounted = tuple(text for key in _COUNTED if key not in shape for text in (f"--{key}", "0"))
-            told = ("--slots", str(template.slots), *counted, *uncounted)
-            made: Provider = _local(where, name, provider, told, around)
-        elif kind == "aws":
-            made = _aws(where, name, provider, counted, around)
-        else:
-            raise ValueError(f"type must be local or aws, not {kind!r}")
+        limits, template, made = _parts(where, name, said, around)
     except (TypeError, ValueError) as error:
         raise ValueError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
     return ElasticPool(name, made, limits, template, like_of(said))
+
+
+def _parts(where: str, name: str, said: Mapping[str, Any], around: Surroundings) -> tuple[Limits, Agent, Provider]:
+    provider = _full(said)
+    kind = provider.pop("type", None)
+    refuse_what_is_not_here(provider)
+    bounds = {one.name: _bound(one.name, provider.pop(one.name)) for one in fields(Limits) if one.name in provider}
+    shape = {key: provider.pop(key) for key in _TEMPLATE & provider.keys()}
+    limits, template = Limits(**bounds), _template(shape)
+    counted = tuple(text for key in _COUNTED if key in shape for text in (f"--{key}", str(shape[key])))
+    if kind == "local":
+        # What is not said is not counted there, either: else it would grow for what none of its agents has.
+        uncounted = tuple(text for key in _COUNTED if key not in shape for text in (f"--{key}", "0"))
+        told = ("--slots", str(template.slots), *counted, *uncounted)
+        return limits, template, _local(where, name, provider, told, around)
+    if kind == "aws":
+        return limits, template, _aws(where, name, provider, counted, around)
+    if kind == "gcp":
+        return limits, template, _gcp(where, name, provider | {"labels": template.labels}, counted, around)
+    raise ValueError(f"type must be local, aws or gcp, not {kind!r}")
+
+
+def _full(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a provider's settings under our names, with what follows from the kind of machine.
+
+    Raises:
+        ValueError: They are invalid.
+    """
+    if said.get("type") == "aws":
+        full = names_of_ec2(said)
+        if not full.pop("cpu_slots_allowed", False) or "slots" in full:
+            return full
+        return {**full, "slots": 1, "agent_arguments": ["--slots", "1", *full.get("agent_arguments", ())]}
+    if said.get("type") != "gcp":
+        return dict(said)
+    full = common_names(said)
+    machine = _google(full)
+    if full.get("slots", machine.slots) != machine.slots:
+        raise ValueError(f"slots must be {machine.slots}, as instance_type and cpu_slots_allowed say, or left out")
+    return {"slot_type": "cuda" if machine.instance_type.gpu_num else "cpu", **full, "slots": machine.slots}
+
+
+def _google(said: Mapping[str, Any]) -> GcpSettings:
+    """Read the settings of a Google Cloud pool that are not about its size or its agents.
+
+    Raises:
+        ValueError: Some are invalid; it names them all.
+    """
+    refuse_what_is_not_here(said)
+    others = (_TEMPLATE - {"labels"}) | {one.name for one in fields(Limits)} | {"type"}
+    try:
+        return GcpSettings.model_validate({key: value for key, value in said.items() if key not in others})
+    except ValidationError as error:
+        raise ValueError("; ".join(map(_said, error.errors()))) from error
+
+
+def _said(mistake: ErrorDetails) -> str:
+    path, kind = mistake["loc"], mistake["type"]
+    where = ".".join(str(step) for step in path if step != "[key]")
+    message = mistake["msg"].removeprefix("Value error, ")
+    if kind == "extra_forbidden" and len(path) == 1:
+        return f"{where} is unknown; there are {', '.join(sorted({*GcpSettings.model_fields, *_TEMPLATE}))}"
+    if kind == "string_pattern_mismatch":
+        shown = f"{str(mistake['input'])[:80]!r} is none"
+        message = f"{shown}, such as {EXAMPLES[where]}" if where in EXAMPLES else f"{shown} that Google takes"
+    message = {"missing": "is missing", "extra_forbidden": "is unknown"}.get(kind, message)
+    return f"{where}: {message}" if where else message
+
+
+def _bound(name: str, value: object) -> Any:
+    try:
+        return as_seconds(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _template(said: Mapping[str, Any]) -> Agent:
@@ -172,6 +239,14 @@ def _aws(where: str, name: str, said: Mapping[str, Any], shape: tuple[str, ...],
     settings = AwsSettings(**{**said, **lists})
     settings = replace(settings, agent_arguments=("--pool", name, *shape, *settings.agent_arguments))
     return AwsProvider(settings, around.cluster, name, around.master)
+
+
+def _gcp(where: str, name: str, said: Mapping[str, Any], shape: tuple[str, ...], around: Surroundings) -> GcpProvider:
+    settings = _google(said)
+    labels = tuple(text for key, value in settings.labels.items() for text in ("--label", f"{key}={value}"))
+    slots = () if settings.instance_type.gpu_num else ("--slots", str(settings.slots))
+    arguments = ["--pool", name, *slots, *labels, *shape, *settings.agent_arguments]
+    return GcpProvider(settings.model_copy(update={"agent_arguments": arguments}), around.cluster, name, around.master)
 
 
 def _check(where: str, said: Mapping[str, Any], known: set[str]) -> None:

@@ -133,7 +133,7 @@ class _Evaluation:
         for instance in filter(self._may_end, self._instances):
             remembered = self.memory[instance.id]
             if instance.state is InstanceState.STOPPED:
-                found.append(Ending(instance.id, EndReason.STOPPED, "it is stopped"))
+                found.append(Ending(instance.id, EndReason.STOPPED, instance.why or "it is stopped"))
             elif remembered.away_since is not None and self._over(
                 remembered.away_since, self.limits.max_disconnected_period
             ):

@@ -79,6 +79,9 @@ class Instance:
         state: See `InstanceState`.
         launched_at: When, in seconds.
         spot: It is cheaper, and the provider may take it back.
+        why: Why it has stopped, or never came, if the provider says; for people.
+        trouble: The kind of that error, as in `Trouble`; "" for none.
+        hint: What to do about it.
     """
 
     id: str
@@ -86,6 +89,9 @@ class Instance:
     state: InstanceState = InstanceState.RUNNING
     launched_at: float = 0.0
     spot: bool = False
+    why: str = ""
+    trouble: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

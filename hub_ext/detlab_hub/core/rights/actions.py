@@ -202,7 +202,7 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.SPAWN_CLAIM: ActionRule((), _NONE, _HUB, "take over a server that is up"),
     Action.SPAWN_END: ActionRule((), _NONE, _HUB, "end a user's server"),
     Action.ATTEMPT_REPORT: ActionRule((), _NONE, _TASK, "report of itself: records, metadata, outputs, preemption"),
-    Action.ATTEMPT_MEET: ActionRule((), _NONE, _TASK, "find its other ranks, and get certificates for them"),
+    Action.ATTEMPT_MEET: ActionRule((), _NONE, _TASK, "find its other ranks, and get certificates and hyperparameters"),
     Action.ATTEMPT_COMMIT: ActionRule((), _NONE, _TASK, "commit a checkpoint of its trial"),
     Action.ATTEMPT_DELETE_CHECKPOINT: ActionRule(_CHECKPOINT, _OWN, _TASK, "delete a checkpoint of its trial"),
     Action.ATTEMPT_COLLECT: ActionRule((), _NONE, _TASK, "take and report what its owner has to remove"),

@@ -13,6 +13,7 @@ from detlab_hub.core.searchers.errors import (
     SteeringRefused,
 )
 from detlab_hub.core.searchers.events import (
+    RULES,
     Answered,
     BudgetSpent,
     CheckpointCommitted,
@@ -29,6 +30,7 @@ from detlab_hub.core.searchers.events import (
     ProgressReported,
     PromotionRequested,
     ResumeTrial,
+    SetPoint,
     Shutdown,
     SpaceEdited,
     Started,
@@ -41,19 +43,22 @@ from detlab_hub.core.searchers.events import (
     TrialExited,
     TrialExitedEarly,
     TrialPaused,
+    TrialPlaced,
     TrialsRetried,
     ValidationReported,
     WouldStop,
 )
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.journal import decision_from_json, decision_to_json, event_from_json, event_to_json
-from detlab_hub.core.searchers.making import make_searcher, replay
+from detlab_hub.core.searchers.making import make_searcher, replay, rules_of
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.objectives import Objectives, Score
+from detlab_hub.core.searchers.randomness import PointsAhead
 from detlab_hub.core.searchers.registry import method_class, needs_metric, searcher_names
 from detlab_hub.core.searchers.searcher import Searcher
 
 __all__ = [
+    "RULES",
     "Answered",
     "BudgetSpent",
     "CheckpointCommitted",
@@ -70,6 +75,7 @@ __all__ = [
     "PauseSearch",
     "PauseTrial",
     "PointsAdded",
+    "PointsAhead",
     "ProgressReported",
     "PromotionRequested",
     "Question",
@@ -81,6 +87,7 @@ __all__ = [
     "SearcherConfigError",
     "SearcherInputError",
     "SearcherNotInstalled",
+    "SetPoint",
     "Shutdown",
     "SpaceEdited",
     "Started",
@@ -95,6 +102,7 @@ __all__ = [
     "TrialExitedEarly",
     "TrialFactory",
     "TrialPaused",
+    "TrialPlaced",
     "TrialsRetried",
     "ValidationReported",
     "WouldStop",
@@ -106,5 +114,6 @@ __all__ = [
     "method_class",
     "needs_metric",
     "replay",
+    "rules_of",
     "searcher_names",
 ]

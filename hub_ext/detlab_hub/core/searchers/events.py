@@ -12,14 +12,34 @@ ExitReason = Literal["errored", "user_canceled", "invalid_hp", "init_invalid_hp"
 INVALID_REASONS: frozenset[ExitReason] = frozenset({"invalid_hp", "init_invalid_hp"})
 
 
+EXACT_RUNGS = HONOURED_LIMIT = BOUNDED_INVALID = LATE = 1
+"""The rules from which on: rungs are exact, a limit below the number of brackets holds, invalid points pause, and the
+points of methods with `draws_late` are drawn when trials are placed."""
+RULES = 1
+"""The rules by which new searches decide. A journal names its own, so that it is replayed as it was decided."""
+
+
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The experiment started; answered by the first trials."""
+    """The experiment started; answered by the first trials.
+
+    Attributes:
+        rules: The rules by which its search decides; 0 in journals from before they had numbers.
+    """
+
+    rules: int = field(default=RULES, metadata={"absent": 0})
 
 
 @dataclass(frozen=True, slots=True)
 class TrialCreated:
     """The trial of a `CreateTrial` decision was stored."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlaced:
+    """A trial that has no point yet was given resources; answered by its `SetPoint`, or by a `Suggest` before it."""
 
     request_id: str
 
@@ -225,6 +245,7 @@ Steering: TypeAlias = (
 
 TrialEvent: TypeAlias = (
     TrialCreated
+    | TrialPlaced
     | ValidationReported
     | ProgressReported
     | TrialExitedEarly
@@ -247,6 +268,7 @@ class CreateTrial:
         hparams: Sampled hyperparameters, plain JSON values.
         index: Creation order in the experiment, from 0.
         parent: Checkpoint of another trial of the search from which it starts; None: it starts from scratch.
+        later: Whether it has no point yet: that is drawn when it is placed.
     """
 
     request_id: str
@@ -254,6 +276,15 @@ class CreateTrial:
     hparams: dict[str, Any]
     index: int
     parent: str | None = None
+    later: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetPoint:
+    """Give a trial that was created without a point its hyperparameters, plain JSON values."""
+
+    request_id: str
+    hparams: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,10 +360,14 @@ class PauseSearch:
     """Pause the experiment until a user fixes the cause; its activation is a `Continued`.
 
     Attributes:
-        reason: What is wrong, and what to do, for people.
+        reason: What is wrong, for people.
+        hint: What to do; empty: send mended code.
     """
 
     reason: str
+    hint: str = ""
 
 
-Decision: TypeAlias = CreateTrial | StopTrial | PauseTrial | ResumeTrial | Suggest | WouldStop | PauseSearch | Shutdown
+Decision: TypeAlias = (
+    CreateTrial | SetPoint | StopTrial | PauseTrial | ResumeTrial | Suggest | WouldStop | PauseSearch | Shutdown
+)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detlab_hub.core.searchers.errors import SearcherConfigError
+from detlab_hub.core.searchers.events import EXACT_RUNGS, RULES
 from detlab_hub.core.searchers.objectives import Objectives
 
 DEFAULT_MAX_CONCURRENT_TRIALS = 16
@@ -21,10 +22,12 @@ class Fields:
 
     Args:
         block: Its plain values; missing ones get their defaults.
+        rules: The rules by which its search decides.
     """
 
-    def __init__(self, block: Mapping[str, Any]) -> None:
+    def __init__(self, block: Mapping[str, Any], rules: int = RULES) -> None:
         self._block = block
+        self.rules = rules
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value, or the default if it is not set.
@@ -76,6 +79,11 @@ class Fields:
         return value
 
     @property
+    def repeats(self) -> bool:
+        """Whether a point may be tried again; so it is where the block does not say, as those of earlier versions."""
+        return bool(self.get("repeat_points", True))
+
+    @property
     def divisor(self) -> float:
         """One in this many trials continues beyond a rung.
 
@@ -94,6 +102,11 @@ class Fields:
         if not value > 1:
             raise SearcherConfigError(f"searcher.divisor: must be above 1, is {value}")
         return value
+
+    @property
+    def exact_rungs(self) -> bool:
+        """Whether rungs are computed exactly; by older rules with floats."""
+        return self.rules >= EXACT_RUNGS
 
     @property
     def objectives(self) -> Objectives:

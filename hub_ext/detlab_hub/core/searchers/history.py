@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from detlab_hub.core.searchers.errors import ReplayMismatch
@@ -14,6 +14,7 @@ from detlab_hub.core.searchers.events import (
     Event,
     PauseTrial,
     ResumeTrial,
+    SetPoint,
     StopTrial,
     TrialExited,
     TrialExitedEarly,
@@ -91,6 +92,9 @@ class History:
         match decision:
             case CreateTrial(request_id):
                 self.trials[request_id] = TrialHistory(decision)
+            case SetPoint(request_id, hparams):
+                one = self.trials[request_id]
+                one.trial = replace(one.trial, hparams=hparams, later=False)
             case PauseTrial(request_id):
                 self.trials[request_id].phase = "paused"
                 self.trials[request_id].why = self.search.method.explain(request_id)

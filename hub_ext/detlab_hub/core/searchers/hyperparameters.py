@@ -58,12 +58,26 @@ def _check_typed(spec: Mapping[str, Any], path: str) -> None:
         raise SearcherConfigError(f"{path}: minval {spec['minval']} must be below maxval {spec['maxval']}")
     if kind == "int" and spec["maxval"] - spec["minval"] >= _INT_RANGE_LIMIT:
         raise SearcherConfigError(f"{path}: the range of an int must be below 2**63")
+    if kind == "int" and spec.get("log") and (spec["minval"] < 1 or spec.get("step") is not None):
+        raise SearcherConfigError(f"{path}: an int on a log scale begins at 1 or more, and has no step")
+    if kind == "categorical" and spec.get("weights"):
+        _check_weights(spec, path)
     if kind in ("int", "double", "log") and spec.get("step") is not None and not spec["step"] > 0:
         raise SearcherConfigError(f"{path}: step {spec['step']} must be above 0")
     if kind == "double":
         _check_width(spec, path)
     if kind == "log":
         _check_log(spec, path)
+
+
+def _check_weights(spec: Mapping[str, Any], path: str) -> None:
+    weights = spec["weights"]
+    if (
+        len(weights) != len(spec["vals"])
+        or not all(0 < one < math.inf for one in weights)
+        or not sum(weights) < math.inf
+    ):
+        raise SearcherConfigError(f"{path}: weights must be one finite number above 0 for each of vals")
 
 
 def _check_log(spec: Mapping[str, Any], path: str) -> None:

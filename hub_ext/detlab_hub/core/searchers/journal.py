@@ -28,6 +28,9 @@ _FLOATS = (float, float | None)
 
 
 def _default(field: Field[Any]) -> Any:
+    """Return what a field is that the journal does not have."""
+    if "absent" in field.metadata:
+        return field.metadata["absent"]
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
@@ -57,11 +60,12 @@ def _from_json(data: dict[str, Any], known: dict[str, type[Any]], what: str) -> 
         raise SearcherInputError(f"unknown {what} {data.get('type')!r} in the search journal")
     given: dict[str, Any] = {}
     for field in fields(of):
-        if field.name not in data:
-            if _default(field) is MISSING:
-                raise SearcherInputError(f"{what} {data['type']!r} in the search journal has no {field.name}")
-            continue
-        given[field.name] = _read(field, data[field.name])
+        if field.name in data:
+            given[field.name] = _read(field, data[field.name])
+        elif (default := _default(field)) is MISSING:
+            raise SearcherInputError(f"{what} {data['type']!r} in the search journal has no {field.name}")
+        else:
+            given[field.name] = default
     return of(**given)
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from detlab_hub.core.searchers.errors import ReplayMismatch, SearcherConfigError
-from detlab_hub.core.searchers.events import Decision, Event
+from detlab_hub.core.searchers.events import RULES, Decision, Event, Started
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.objectives import Objectives
 from detlab_hub.core.searchers.registry import make_method
 from detlab_hub.core.searchers.searcher import Searcher
-from detlab_hub.core.stopping import StoppingConfigError, make_policy
+from detlab_hub.core.stopping import SearchEnd, StoppingConfigError, make_policy
 
 
 def make_searcher(
@@ -21,6 +21,7 @@ def make_searcher(
     seed: int,
     *,
     stopping: Sequence[Mapping[str, Any]] = (),
+    rules: int = RULES,
 ) -> Searcher:
     """Make the search that an experiment's config describes.
 
@@ -29,11 +30,12 @@ def make_searcher(
         hyperparameters: The `hyperparameters` block, as plain values.
         seed: The experiment's seed, 0 to 2**32 - 1.
         stopping: The `stopping` list, as plain values.
+        rules: The rules by which it decides; those of its journal if it has one (`rules_of`).
 
     Raises:
         SearcherConfigError: If no search can be made from it.
     """
-    method = make_method(searcher, hyperparameters)
+    method = make_method(searcher, hyperparameters, rules)
     fields = Fields(searcher)
     try:
         policies = [make_policy(entry) for entry in stopping]
@@ -47,7 +49,16 @@ def make_searcher(
         objectives=Objectives.from_config(searcher),
         starting=fields.starting_points,
         time_metric=searcher.get("time_metric"),
+        rules=rules,
+        end=SearchEnd.from_config(searcher, Objectives.from_config(searcher).sign),
+        distinct=not fields.repeats,
+        wanted=fields.optional_count("max_trials"),
     )
+
+
+def rules_of(journal: Iterable[Event]) -> int:
+    """Return the rules that decided a journal; those of new searches if nothing has started."""
+    return next((event.rules for event in journal if isinstance(event, Started)), RULES)
 
 
 def replay(
@@ -77,7 +88,8 @@ def replay(
         SearcherInputError: The search cannot use an event.
         ReplayMismatch: The search decides differently from the record.
     """
-    search = make_searcher(searcher, hyperparameters, seed, stopping=stopping)
+    journal = list(journal)
+    search = make_searcher(searcher, hyperparameters, seed, stopping=stopping, rules=rules_of(journal))
     decided = []
     for place, event in enumerate(journal):
         decisions = search.step(event)

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from detlab.schemas.expconf import SearcherBlock
-from detlab.schemas.space import Space
+from detlab.schemas.space import Distinct, Space
 from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason, Shutdown
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.objectives import Score
-from detlab_hub.core.searchers.randomness import SearchRandom
+from detlab_hub.core.searchers.randomness import COSTLY, PointsAhead, SearchRandom
+
+LEAST_INVALID, MOST_INVALID = 10, 100
+"""Points in a row that may be invalid, in a search of few and of many trials."""
 
 
 class TrialFactory:
@@ -22,11 +25,25 @@ class TrialFactory:
 
     For each trial: the hyperparameters, then 16 bytes for the request id, then the trial's seed. Points that users
     enqueued come before any other.
+
+    Args:
+        space: The space, or its block.
+        rng: The random numbers of the search.
+        distinct: Whether no point is drawn twice, as long as the space has others.
     """
 
-    def __init__(self, space: Space | Mapping[str, Any], rng: SearchRandom) -> None:
+    def __init__(self, space: Space | Mapping[str, Any], rng: SearchRandom, *, distinct: bool = False) -> None:
         self._space = space if isinstance(space, Space) else Space(space)
+        self._distinct = Distinct(self._space) if distinct else None
+        self.surplus: set[str] = set()
+        """Trials that are too many, by request id: when they were made, the space had no point left."""
         self.rng = rng
+        self.late = False
+        """Whether points are drawn when trials are placed: the method says so, by the rules of its search."""
+        self.pointless: set[str] = set()
+        """Trials that have no point yet, and have not ended."""
+        self._ahead: PointsAhead | None = None
+        self._thirsty = False
         self._count = 0
         self._notes: dict[str, None] = {}
         self._queue: deque[dict[str, Any]] = deque()
@@ -44,6 +61,8 @@ class TrialFactory:
     @space.setter
     def space(self, block: Mapping[str, Any]) -> None:
         self._space = Space(block, self.require)
+        if self._distinct is not None:
+            self._distinct.space = self._space
 
     @property
     def require(self) -> list[str]:
@@ -66,17 +85,56 @@ class TrialFactory:
 
     def draw(self) -> CreateTrial:
         """Create a trial at the first enqueued point, or else at a random point of the space."""
+        return self.at(self.due())
+
+    def later(self) -> CreateTrial:
+        """Create a trial at the first enqueued point, or else without one: that is drawn when the trial is placed."""
+        if self._queue:
+            return self.draw()
+        left = self._distinct.left() if self._distinct is not None else None
+        enough = left is None or len(left) > len(self.pointless)
+        return self.at({} if enough else _Surplus(), later=True)
+
+    def due(self) -> dict[str, Any]:
+        """Return the first enqueued point, or else a random one, for a trial that has none."""
         if not self._queue:
-            return self.at(self.point())
+            return self.point()
         given = self._queue.popleft()
-        return self.at(self._sample(given) if self._space.lacking(given) else given)
+        found = self._sample(given) if self._space.lacking(given) else given
+        if self._distinct is not None:
+            self._distinct.tried(found)
+        return found
 
     def point(self) -> dict[str, Any]:
         """Draw a random point of the space, without a trial."""
-        return self._sample(None)
+        if self._distinct is None:
+            return self._sample(None)
+        found, new = self._distinct.new(self.rng, lambda: self._sample(None))
+        self._distinct.tried(found)
+        return found if new else _Surplus(found)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether each point of the space is tried, and none may be tried again."""
+        return self._distinct is not None and self._distinct.left() == {}
+
+    def points_ahead(self) -> PointsAhead | None:
+        """Return the next points, to be drawn beside everything else, if the last ones took long; else None."""
+        if not self._thirsty:
+            return None
+        self._thirsty = False
+        if self._ahead is None:
+            self._ahead = PointsAhead(self._space, self.rng, trials=not self.late)
+        return self._ahead
 
     def _sample(self, fixed: dict[str, Any] | None) -> dict[str, Any]:
-        found = self._space.sample(self.rng, fixed)
+        known = None if fixed or self._ahead is None else self._ahead.take(self._space, self.rng)
+        if known is None:
+            found = self._space.sample(self.rng, fixed)
+            self._ahead = None
+            self._thirsty |= self._space.spent > COSTLY
+        else:
+            found, self._thirsty = known, True
         if self._space.rare:
             tries = f"{self._space.tries:,}"
             self._notes[f"searcher.require: none of {tries} random points met it, so a known one was used again"] = None
@@ -88,8 +146,16 @@ class TrialFactory:
         return list(self._notes)
 
     def allowed(self, hparams: dict[str, Any]) -> dict[str, Any]:
-        """Return a point if it meets the relations of the space, else a random one that does."""
-        return hparams if self._space.allows(hparams) else self.point()
+        """Return a point if it meets the relations of the space and is to be tried, else a random one that does."""
+        if not self.is_fresh(hparams):
+            return self.point()
+        if self._distinct is not None:
+            self._distinct.tried(hparams)
+        return hparams
+
+    def is_fresh(self, hparams: dict[str, Any]) -> bool:
+        """Return whether a point meets the relations of the space, and was not tried where none is tried twice."""
+        return self._space.allows(hparams) and (self._distinct is None or self._distinct.is_new(hparams))
 
     def problems(self, hparams: Mapping[str, Any]) -> list[str]:
         """Return what keeps a point, or a part of one, out of the space."""
@@ -104,12 +170,22 @@ class TrialFactory:
         wrong = self._space.problems(point, partial=False)
         return point, [f"{name}: {text}" if name else text for name, text in wrong]
 
-    def at(self, hparams: dict[str, Any], parent: str | None = None) -> CreateTrial:
-        """Create a trial at a given point, from a parent's checkpoint if one is given."""
+    def at(self, hparams: dict[str, Any], parent: str | None = None, *, later: bool = False) -> CreateTrial:
+        """Create a trial at a given point, from a parent's checkpoint if one is given; or `later` without a point."""
         index = self._count
-        self._count += 1
+        self._count += not isinstance(hparams, _Surplus)
         request_id = self.rng.request_id()
-        return CreateTrial(request_id, self.rng.trial_seed(), hparams, index, parent)
+        if isinstance(hparams, _Surplus):
+            self.surplus.add(request_id)
+        elif later:
+            self.pointless.add(request_id)
+        elif self._distinct is not None:
+            self._distinct.tried(hparams)
+        return CreateTrial(request_id, self.rng.trial_seed(), hparams, index, parent, later)
+
+
+class _Surplus(dict[str, Any]):
+    """A point that was drawn although no new one was left."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +233,8 @@ class SearchMethod(ABC):
         Config: Schema of the `searcher` block, by which it is checked and documented.
         wants_checkpoints: Whether it receives checkpoints, each of which is then journaled.
         suggests: Whether it makes `Suggest` decisions.
+        draws_late: Whether it learns from results that come while trials wait for resources. It then creates trials
+            without a point where `factory.late` says so, and gives each its own when it is `placed`.
         needs_metric: Whether a trial that never reports the searcher's metric is an error, since it cannot be compared.
     """
 
@@ -164,6 +242,7 @@ class SearchMethod(ABC):
     Config: ClassVar[type[SearcherBlock]]
     wants_checkpoints: ClassVar[bool] = False
     suggests: ClassVar[bool] = False
+    draws_late: ClassVar[bool] = False
     needs_metric: ClassVar[bool] = False
 
     @classmethod
@@ -184,9 +263,23 @@ class SearchMethod(ABC):
     def budget(self) -> int:
         """Trials that the search makes at most, not counting invalid ones that it replaces."""
 
+    @property
+    def most_invalid(self) -> int:
+        """How many points in a row may be invalid before the search is paused; 0: it ends, as it replaces none."""
+        return min(max(self.budget, LEAST_INVALID), MOST_INVALID)
+
+    @property
+    def points(self) -> int:
+        """Points that the search tries at most, not counting invalid ones that it replaces."""
+        return self.budget
+
     @abstractmethod
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create the first trials."""
+
+    def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """React to resources for a trial without a point, once for each: by `SetPoint`, now or after a `Suggest`."""
+        return []
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """React to a report of the searcher's metric.
@@ -242,6 +335,14 @@ class SearchMethod(ABC):
     def waits_for(self) -> int | None:
         """The number of the event that the class of a custom search has to answer next; None: there is none."""
         return None
+
+    def take_means(self) -> list[tuple[str, Score]] | None:
+        """Return the results of points since the last call, by the trial that stands for each; None: trials' own."""
+        return None
+
+    def ended_point(self, request_id: str) -> str | None:
+        """Return the trial that stands for the point of one that has ended; None while others of the point run."""
+        return request_id
 
     @property
     def verdict(self) -> Shutdown | None:

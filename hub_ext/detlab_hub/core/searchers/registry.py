@@ -6,9 +6,11 @@ from typing import Any
 
 from detlab.plugins import PluginError
 from detlab.schemas.expconf.blocks.searchers import SEARCHERS
+from detlab.schemas.space import number_of_points
 from detlab_hub.core.searchers.errors import SearcherNotInstalled
+from detlab_hub.core.searchers.events import RULES
 from detlab_hub.core.searchers.fields import DEFAULT_MAX_CONCURRENT_TRIALS, Fields
-from detlab_hub.core.searchers.hyperparameters import check_space
+from detlab_hub.core.searchers.hyperparameters import check_space, make_space
 from detlab_hub.core.searchers.method import SearchMethod
 from detlab_hub.core.searchers.repeated import Repeated
 
@@ -43,8 +45,8 @@ def needs_metric(name: str) -> bool:
         return False
 
 
-def make_method(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> SearchMethod:
-    """Make the method that a resolved `searcher` block names.
+def make_method(searcher: Mapping[str, Any], space: Mapping[str, Any], rules: int = RULES) -> SearchMethod:
+    """Make the method that a resolved `searcher` block names, to decide by the rules of its journal.
 
     Raises:
         SearcherConfigError: No such method is installed, a field is missing or out of range, or the space cannot be
@@ -52,11 +54,21 @@ def make_method(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> Search
     """
     check_space(space)
     method = method_class(str(searcher.get("name")))
-    fields = Fields(searcher)
+    searcher = _within(searcher, space)
+    fields = Fields(searcher, rules)
     seeds = fields.count("seeds", 1)
     if seeds == 1:
         return method.from_config(fields, space)
-    return Repeated(method.from_config(Fields(_each_place_for(searcher, seeds)), space), seeds)
+    return Repeated(method.from_config(Fields(_each_place_for(searcher, seeds), rules), space), seeds)
+
+
+def _within(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the block with no more trials than the space has points, if none is tried twice."""
+    fields = Fields(searcher)
+    if fields.repeats or searcher.get("max_trials") is None:
+        return searcher
+    size = number_of_points(make_space(space, fields.require))
+    return searcher if size is None else {**searcher, "max_trials": min(fields.count("max_trials"), size)}
 
 
 def _each_place_for(searcher: Mapping[str, Any], seeds: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from detlab_hub.core.searchers.events import (
     Decision,
     ExitReason,
     ResumeTrial,
+    SetPoint,
     Shutdown,
     StopTrial,
 )
@@ -42,6 +43,7 @@ class _Point:
         saved: Of each replica: its newest checkpoint, with its steps.
         stopped: Those that were asked to stop.
         paused: Those that have left their slots.
+        placed: Whether a replica was placed before they had a point.
     """
 
     replicas: list[str]
@@ -52,6 +54,7 @@ class _Point:
     saved: dict[str, tuple[str, int]] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)
+    placed: bool = False
 
     @property
     def first(self) -> str:
@@ -78,9 +81,12 @@ class Repeated(SearchMethod):
     def __init__(self, inner: SearchMethod, seeds: int) -> None:
         self._inner = inner
         self._seeds = seeds
+        self._means: list[tuple[str, Score]] = []
+        """Results of points that nobody has taken yet."""
         self._points: dict[str, _Point] = {}
         """By replica."""
         self.wants_checkpoints = inner.wants_checkpoints  # type: ignore[misc]  # of this one, not of all
+        self.draws_late = inner.draws_late  # type: ignore[misc]  # of this one, not of all
         self.suggests = inner.suggests  # type: ignore[misc]  # of this one, not of all
         self.needs_metric = inner.needs_metric  # type: ignore[misc]  # of this one, not of all
 
@@ -94,6 +100,16 @@ class Repeated(SearchMethod):
         """Trials of all points."""
         return self._inner.budget * self._seeds
 
+    @property
+    def most_invalid(self) -> int:
+        """As many points as the method inside allows, each of which is as many trials."""
+        return self._inner.most_invalid * self._seeds
+
+    @property
+    def points(self) -> int:
+        """Those of the method inside."""
+        return self._inner.points
+
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Start the method inside."""
         return self._repeated(factory, self._inner.start(factory))
@@ -103,11 +119,14 @@ class Repeated(SearchMethod):
         kept: list[Decision] = []
         for decision in decisions:
             if isinstance(decision, CreateTrial):
-                others = [factory.at(copy.deepcopy(decision.hparams), decision.parent) for _ in range(self._seeds - 1)]
+                others = [_another(factory, decision) for _ in range(self._seeds - 1)]
                 replicas = [decision.request_id, *(one.request_id for one in others)]
                 point = _Point(replicas, list(replicas), {one: [] for one in replicas}, dict.fromkeys(replicas, 0))
                 self._points.update(dict.fromkeys(replicas, point))
                 kept += [decision, *others]
+            elif isinstance(decision, SetPoint):
+                point = self._points[decision.request_id]
+                kept += [SetPoint(one, copy.deepcopy(decision.hparams)) for one in point.replicas]
             elif isinstance(decision, ResumeTrial):
                 point = self._points[decision.request_id]
                 point.paused.clear()
@@ -128,6 +147,14 @@ class Repeated(SearchMethod):
         point.stopped += left
         return [replace(decision, request_id=one) for one in left]
 
+    def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Tell the method inside when the first replica of a point is placed: all get their point with it."""
+        point = self._points[request_id]
+        if point.placed:
+            return []
+        point.placed = True
+        return self._repeated(factory, self._inner.placed(factory, point.first))
+
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """Keep a report until all replicas that run have made theirs."""
         point = self._points[request_id]
@@ -142,9 +169,20 @@ class Repeated(SearchMethod):
             told = [reports.pop(0) for reports in point.reports.values() if reports]
             times = [time for _, time in told if time is not None]
             mean = _mean([score for score, _ in told])
+            self._means.append((point.first, mean))
             made = self._inner.validated(factory, point.first, mean, max(times) if times else None)
             decisions += self._repeated(factory, made)
         return decisions
+
+    def take_means(self) -> list[tuple[str, Score]]:
+        """Return the means since the last call."""
+        taken, self._means = self._means, []
+        return taken
+
+    def ended_point(self, request_id: str) -> str | None:
+        """Return the first replica once all have ended."""
+        point = self._points[request_id]
+        return None if point.running else point.first
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
         """Note why a replica ended; the others continue, and the next one's checkpoints count if its own did."""
@@ -317,6 +355,11 @@ def _numbered(decisions: Sequence[Decision]) -> list[Decision]:
     return [replace(one, index=next(places)) if isinstance(one, CreateTrial) else one for one in decisions]
 
 
+def _another(factory: TrialFactory, decision: CreateTrial) -> CreateTrial:
+    """Return another trial of the same point."""
+    return factory.at(copy.deepcopy(decision.hparams), decision.parent, later=decision.later)
+
+
 def _for(decision: Any, request_id: str) -> Decision:
     """Return a decision about a trial as one about another trial."""
     made: Decision = replace(decision, request_id=request_id)
@@ -330,7 +373,12 @@ def _mean(scores: Sequence[Score]) -> Score:
 
 
 def _of(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:  # the sum is no number, the mean is
+        return math.fsum(value / len(values) for value in values)
 
 
 def _shown(point: _Point) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import bisect
 import math
 from collections.abc import Sequence
 
+from detlab_hub.core.searchers.fronts import Fronts
 from detlab_hub.core.searchers.objectives import Score
 
 Key = tuple[float, bool, float]
@@ -39,37 +40,35 @@ def order(scores: Sequence[Score]) -> list[int]:
     newest_first = range(len(scores) - 1, -1, -1)
     if not scores or len(scores[0].losses) == 1:
         return sorted(newest_first, key=lambda place: key_of(scores[place]))
-    ranked: list[int] = []
-    for front in fronts(scores):
-        crowding = _crowding([_clean(scores[place]) for place in front])
-        lonely = sorted(range(len(front)), key=lambda at: (-crowding[at], -front[at]))
-        ranked += [front[at] for at in lonely]
-    return ranked
+    return fronts_of(scores, len(scores[0].losses)).order()
 
 
-def fronts(scores: Sequence[Score]) -> list[list[int]]:
-    """Divide the places of scores into fronts, the best first: in a front none is better than another."""
-    beaten_by = [sum(better(other, one) for other in scores) for one in scores]
-    left = set(range(len(scores)))
-    found: list[list[int]] = []
-    while left:
-        front = sorted(place for place in left if beaten_by[place] == 0)
-        found.append(front)
-        left.difference_update(front)
-        for place in left:
-            beaten_by[place] -= sum(better(scores[of], scores[place]) for of in front)
-    return found
+def fronts_of(scores: Sequence[Score], axes: int) -> Fronts:
+    """Divide scores of so many losses each into fronts: in a front none is better than another."""
+    return Fronts([score.violation for score in scores], [_clean(score) for score in scores], axes)
 
 
-def insert(entries: list[tuple[Score, str]], score: Score, request_id: str) -> int:
-    """Insert a score into a list that is sorted, best first, before its equals; return its place."""
+def insert(entries: list[tuple[Score, str]], score: Score, request_id: str, fronts: Fronts | None = None) -> int:
+    """Insert a score into a list that is sorted, best first, before its equals; return its place.
+
+    Args:
+        entries: The list.
+        score: The score.
+        request_id: Whose it is.
+        fronts: Those of the list, if there are several losses and they are known; they are kept up to date.
+    """
     if len(score.losses) == 1:
         place = bisect.bisect_left(entries, key_of(score), key=lambda entry: key_of(entry[0]))
         entries.insert(place, (score, request_id))
         return place
+    if fronts is None:
+        fronts = fronts_of([entry[0] for entry in entries], len(score.losses))
     entries.append((score, request_id))
-    entries[:] = [entries[place] for place in order([entry[0] for entry in entries])]
-    return next(place for place, entry in enumerate(entries) if entry[1] == request_id)
+    fronts.add(score.violation, _clean(score))
+    order = fronts.order()
+    fronts.arrange(order)
+    entries[:] = [entries[place] for place in order]
+    return order.index(len(order) - 1)
 
 
 def comparable(score: Score) -> Score:
@@ -79,16 +78,3 @@ def comparable(score: Score) -> Score:
 
 def _clean(score: Score) -> tuple[float, ...]:
     return tuple(math.inf if is_lost(loss) else loss for loss in score.losses)
-
-
-def _crowding(front: Sequence[tuple[float, ...]]) -> list[float]:
-    distance = [0.0] * len(front)
-    for axis in range(len(front[0])):
-        along = sorted(range(len(front)), key=lambda at: front[at][axis])
-        low, high = front[along[0]][axis], front[along[-1]][axis]
-        distance[along[0]] = distance[along[-1]] = math.inf
-        if not 0 < high - low < math.inf:
-            continue
-        for before, at, after in zip(along, along[1:], along[2:], strict=False):
-            distance[at] += (front[after][axis] - front[before][axis]) / (high - low)
-    return distance

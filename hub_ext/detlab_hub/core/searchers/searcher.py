@@ -9,12 +9,16 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, assert_never
 
 from detlab.schemas.space import Space
 from detlab_hub.core.searchers.errors import SearcherConfigError, SearcherInputError, SteeringRefused
 from detlab_hub.core.searchers.events import (
+    BOUNDED_INVALID,
     INVALID_REASONS,
+    LATE,
+    RULES,
     Answered,
     BudgetSpent,
     CheckpointCommitted,
@@ -24,11 +28,13 @@ from detlab_hub.core.searchers.events import (
     Decision,
     Event,
     Extended,
+    PauseSearch,
     PauseTrial,
     PointsAdded,
     ProgressReported,
     PromotionRequested,
     ResumeTrial,
+    SetPoint,
     Shutdown,
     SpaceEdited,
     Started,
@@ -42,6 +48,7 @@ from detlab_hub.core.searchers.events import (
     TrialExited,
     TrialExitedEarly,
     TrialPaused,
+    TrialPlaced,
     TrialsRetried,
     ValidationReported,
     WouldStop,
@@ -49,10 +56,15 @@ from detlab_hub.core.searchers.events import (
 from detlab_hub.core.searchers.hyperparameters import check_space, make_space, unlike
 from detlab_hub.core.searchers.method import Question, SearchMethod, TrialFactory
 from detlab_hub.core.searchers.objectives import Objectives, Score, time_of
-from detlab_hub.core.searchers.randomness import SearchRandom
-from detlab_hub.core.stopping import Report, StopPolicy
+from detlab_hub.core.searchers.randomness import PointsAhead, SearchRandom
+from detlab_hub.core.stopping import Report, SearchEnd, StopPolicy
 
 _BY_HAND = "stopped by hand"
+_MEND_POINTS = (
+    "It is paused, as it would replace them for ever. Narrow the space (det search bounds {} FILE) or mend the code"
+    " that raises InvalidHP (det search code {} FOLDER), then activate it; or kill it."
+)
+_NO_POINT_LEFT = "every point of the space has been tried"
 
 
 class Searcher:
@@ -73,6 +85,10 @@ class Searcher:
         objectives: What the search is about; a smaller searcher metric if not given.
         starting: Points that are tried first.
         time_metric: Name of the metric that says how far a trial has trained; None if there is none.
+        rules: The rules by which it decides.
+        end: When the search ends before its trials are used up.
+        distinct: Whether no point is tried twice, so that the search ends with the last point of a finite space.
+        wanted: Trials that the search was to make, if the space has so many points.
     """
 
     def __init__(
@@ -85,8 +101,15 @@ class Searcher:
         objectives: Objectives | None = None,
         starting: Sequence[dict[str, Any]] = (),
         time_metric: str | None = None,
+        rules: int = RULES,
+        end: SearchEnd | None = None,
+        distinct: bool = False,
+        wanted: int | None = None,
     ) -> None:
         self.method = method
+        self._rules = rules
+        self._invalid_in_a_row = 0
+        """Trials with invalid points since one was valid, or a user looked; by events that are journaled."""
         self._policies = tuple(policies)
         self._objectives = objectives or Objectives()
         self._time_metric = time_metric
@@ -95,10 +118,13 @@ class Searcher:
         self._asked = 0
         self.revision = 0
         self._rng = SearchRandom(seed)
-        self._factory = TrialFactory(space, self._rng)
+        self._factory = TrialFactory(space, self._rng, distinct=distinct)
+        self._end = end or SearchEnd("the metric", self._objectives.sign, None, None)
         self._factory.enqueue(starting)
         self._space = self._factory.space
         self._requested: dict[str, CreateTrial] = {}
+        self._placed: set[str] = set()
+        """Those of them that were given resources."""
         self._created: set[str] = set()
         self._closed: set[str] = set()
         self._exits: set[str] = set()
@@ -111,7 +137,11 @@ class Searcher:
         self._paused: set[str] = set()
         """Trials that are to be off their slots."""
         self._spent = ""
-        """The budget that is used up."""
+        """The budget that is used up, or why the search needs no further trial."""
+        self._exhausted = ""
+        """Why there is no further point to try."""
+        self._short = distinct and wanted is not None and method.points < wanted
+        """Whether the space has fewer points than the search was to make trials."""
         self._started = False
         self._shutdown: Shutdown | None = None
 
@@ -139,6 +169,14 @@ class Searcher:
     def shutdown(self) -> Shutdown | None:
         """How the search ended; None while it is active."""
         return self._shutdown
+
+    def points_ahead(self) -> PointsAhead | None:
+        """Return points that it needs next and whose drawing takes long, to be drawn beside everything else."""
+        return None if self._spent or self._shutdown is not None else self._factory.points_ahead()
+
+    def uncreated(self) -> list[CreateTrial]:
+        """Return the trials that it has decided to create and that were not stored yet, in their order."""
+        return [one for name, one in self._requested.items() if name not in self._created and name not in self._closed]
 
     @property
     def wants_checkpoints(self) -> bool:
@@ -170,12 +208,12 @@ class Searcher:
 
     def notes(self) -> list[str]:
         """Return what people should know of choices of the method and of how points were drawn; each is shown once."""
-        return [*self.method.notes(), *self._factory.notes]
+        return [*self.method.notes(), *self.drawing_notes]
 
     @property
     def drawing_notes(self) -> list[str]:
-        """Those of how points were drawn."""
-        return self._factory.notes
+        """Those of how points were drawn, and of why the search has ended early."""
+        return [*self._factory.notes, *([self._exhausted] if self._exhausted else ()), *self._end.notes]
 
     def needs_checkpoints(self) -> Set[str]:
         """Return the checkpoints that a trial may still start from."""
@@ -204,8 +242,8 @@ class Searcher:
                 search is then unchanged.
         """
         match event:
-            case Started():
-                return self._start()
+            case Started(rules):
+                return self._start(rules)
             case Suggested():
                 return self._suggested(event)
             case Answered():
@@ -214,6 +252,7 @@ class Searcher:
                 return self._budget_spent(reason)
             case (
                 TrialCreated()
+                | TrialPlaced()
                 | ProgressReported()
                 | ValidationReported()
                 | CheckpointCommitted()
@@ -237,6 +276,8 @@ class Searcher:
                     self._created.add(request_id)
                     self.revision += 1
                 return []
+            case TrialPlaced():
+                return self._was_placed(request_id)
             case ProgressReported():
                 self._report_progress(request_id, event.progress)
                 return []
@@ -253,10 +294,22 @@ class Searcher:
             case _:
                 assert_never(event)
 
-    def _start(self) -> list[Decision]:
+    def _was_placed(self, request_id: str) -> list[Decision]:
+        if self._spent or request_id in self._placed or request_id not in self._factory.pointless:
+            return []
+        self._placed.add(request_id)
+        self.revision += 1
+        return self._record(self.method.placed(self._factory, request_id))
+
+    def _start(self, rules: int) -> list[Decision]:
         if self._started:
             return []
+        if rules > RULES:
+            raise SearcherInputError(
+                f"the journal follows rules {rules}; this version of detlab knows those up to {RULES}"
+            )
         self._started = True
+        self._factory.late = rules >= LATE and self.method.draws_late
         self.revision += 1
         return self._record(self.method.start(self._factory))
 
@@ -269,9 +322,23 @@ class Searcher:
         self._check_time(event)
         before = self.method.level_of(event.request_id)
         decisions = self.method.validated(self._factory, event.request_id, score, event.time)
-        if decisions or self._policies or self.method.level_of(event.request_id) != before:
+        if decisions or self._policies or self._end.counts or self.method.level_of(event.request_id) != before:
             self.revision += 1
-        return self._record(self._judged(event, score, decisions))
+            self._invalid_in_a_row = 0
+        decisions = self._judged(event, score, decisions)
+        return self._record(decisions, self._reached(event.request_id, score))
+
+    def _reached(self, request_id: str | None = None, score: Score | None = None) -> str | None:
+        """Return why results that are new end the search: a trial's own, or the means of points."""
+        means = self.method.take_means()
+        results = [(request_id, score)] if means is None and request_id is not None and score is not None else means
+        whys = [self._end.reported(one, it.losses[0], feasible=it.violation == 0) for one, it in results or ()]
+        return next((why for why in whys if why), None)
+
+    def _in_vain(self, request_id: str) -> str | None:
+        """Return why a trial's end is that of the search: the last trials have not improved it."""
+        point = self.method.ended_point(request_id)
+        return None if point is None else self._end.ended(point, counts=request_id not in self._exits)
 
     def _check_time(self, event: ValidationReported) -> None:
         """Require the time metric if a policy compares by it: a misspelt one would let all trials continue."""
@@ -305,30 +372,36 @@ class Searcher:
         if request_id not in self._paused:
             return []
         self.revision += 1
-        return self._record(self.method.paused(self._factory, request_id))
+        return self._or_over(self._record(self.method.paused(self._factory, request_id)))
 
     def _budget_spent(self, reason: str) -> list[Decision]:
         if self._spent or self._shutdown is not None:
             return []
-        self._spent = reason
         self.revision += 1
+        return self._or_over(self._record([], reason))
+
+    def _end_all(self, reason: str, decisions: list[Decision]) -> list[Decision]:
+        """Stop all that runs and is not stopped by decisions already; nothing more begins."""
+        self._spent = reason
+        self._stopped.update(one.request_id for one in decisions if isinstance(one, StopTrial))
         running = [name for name in self._requested if name not in self._closed and name not in self._stopped]
         self._stopped.update(running)
-        stops: list[Decision] = [StopTrial(request_id, evidence=reason) for request_id in running]
         self._tickets.clear()
-        return self._or_over(stops)
+        return [StopTrial(request_id, evidence=reason) for request_id in running]
 
     def _steered(self, event: Steering) -> list[Decision]:
         """Carry out an act of a user; if it is refused, the search is unchanged."""
         if self._shutdown is not None or self._spent:
             raise SteeringRefused(f"the search is over{self._spent and f': {self._spent}'}")
         match event:
+            case Extended(trials) if trials and self._factory.exhausted:
+                raise SteeringRefused(_NO_POINT_LEFT + ": add points to try again (det search add)")
             case Extended(trials, units):
                 decided = self.method.extended(self._factory, trials, units)
             case PointsAdded(points):
                 decided = self._add(self._of_space(points))
             case TrialsRetried(request_ids):
-                decided = self._add([self._known(request_id).hparams for request_id in request_ids])
+                decided = self._add([self._point_of(request_id) for request_id in request_ids])
             case SpaceEdited(space):
                 decided = self._respace(space)
             case ConcurrencySet(limit):
@@ -340,6 +413,7 @@ class Searcher:
                     raise SteeringRefused(f"the trial cannot be promoted to {to} {self._time_metric or 'units'}")
                 decided = self.method.promoted(self._factory, self._known(request_id).request_id)
             case Continued():
+                self._invalid_in_a_row = 0
                 decided = self.method.continued(self._factory)
             case _:
                 assert_never(event)
@@ -350,6 +424,14 @@ class Searcher:
         if request_id not in self._requested:
             raise SteeringRefused(f"trial {request_id} does not belong to this search")
         return self._requested[request_id]
+
+    def _point_of(self, request_id: str) -> dict[str, Any]:
+        known = self._known(request_id)
+        if known.later:
+            raise SteeringRefused(
+                f"trial {request_id} ended before it was given hyperparameters: add a trial instead (det search extend)"
+            )
+        return known.hparams
 
     def _add(self, points: list[dict[str, Any]]) -> list[Decision]:
         """Make trials at points, beyond the budget so far."""
@@ -421,33 +503,84 @@ class Searcher:
             self._cancels.add(request_id)
         else:
             self._failures.add(request_id)
-        return self._record(self.method.exited_early(self._factory, request_id, event.reason))
+        decisions = self._record(self.method.exited_early(self._factory, request_id, event.reason))
+        return decisions + self._paused_for_invalid(event)
+
+    def _paused_for_invalid(self, event: TrialExitedEarly) -> list[Decision]:
+        """Pause a search in which many points in a row were invalid: it would replace them for ever."""
+        if event.reason not in INVALID_REASONS:
+            self._invalid_in_a_row = 0
+            return []
+        self._invalid_in_a_row += 1
+        most = self.method.most_invalid
+        if self._rules < BOUNDED_INVALID or self._spent or not 0 < most <= self._invalid_in_a_row:
+            return []
+        said = (
+            f"{self._invalid_in_a_row} points in a row were invalid, the last of them that of trial {event.request_id}"
+        )
+        self._invalid_in_a_row = 0
+        return [PauseSearch(f"{said}; {len(self._requested)} trials were made", _MEND_POINTS)]
 
     def _exited(self, request_id: str) -> list[Decision]:
         self._closed.add(request_id)
+        self._factory.pointless.discard(request_id)
+        if request_id in self._shares:
+            self._invalid_in_a_row = 0
         self.revision += 1
-        return self._or_over(self._record(self.method.exited(self._factory, request_id)))
+        decisions = self.method.exited(self._factory, request_id)
+        why = self._reached() or self._in_vain(request_id)
+        return self._or_over(self._record(decisions, why))
 
     def _or_over(self, decisions: list[Decision]) -> list[Decision]:
         """Add the end of the search to the decisions if no trial is left and no question is open."""
         requested = len(self._requested)
+        if self._shutdown is not None:
+            return decisions
+        if self._exhausted:
+            decisions += self._left_behind()
         if requested == len(self._closed) and not self._tickets and self.waits_for is None:
             self._shutdown = self.method.verdict or Shutdown(
                 cancel=len(self._cancels) >= requested, failure=len(self._failures) >= requested
             )
             decisions.append(self._shutdown)
+            if self._short and not self._spent and requested >= self.method.budget:
+                self._exhausted = _NO_POINT_LEFT
         return decisions
 
-    def _record(self, decisions: list[Decision]) -> list[Decision]:
-        """Record the decisions; a search whose budget is spent starts and pauses nothing more."""
+    def _left_behind(self) -> list[Decision]:
+        """Stop the paused trials of a search without further points if no other trial could let them continue."""
+        left = [one for one in self._requested if one not in self._closed and one not in self._stopped]
+        if not left or not self._paused.issuperset(left):
+            return []
+        self._stopped.update(left)
+        return [StopTrial(one, evidence=self._exhausted) for one in left]
+
+    def _record(self, decisions: list[Decision], over: str | None = None) -> list[Decision]:
+        """Record the decisions; a search whose budget is spent starts and pauses nothing more.
+
+        Args:
+            decisions: The method's, and those of policies.
+            over: Why the search ends with them: what runs is stopped.
+        """
+        if over and not self._spent:
+            decisions = [*decisions, *self._end_all(over, decisions)]
+        if self._factory.surplus:
+            self._exhausted = _NO_POINT_LEFT
+            decisions = [one for one in decisions if not self._is_surplus(one)]
         if self._spent:
-            ended = CreateTrial | PauseTrial | ResumeTrial | Suggest
+            ended = CreateTrial | SetPoint | PauseTrial | ResumeTrial | Suggest
             decisions = [one for one in decisions if not isinstance(one, ended)]
+        decisions = [one for one in decisions if not (isinstance(one, SetPoint) and one.request_id in self._closed)]
         for decision in decisions:
             match decision:
                 case CreateTrial(request_id):
                     self._requested[request_id] = decision
                     self._shares[request_id] = 0.0
+                case SetPoint(request_id, hparams):
+                    if request_id not in self._factory.pointless:
+                        raise ValueError(f"trial {request_id} has a point already, or is none")
+                    self._factory.pointless.discard(request_id)
+                    self._requested[request_id] = replace(self._requested[request_id], hparams=hparams, later=False)
                 case PauseTrial(request_id):
                     self._paused.add(request_id)
                 case ResumeTrial(request_id):
@@ -458,6 +591,12 @@ class Searcher:
                     self._tickets[ticket] = count
                     self._asked += 1
         return decisions
+
+    def _is_surplus(self, decision: Decision) -> bool:
+        """Whether a decision needs a further point, where each is tried; a trial that was promised one gets it."""
+        if isinstance(decision, CreateTrial):
+            return decision.request_id in self._factory.surplus
+        return isinstance(decision, Suggest) and not self._factory.late
 
     def progress(self) -> float:
         """Return the part of the search that is done, 0 to 1; 1 once it is over."""
@@ -475,6 +614,10 @@ class Searcher:
             "enqueued": self._factory.enqueued,
             "paused": sorted(self._paused),
             "spent": self._spent,
+            "pointless": sorted(self._factory.pointless),
+            "placed": sorted(self._placed),
+            "exhausted": self._exhausted,
+            "end": self._end.state(),
             "created": sorted(self._created),
             "closed": sorted(self._closed),
             "exits": sorted(self._exits),
@@ -483,6 +626,7 @@ class Searcher:
             "shares": self._shares,
             "started": self._started,
             "over": self._shutdown is not None,
+            "invalid_in_a_row": self._invalid_in_a_row,
             "method": self.method.state(),
             "stopped": sorted(self._stopped),
             "noted": sorted(self._noted),

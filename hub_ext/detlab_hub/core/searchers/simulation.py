@@ -7,10 +7,11 @@ Useful to see, before any GPU is spent, how many trials a search makes, how long
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from detlab_hub.core.searchers.events import (
+    RULES,
     CheckpointCommitted,
     Continued,
     CreateTrial,
@@ -18,6 +19,7 @@ from detlab_hub.core.searchers.events import (
     PauseSearch,
     PauseTrial,
     ResumeTrial,
+    SetPoint,
     Started,
     StopTrial,
     Suggest,
@@ -26,6 +28,7 @@ from detlab_hub.core.searchers.events import (
     TrialExited,
     TrialExitedEarly,
     TrialPaused,
+    TrialPlaced,
     ValidationReported,
 )
 from detlab_hub.core.searchers.randomness import SearchRandom
@@ -171,9 +174,11 @@ class _Simulation:
 
     def run(self) -> list[SimulatedTrial]:
         limit = _INVALID_PER_BUDGET * self._searcher.trials_total
-        self._tell(Started())
+        self._tell(Started(RULES))
         while self._queue:
             course = self._queue.popleft()
+            if course.trial.later and not course.ended:
+                self._tell(TrialPlaced(course.trial.request_id))
             if not course.ended and not self._leaves(course):
                 self._end(course)
             if self._searcher.trials_invalid > limit:
@@ -189,6 +194,9 @@ class _Simulation:
                     self._courses[request_id] = course = _Course(decision, start, start)
                     self._queue.append(course)
                     self._tell(TrialCreated(request_id))
+                case SetPoint(request_id, hparams):
+                    course = self._courses[request_id]
+                    course.trial = replace(course.trial, hparams=hparams, later=False)
                 case StopTrial(request_id, evidence=evidence):  # one that trains notices it after its report
                     self._stop(self._courses[request_id], evidence)
                 case PauseTrial(request_id):

@@ -11,6 +11,7 @@ from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decis
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import Grid
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
+from detlab_hub.core.searchers.randomness import SearchRandom
 
 
 class RandomSearch(SearchMethod):
@@ -42,11 +43,20 @@ class RandomSearch(SearchMethod):
         """`max_trials`."""
         return self._max_trials
 
+    @property
+    def most_invalid(self) -> int:
+        """None if they are not replaced."""
+        return super().most_invalid if self._replace_invalid else 0
+
     def start(self, factory: TrialFactory) -> list[Decision]:
         """Create as many trials as may run at a time."""
         first = min(self._max_trials, self._max_concurrent or self._max_trials)
         self._budget_used = self._running = first
-        return create_many(first, factory.draw)
+        return create_many(first, lambda: self.create(factory))
+
+    def create(self, factory: TrialFactory) -> CreateTrial:
+        """Create the next trial."""
+        return factory.draw()
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
         """Give an invalid trial's budget back; its `exited` then draws the replacement."""
@@ -75,7 +85,7 @@ class RandomSearch(SearchMethod):
         count = max(0, min(most, free, self._max_trials - self._budget_used))
         self._budget_used += count
         self._running += count
-        return create_many(count, factory.draw)
+        return create_many(count, lambda: self.create(factory))
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
         """Return the part of the budget that is done; invalid trials do not count, since they are replaced."""
@@ -110,15 +120,19 @@ class GridSearch(SearchMethod):
     Args:
         grid: The points.
         max_concurrent: Trials at a time; 0 for no limit.
+        max_trials: Points that are tried, chosen at random; None for all.
     """
 
     name = "grid"
     Config = GridConfig
 
-    def __init__(self, grid: Grid, max_concurrent: int) -> None:
+    def __init__(self, grid: Grid, max_concurrent: int, max_trials: int | None = None) -> None:
         self._grid = grid
         self._max_concurrent = max_concurrent
-        self._remaining = grid.size
+        self._size = min(grid.size, max_trials or grid.size)
+        self._chosen: list[int] | None = None
+        """Numbers of the points that are tried, ascending; None for all."""
+        self._remaining = self._size
         self._added = 0
         """Points that users added beyond the grid."""
         self._added_left = 0
@@ -127,15 +141,22 @@ class GridSearch(SearchMethod):
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
         """Make the method that the `searcher` block describes, over the whole space."""
-        return cls(Grid(space, fields.require), fields.max_concurrent)
+        return cls(Grid(space, fields.require), fields.max_concurrent, fields.optional_count("max_trials"))
 
     @property
     def budget(self) -> int:
         """Points of the grid, and those that users added."""
-        return self._grid.size + self._added
+        return self._size + self._added
+
+    @property
+    def most_invalid(self) -> int:
+        """None: the grid ends."""
+        return 0
 
     def start(self, factory: TrialFactory) -> list[Decision]:
-        """Create as many trials as may run at a time."""
+        """Choose the points if they are not all tried, and create as many trials as may run at a time."""
+        if self._size < self._grid.size:
+            self._chosen = _chosen(self._size, self._grid.size, factory.rng)
         return self._fill(factory, self._remaining)
 
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
@@ -178,7 +199,8 @@ class GridSearch(SearchMethod):
             self._added_left -= 1
             return factory.draw()
         self._remaining -= 1
-        return factory.at(self._grid.point(self._remaining))
+        place = self._remaining if self._chosen is None else self._chosen[self._remaining]
+        return factory.at(self._grid.point(place))
 
     def progress(self, shares: Mapping[str, float], closed: Set[str]) -> float:
         """Return the part of the points that is done; an invalid point counts as done."""
@@ -194,6 +216,15 @@ class GridSearch(SearchMethod):
             "running": self._running,
             "max_concurrent": self._max_concurrent,
         }
+
+
+def _chosen(count: int, size: int, rng: SearchRandom) -> list[int]:
+    """Choose so many of the numbers below `size`, each set of them as likely as any other (Floyd's algorithm)."""
+    found: set[int] = set()
+    for most in range(size - count, size):
+        number = rng.below(most + 1)
+        found.add(most if number in found else number)
+    return sorted(found)
 
 
 def refuse_units(name: str, units: int) -> None:

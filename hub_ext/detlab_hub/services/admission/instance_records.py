@@ -13,10 +13,13 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from detlab.errors import Forbidden
 from detlab_hub.core.provisioning import Shape, largest
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.store.tables import Meta
+from detlab_hub.store.queries import tokens
+from detlab_hub.store.tables import Meta, TokenRow
 
+_SUBJECT = "instance "
 _INSTANCE, _SHAPE = "instance/", "instance-shape/"
 BELIEVED_SECONDS = 86400.0
 """Seconds for which the observed shape of instances is used after the last one that had it: that one may have been
@@ -47,6 +50,33 @@ def keep(turn: Turn, agent_id: str, note: Note) -> None:
     """Record an instance, or change its record."""
     fields: dict[str, Any] = {"pool": note.pool, "like": note.like, "asked_at": note.asked_at}
     turn.session.merge(Meta(key=_INSTANCE + agent_id, value=json.dumps(fields)))
+
+
+def issue_token(turn: Turn, agent_id: str, until: float) -> str:
+    """Make the token with which an instance's agent may enrol, under its own name only."""
+    return tokens.issue(turn.session, "enrol", _subject(agent_id), until, turn.now)
+
+
+def void_token(turn: Turn, agent_id: str) -> None:
+    """Make void the token of an instance's agent: it has its own key now, or will never come."""
+    tokens.revoke(turn.session, "enrol", _subject(agent_id))
+
+
+def check_token(inviter: TokenRow, agent_id: str) -> None:
+    """Check that a token may enrol an agent of this name.
+
+    Raises:
+        Forbidden: It is that of an elastic pool's instance, for another agent.
+    """
+    if inviter.subject.startswith(_SUBJECT) and inviter.subject != _subject(agent_id):
+        raise Forbidden(
+            f"this enrolment token is that of an elastic pool's instance, and enrols no agent {agent_id!r}",
+            hint="make an enrolment token for it: det agent enrol",
+        )
+
+
+def _subject(agent_id: str) -> str:
+    return f"{_SUBJECT}{agent_id}"
 
 
 def forget(turn: Turn, agent_id: str) -> None:

@@ -24,7 +24,7 @@ from detlab.schemas.wire import (
 from detlab_hub.backends.base import Node
 from detlab_hub.backends.connection import AgentBackend, Send
 from detlab_hub.core.rights import Kind
-from detlab_hub.services.admission import log_rate
+from detlab_hub.services.admission import instance_records, log_rate
 from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.arrivals import Arrivals, check_protocol
 from detlab_hub.services.agents.connection import AgentSession, lose, node_id
@@ -149,7 +149,8 @@ class Agents:
         Raises:
             Conflict: The agent speaks a protocol that this master does not; or an agent of that name is connected and
                 has its key, so that the caller is another machine, or an attacker who wants its tasks.
-            Forbidden: An administrator removed the agent, and it uses the cluster's own token, which never expires.
+            Forbidden: An administrator removed the agent, and it uses the cluster's own token, which never expires; or
+                the token is that of an elastic pool's instance, for another agent.
         """
         check_protocol(request.protocol)
         check_id(request.agent_id)
@@ -160,6 +161,9 @@ class Agents:
 
         def make(turn: Turn) -> EnrolReply:
             removed.check_return(turn, request.agent_id, caller.token_hash)
+            inviter = turn.session.get(TokenRow, caller.token_hash)
+            if inviter is not None:
+                instance_records.check_token(inviter, request.agent_id)
             tokens.revoke(turn.session, "agent", request.agent_id)
             token = tokens.issue(turn.session, "agent", request.agent_id, None, turn.now)
             row = turn.session.get(AgentRow, request.agent_id)
@@ -167,7 +171,6 @@ class Agents:
                 row = AgentRow(id=request.agent_id, state="lost", slots=[], created_at=turn.now)
                 turn.session.add(row)
             row.enrolled_by = caller.token_hash
-            inviter = turn.session.get(TokenRow, caller.token_hash)
             actor = audit.CLUSTER if inviter is None else inviter.subject
             audit.note(turn, actor, "agent.enrol", f"agent {request.agent_id}")
             turn.changed_cluster()

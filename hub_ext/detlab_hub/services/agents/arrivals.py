@@ -6,18 +6,21 @@ import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden
 from detlab.schemas.wire import PROTOCOL, Hello, MasterMessage, MoreNodes, Welcome
 from detlab_hub.backends.connection import AgentBackend, Connection, Send, knows_gangs
+from detlab_hub.services.admission import instance_records
 from detlab_hub.services.agents.connection import AgentSession, check_key, greet, node_id
 from detlab_hub.services.agents.hello import check_hello
 from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, send_to, within
 from detlab_hub.services.kernel.callers import AgentCaller
 from detlab_hub.services.kernel.offers import with_shares
 from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 
 _log = logging.getLogger(__name__)
@@ -60,6 +63,11 @@ class _Greeting:
 
 def _connections_of(greetings: Sequence[_Greeting]) -> list[Connection]:
     return [one.connection for one in greetings if one.connection is not None]
+
+
+def _greet_all(turn: Turn, greetings: Sequence[_Greeting]) -> list[Welcome]:
+    instance_records.void_token(turn, greetings[0].agent.agent_id)  # used once: it has a key of its own now
+    return [greet(turn, one.hello, one.agent) for one in greetings]
 
 
 class Arrivals:
@@ -122,7 +130,7 @@ class Arrivals:
         try:
             for one in greetings:
                 self._take(one)
-            said = await self._shell.write(lambda turn: [greet(turn, one.hello, one.agent) for one in greetings])
+            said = await self._shell.write(partial(_greet_all, greetings=greetings))
         except Forbidden:
             for connection in filter(self._connections.is_current, _connections_of(greetings)):
                 self._connections.give_up(connection.agent_id)

@@ -30,7 +30,7 @@ from detlab_hub.store.queries import checkpoints
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.queries.storage import collection
 from detlab_hub.store.queries.storage.collection import Kept
-from detlab_hub.store.tables import BookmarkRow, CheckpointRow, ExperimentRow, TrialRow
+from detlab_hub.store.tables import BookmarkRow, CheckpointRow, ExperimentRow, TaskRow, TrialRow
 
 _log = logging.getLogger(__name__)
 MOST_PINS = 10
@@ -75,8 +75,12 @@ class Collecting:
             Forbidden: It is another user's.
         """
 
+        self._shell.settings.check_not_a_copy()
+
         def apply(turn: Turn) -> GcPreview:
             row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_GC)
+            if wanted.retry:
+                return _retried(turn, caller, row)
             subject, ended = f"experiment {experiment_id}", _has_ended(row)
             if wanted.policy is None and not ended and not wanted.now:
                 raise Conflict(
@@ -149,6 +153,21 @@ class Collecting:
             return PinList(items=pins_of(turn.session, [row], turn.searches).get(uuid, []))
 
         return await self._shell.write(unpin)
+
+
+def _retried(turn: Turn, caller: Caller, row: ExperimentRow) -> GcPreview:
+    """Have what could not be removed be removed now, whatever pause a task that was killed or failed has caused."""
+    count = collection.retry(turn.session, row.id, turn.now)
+    last = None if row.gc_task is None else turn.session.get(TaskRow, row.gc_task)
+    if last is not None and last.ended_at is not None:
+        row.gc_task = None
+    if count:
+        audit.note(turn, caller, "experiment.gc_retry", f"experiment {row.id}", f"{count} checkpoints")
+        turn.changed_experiment(row.id)
+    return GcPreview(
+        experiment_id=row.id, policy=policy_of(row), items=[], left_out=0, going=count, staying=0, freed=0, kept=0,
+        applied=True,
+    )  # fmt: skip
 
 
 def policy_of(row: ExperimentRow) -> GcPolicy:

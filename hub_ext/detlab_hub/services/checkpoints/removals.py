@@ -95,6 +95,7 @@ class Removals:
             Forbidden: The experiment is another user's.
             NotFound: There is no such checkpoint for the caller.
         """
+        self._shell.settings.check_not_a_copy()
         _, storage = await self._shell.read(lambda s: _removable(s, caller, uuid, Action.CHECKPOINT_DELETE))
         seen = await self._is_seen(caller, storage, uuid)
         view = await self._shell.write(lambda turn: _delete(turn, caller, uuid, now=now, by_task=not seen))
@@ -124,6 +125,7 @@ class Removals:
             Forbidden: The experiment is another user's.
             NotFound: There is no such checkpoint for the caller.
         """
+        self._shell.settings.check_not_a_copy()
         found, storage = await self._shell.read(lambda s: _removable(s, caller, uuid, Action.CHECKPOINT_REMOVE_FILES))
         gone = await self._shell.workers.looks.run(caller.name, matching, found, globs)
         seen = await self._is_seen(caller, storage, uuid)
@@ -136,6 +138,8 @@ class Removals:
 
         Users in turn, each one's at a time: one whose file system is slow or away delays nobody else's.
         """
+        if self._shell.settings.is_copy:
+            return
         now = self._shell.clock()
         due = await self._shell.read(lambda s: checkpoints.removals_due(s, now))
         await asyncio.gather(*(self._remove_all(uuids) for uuids in due.values()))
@@ -169,7 +173,8 @@ class Removals:
         return not slow
 
     def _store(self, operation: StoreOperation, block: Mapping[str, Any]) -> OpenStore | None:
-        return opened_by_master(operation, block, self._shell.settings.cluster_stores)
+        settings = self._shell.settings
+        return opened_by_master(operation, block, settings.cluster_stores, settings.holder)
 
     async def _is_seen(self, caller: Caller, block: Mapping[str, Any], uuid: str) -> bool:
         """Whether the master removes a checkpoint itself: it is on a file system that it sees."""

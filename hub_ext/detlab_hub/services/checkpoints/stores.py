@@ -18,6 +18,9 @@ from detlab.errors import StorageError
 from detlab.schemas.expconf.blocks.storage import COMMON
 from detlab.storage import StorageManager
 from detlab.storage.objects.kinds import AzureStorage, GCSStorage, S3Storage
+from detlab.storage.objects.store import ObjectStorage
+from detlab.storage.ownership import Holder
+from detlab.storage.posix import PosixStorage
 
 _OF_FILES = frozenset({"shared_fs", "directory"})
 _OF_OBJECTS: Mapping[str, type[S3Storage | GCSStorage | AzureStorage]] = {
@@ -66,6 +69,7 @@ class StoreOperation(StrEnum):
     EVENT_FILES = "remove event files"
     TENSORBOARD = "show event files"
     CHECK = "`det config check --storage`"
+    COMPARE = "`det storage check`: list what is there, and remove what was never committed"
 
 
 def _row(cluster: Who, files: Who, users: Who) -> dict[Store, Who]:
@@ -84,6 +88,7 @@ ACCESS: Mapping[StoreOperation, Mapping[Store, Who]] = {
     StoreOperation.EVENT_FILES: _row(Who.MASTER, Who.MASTER, Who.TASK),
     StoreOperation.TENSORBOARD: _row(Who.TASK, Who.TASK, Who.TASK),
     StoreOperation.CHECK: _row(Who.CLIENT, Who.CLIENT, Who.CLIENT),
+    StoreOperation.COMPARE: _row(Who.TASK, Who.TASK, Who.TASK),
 }
 """StoreOperation x store -> who opens the store. docs/reference/storage-access.md shows it."""
 
@@ -100,9 +105,11 @@ class OpenStore:
 
     Attributes:
         block: What is opened: a file system's block, or the operator's with a user's prefix.
+        holder: The installation that changes it; None: nobody is asked.
     """
 
     block: Mapping[str, Any]
+    holder: Holder | None = None
 
     @property
     def of_objects(self) -> bool:
@@ -116,7 +123,8 @@ class OpenStore:
             StorageError: The block cannot be used.
         """
         kind = _OF_OBJECTS.get(str(self.block.get("type")))
-        return storage.from_config(self.block) if kind is None else kind.for_service(self.block)
+        store = storage.from_config(self.block) if kind is None else kind.for_service(self.block)
+        return store.held_by(self.holder) if isinstance(store, PosixStorage | ObjectStorage) else store
 
 
 def kind_of(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> Store:
@@ -135,13 +143,23 @@ def kind_of(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) ->
 
 
 def opened_by_master(
-    operation: StoreOperation, block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]
+    operation: StoreOperation,
+    block: Mapping[str, Any],
+    operators: Sequence[Mapping[str, Any]],
+    holder: Holder | None = None,
 ) -> OpenStore | None:
-    """Return the store of a block as the master opens it for an operation; None: it is not the master's to open."""
+    """Return the store of a block as the master opens it for an operation; None: it is not the master's to open.
+
+    Args:
+        operation: What for.
+        block: The `checkpoint_storage` block.
+        operators: `Settings.cluster_stores`.
+        holder: `Settings.holder`, for what changes the store.
+    """
     kind = kind_of(block, operators)
     if ACCESS[operation][kind] is not Who.MASTER:
         return None
-    return OpenStore(block if kind is Store.FILES else _operators_own(block, operators) or {})
+    return OpenStore(block if kind is Store.FILES else _operators_own(block, operators) or {}, holder)
 
 
 def readable(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> OpenStore:

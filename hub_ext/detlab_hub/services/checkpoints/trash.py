@@ -50,6 +50,7 @@ class Trash:
             Forbidden: The experiment is another user's, who shares it; or a notebook run asks.
             NotFound: There is no such experiment for the caller.
         """
+        self._shell.settings.check_not_a_copy()
         until = math.inf if wanted.until is None else wanted.until
 
         def empty(turn: Turn) -> TrashView:

@@ -58,6 +58,7 @@ class Cluster:
             tasks_running=len(slots),
             experiments_active=s.scalar(active) or 0,
             draining=shell.draining,
+            is_copy=shell.settings.is_copy,
         )
 
     async def drain(self, caller: Caller, timeout: float) -> ClusterView:

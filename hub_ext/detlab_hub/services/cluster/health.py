@@ -104,8 +104,8 @@ class Health:
         now = self._shell.clock()
         count, oldest = await self._shell.read(count_waiting)
         longest = "" if oldest is None else f", the first for {max(0.0, now - oldest):.0f} s"
-        draining = "; draining: nothing new starts" if self._shell.draining else ""
-        return HealthItem(name="queue", ok=not draining, detail=f"{count} waiting{longest}{draining}")
+        halted = f"; {self._shell.halted}" if self._shell.halted else ""
+        return HealthItem(name="queue", ok=not halted, detail=f"{count} waiting{longest}{halted}")
 
     def _lease(self) -> HealthItem:
         store = self._shell.store

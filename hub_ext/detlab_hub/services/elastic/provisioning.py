@@ -30,7 +30,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.elasticwire import ElasticPoolView, InstanceView, ProviderErrorView
-from detlab_hub.backends.instances import Order, ProviderError
+from detlab_hub.backends.instances import Order, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.provisioning import (
     Decision,
@@ -176,6 +176,8 @@ class Provisioning:
 
     async def poll(self) -> None:
         """Poll every pool once, concurrently: a slow provider delays only its own pool."""
+        if self._shell.settings.is_copy:  # the instances are the original's
+            return
         looks = (self._look_at(pool, state) for pool, state in self._pools.values())
         for found in await asyncio.gather(*looks, return_exceptions=True):
             if isinstance(found, BaseException):
@@ -200,7 +202,7 @@ class Provisioning:
         # One that still speaks is none whose instance is gone: a provider's list may be wrong for a while.
         await self._forget([one for one in sorted(gone) if self._shell.backend.state_of(one, now) != "connected"])
         await self._end(pool, state, decision.endings)
-        if not self._shell.draining:
+        if not self._shell.halted:
             await self._launch(pool, state, decision.launch)
 
     async def _situation(
@@ -356,7 +358,7 @@ class Provisioning:
 
             def void(turn: Turn) -> None:
                 for agent_id in new:
-                    _void(turn, agent_id)
+                    instance_records.void_token(turn, agent_id)
 
             await self._shell.write(void)
         state.enrolled = there
@@ -367,6 +369,9 @@ class Provisioning:
         known = {instance.id: instance for instance in state.instances}
         for ending in endings:
             instance = known[ending.id]
+            if instance.trouble:
+                failed = ProviderError(Trouble(instance.trouble), instance.why, instance.hint)
+                self._note(pool, state, "launch", failed)
             if not await self._shell.write(partial(_close, agent_id=instance.agent_id)):
                 continue  # a task was placed there since we looked
             try:
@@ -390,14 +395,10 @@ def _count(instances: int) -> str:
     return "1 instance" if instances == 1 else f"{instances} instances"
 
 
-def _subject(agent_id: str) -> str:
-    return f"instance {agent_id}"
-
-
 def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> Order:
     """Make an order with a token that is valid while the agent is waited for, whichever request brings the instance."""
     until = turn.now + _LISTED_WITHIN + pool.limits.max_agent_starting_period
-    token = tokens.issue(turn.session, "enrol", _subject(agent_id), until, turn.now)
+    token = instance_records.issue_token(turn, agent_id, until)
     instance_records.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
     audit.note(turn, audit.CLUSTER, "instance.launch", f"agent {agent_id}", f"of the elastic pool {pool.name}")
     return Order(agent_id, pool.name, turn.now, token)
@@ -410,12 +411,8 @@ def _ask_again(turn: Turn, pool: ElasticPool, agent_id: str) -> None:
 
 def _give_up(turn: Turn, agent_id: str) -> None:
     """Abandon a failed launch: no agent will connect by this name."""
-    _void(turn, agent_id)
+    instance_records.void_token(turn, agent_id)
     instance_records.forget(turn, agent_id)
-
-
-def _void(turn: Turn, agent_id: str) -> None:
-    tokens.revoke(turn.session, "enrol", _subject(agent_id))
 
 
 def _is_busy(s: Session, agent_id: str) -> bool:

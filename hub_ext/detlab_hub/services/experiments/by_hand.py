@@ -31,7 +31,7 @@ from detlab_hub.core.lifecycle import trial as lifecycle
 from detlab_hub.core.lifecycle.allocation import EndKind
 from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.core.rights import Action
-from detlab_hub.core.searchers import ConcurrencySet, SearcherInputError, SteeringRefused
+from detlab_hub.core.searchers import ConcurrencySet, SearcherInputError, SteeringRefused, TrialPlaced
 from detlab_hub.services.ingest import records, scoring
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
@@ -133,9 +133,11 @@ def _ask(turn: Turn, caller: Caller, experiment_id: int, wanted: AskTrial, *, mo
         return _hand_out(turn, row, chosen, caller, wanted)
     waiting = _waiting(living)
     if not waiting and more:
+        waiting = _drawn(turn, row, living)
+    if not waiting and more:
         _make_room(turn, row, caller, living)
         living = _living(turn, row)
-        waiting = _waiting(living)
+        waiting = _waiting(living) or _drawn(turn, row, living)
     if not waiting:
         return _none(turn, row, living)
     return _hand_out(turn, row, min(waiting, key=_turn_of), caller, wanted)
@@ -148,7 +150,23 @@ def _living(turn: Turn, row: ExperimentRow) -> Sequence[TrialRow]:
 
 
 def _waiting(living: Sequence[TrialRow]) -> list[TrialRow]:
+    return [one for one in _unasked(living) if not one.point_due]
+
+
+def _unasked(living: Sequence[TrialRow]) -> list[TrialRow]:
     return [one for one in living if one.state == TrialState.ACTIVE and one.asked_at is None]
+
+
+def _drawn(turn: Turn, row: ExperimentRow, living: Sequence[TrialRow]) -> list[TrialRow]:
+    """Have the point of the next trial drawn that has none; return those that may be handed out now."""
+    due = [one for one in _unasked(living) if one.point_due]
+    try:
+        if not due or turn.searches.get(turn.session, row).questions():
+            return []
+        tell_search(turn, row, TrialPlaced(min(due, key=_turn_of).request_id))
+    except SearchLostError as error:
+        raise Conflict(f"experiment {row.id}: {error}") from error
+    return _waiting(living)
 
 
 def _turn_of(row: TrialRow) -> tuple[bool, bool, int]:

@@ -13,6 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
+from detlab.schemas.expconf.checks import search_plans
 from detlab.schemas.wire import (
     Archived,
     CheckpointView,
@@ -38,11 +39,12 @@ from detlab_hub.services.kernel.access import experiment_for, owns, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
+from detlab_hub.services.kernel.searches import FirstStep
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.warm_start import with_results, with_source
 from detlab_hub.services.lifecycle import uids
-from detlab_hub.services.lifecycle.queue_fields import queue_fields, request_fields
+from detlab_hub.services.lifecycle.queue_fields import pool_for, queue_fields, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
 from detlab_hub.services.lifecycle.transitions import apply_experiment, finish_turn, resume_search, start_search
 from detlab_hub.services.placement import passes
@@ -96,7 +98,7 @@ class Experiments:
         workers = self._shell.workers
         prepared = await workers.submissions.run(caller.name, prepare, request, self._shell.settings, self._draw)
         await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
-        prepared.warnings += await self._check_resources(caller, prepared.config)
+        prepared.warnings += await self._check_resources(caller, prepared)
         prepared.warnings += await storage_quotas.check(self._shell, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._shell.settings, request.bundle)
         prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
@@ -108,7 +110,9 @@ class Experiments:
                 config=masked_config(prepared.config),
                 forecast=None if prepared.config.get("unmanaged") else await self._forecast(caller, prepared.config),
             )
-        return await self._shell.write(lambda turn: self._create(turn, caller, request, prepared))
+        # With rare relations between hyperparameters, drawing its first points takes seconds.
+        begun = await workers.submissions.run(caller.name, FirstStep.of, prepared.config, seed_of(prepared.config))
+        return await self._shell.write(lambda turn: self._create(turn, caller, request, prepared, begun))
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
         row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)
@@ -122,18 +126,30 @@ class Experiments:
         view = experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons)
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
-    async def _check_resources(self, caller: Caller, config: dict[str, Any]) -> list[Problem]:
+    async def _check_resources(self, caller: Caller, prepared: Prepared) -> list[Problem]:
+        config = prepared.config
         if config.get("unmanaged"):
             return []
         required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
-        return await feasibility.check(self._shell, required)
+        found = await feasibility.check(self._shell, required)
+        if any(one.path == "searcher.max_concurrent_trials" for one in prepared.warnings):
+            return found  # said already, whatever the pool has
+        return [*found, *search_plans.blind(config["searcher"], self._slots(required), required.slots)]
+
+    def _slots(self, required: feasibility.Requirements) -> int | None:
+        """Return how many slots the pool has; None where trials get their points when a batch system is given them."""
+        pool, backend = pool_for(self._shell.settings, required.resources, required.slots), self._shell.backend
+        queue = backend.queues.get(pool.name)
+        if queue is not None and not backend.asks_point(queue):
+            return None
+        return sum(node.slot_count for node in backend.nodes(self._shell.clock()) if node.pool == pool.name)
 
     async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
         """Return what would happen to the first trial now."""
         shell, slots = self._shell, slots_per_trial(config)
-        if shell.draining:
+        if shell.halted:
             pool = queue_fields(shell.settings, config, slots, caller)["resource_pool"]
-            return ForecastView(pool=pool, reason=why_waiting.DRAINING, detail=why_waiting.UNTIL_RESTART)
+            return ForecastView(pool=pool, reason=why_waiting.DRAINING, detail=shell.halted)
         now, nodes, refusals = shell.clock(), shell.backend.nodes(shell.clock()), dict(shell.refusals)
         fields, asked = queue_fields(shell.settings, config, slots, caller), request_fields(config)
         job = Job("this experiment", fields["priority"], fields["weight"] or 1.0, fields["max_slots"], submitted=now)
@@ -156,7 +172,7 @@ class Experiments:
         )
 
     def _create(
-        self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared
+        self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared, begun: FirstStep | None
     ) -> CreateExperimentReply:
         known = self._known(turn.session, caller, request)
         if known is not None:
@@ -172,7 +188,7 @@ class Experiments:
         turn.changed_experiment(row.id)
         audit.note(turn, caller, "experiment.create", f"experiment {row.id}", row.name)
         try:
-            start_search(turn, row)
+            start_search(turn, row, begun)
         except SearcherInputError as error:
             raise ConfigError([Problem("searcher", str(error))]) from error
         finish_turn(turn)

@@ -39,6 +39,7 @@ _DELETING = (ExperimentState.DELETING.value,)
 
 async def delete_experiment(shell: Shell, caller: Caller, experiment_id: int) -> DeletionView | None:
     """Delete an experiment that has ended; see `Experiments.delete`."""
+    shell.settings.check_not_a_copy()
     await shell.write(lambda turn: _mark(turn, caller, experiment_id))
     return await remove_experiment(shell, experiment_id)
 

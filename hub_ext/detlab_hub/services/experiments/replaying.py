@@ -20,6 +20,7 @@ from detlab_hub.core.searchers import (
     decision_from_json,
     event_from_json,
     make_searcher,
+    rules_of,
 )
 from detlab_hub.core.searchers.history import History, TrialHistory
 from detlab_hub.services.kernel.searches import REFUSED, UNDECIDED
@@ -79,10 +80,11 @@ def replayed(s: Session, row: ExperimentRow, at: int | None, now: float) -> Repl
 def _followed(row: ExperimentRow, entries: Sequence[Row[Any]]) -> History:
     space, stopping = row.config.get("hyperparameters") or {}, row.config.get("stopping") or ()
     try:
-        history = History(make_searcher(row.config["searcher"], space, row.seed, stopping=stopping))
-        history.follow(
-            (event_from_json(one.event), [decision_from_json(said) for said in one.decisions]) for one in entries
-        )
+        events = [event_from_json(one.event) for one in entries]
+        rules = rules_of(events)
+        history = History(make_searcher(row.config["searcher"], space, row.seed, stopping=stopping, rules=rules))
+        decided = ([decision_from_json(said) for said in one.decisions] for one in entries)
+        history.follow(zip(events, decided, strict=True))
     except (ReplayMismatch, SearcherConfigError, SearcherInputError) as error:
         raise Conflict(f"this version of detlab cannot replay the search of experiment {row.id}: {error}") from error
     return history
@@ -122,6 +124,7 @@ def _trial(
         index=one.trial.index,
         request_id=one.trial.request_id,
         hparams=one.trial.hparams,
+        point_due=one.trial.later,
         state="waiting" if waiting else one.phase,
         why=_why(one, row),
         parent=None if row is None else parents.get(row.id),

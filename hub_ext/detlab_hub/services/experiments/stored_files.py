@@ -55,6 +55,8 @@ class EventFiles:
             NotFound: There is no such experiment for the caller.
         """
 
+        self._shell.settings.check_not_a_copy()
+
         def mark(turn: Turn) -> None:
             row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_DELETE_EVENT_FILES)
             if not ExperimentState(row.state).terminal:
@@ -127,14 +129,16 @@ class _Stores:
 
     async def _opened(self, one: Files) -> OpenStore | None:
         """Return the store with its keys; None: it is not the master's to open, or not there."""
-        store = opened_by_master(StoreOperation.REMOVE_EXPERIMENT, one.storage, self._shell.settings.cluster_stores)
+        settings = self._shell.settings
+        operation = StoreOperation.REMOVE_EXPERIMENT
+        store = opened_by_master(operation, one.storage, settings.cluster_stores, settings.holder)
         if store is None or not store.of_objects:
             run = self._shell.workers.removals.run
             seen = store is not None and await run(self._owner, files.is_reachable, store.block, one.uuid)
             return store if seen else None
         until, block, known = self._known
         if one.storage != block or self._shell.clock() > until:
-            known = OpenStore(await with_keys(self._shell, self._owner, store.block))
+            known = OpenStore(await with_keys(self._shell, self._owner, store.block), store.holder)
             self._known = self._shell.clock() + _KEYS_FOR, one.storage, known
         return known
 
@@ -158,11 +162,12 @@ async def remove_event_files(shell: Shell, experiment_id: int) -> None:
     if found is None:
         return
     owner, storage, names, uid = found
-    store = opened_by_master(StoreOperation.EVENT_FILES, storage, shell.settings.cluster_stores)
+    operators, holder = shell.settings.cluster_stores, shell.settings.holder
+    store = opened_by_master(StoreOperation.EVENT_FILES, storage, operators, holder)
     if store is None or (store.of_objects and len(names) > MOST_FOLDERS):
         return
     if store.of_objects:
-        store = OpenStore(await with_keys(shell, owner, store.block))
+        store = OpenStore(await with_keys(shell, owner, store.block), store.holder)
     try:
         freed = await shell.workers.removals.run(owner, files.remove_folders, store, names, uid)
     except Unavailable as error:

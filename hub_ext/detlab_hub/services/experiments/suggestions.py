@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 RETRY = 1.0
 """Seconds until an answer that the database could not take is written again."""
 _TOLD_CHARS = 200
+POINTS_AHEAD = 16
+"""Points of a search that are drawn before it needs them."""
 
 Answerer = Callable[[str, Question], Awaitable[list[dict[str, Any]]]]
 
@@ -129,6 +131,29 @@ class Suggestions:
         except Exception as error:  # of the method, which may be third-party code: the search continues at random
             return Suggested(question.ticket, (), f"{searcher} failed: {type(error).__name__}: {error}"[:_TOLD_CHARS])
         return Suggested(question.ticket, tuple(points[: question.count]))
+
+
+class Drawing:
+    """The loop that draws points of spaces with rare relations before their searches need them."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def run(self) -> None:
+        """Draw points until the master stops."""
+        while not self._shell.stopped:
+            await self._shell.ahead_kick.wait()
+            self._shell.ahead_kick.clear()
+            await self.take()
+
+    async def take(self) -> None:
+        """Draw what is wanted now. What fails, or has no room, the search draws itself when it needs it."""
+        while self._shell.ahead:
+            owner, ahead = self._shell.ahead.popleft()
+            try:
+                await self._shell.workers.submissions.run(owner, ahead.refill, POINTS_AHEAD)
+            except Exception:  # the search draws its points itself, and tells what is wrong
+                _log.exception("points of %s could not be drawn ahead", owner)
 
 
 def _owner(s: Session, experiment_id: int) -> str:

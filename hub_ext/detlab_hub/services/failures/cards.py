@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -10,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.wire import FailureView
+from detlab_hub.services.failures import common_mistakes
 from detlab_hub.services.failures.diagnosis import (
     Diagnosis,
     Evidence,
@@ -167,7 +169,11 @@ def _card(
         cells=cells if isinstance(cells, dict) else None,
     )
     command = _logs(holder, diagnosis.rank if evidence.size else None)
-    hint = _hint(diagnosis.kind, command)
+    hint = (
+        f"{diagnosis.helps}; {_DEFAULT_HINT}".format(logs=command)
+        if diagnosis.helps
+        else _hint(diagnosis.kind, command)
+    )
     if _NO_NCCL.search(diagnosis.message):
         hint = _nccl_hint(s, row, hint)
     elif is_denied_storage(diagnosis.message) or is_refused_storage(diagnosis.message):
@@ -176,6 +182,8 @@ def _card(
         hint = f"tasks of {row.owner} run as a user of their own (det user uids), whom ls -ld must let in there; {hint}"
     elif diagnosis.kind == "exception" and _STORAGE.match(diagnosis.message):
         hint = f"{_STORAGE_HINT}; {hint}"
+    elif (told := common_mistakes.advice(diagnosis.message)) is not None:
+        hint = f"{told}; the output: {command}"
     secrets = secrets_of(owner.config)
     return FailureView(
         kind=diagnosis.kind,
@@ -198,7 +206,7 @@ def _line_after(diagnosis: Diagnosis) -> str:
 
 
 def _last_lines(s: Session, holder: int | str, run: int) -> list[Line]:
-    return [Line(line.rank, line.text) for line in logs.last_lines(s, holder, run, LINES_READ)]
+    return [Line(line.rank, line.text, line.stdtype) for line in logs.last_lines(s, holder, run, LINES_READ)]
 
 
 def without_restart(card: FailureView) -> FailureView:
@@ -229,6 +237,7 @@ MEND_METRIC = (
     "The experiment is paused and nothing is lost. Say the right name (det search metric {0} NAME) or send mended code"
     " (det search code {0} FOLDER), then activate it: the trial begins anew."
 )
+NO_VALUE = "no finite value of"
 NO_METRIC_YET = "its first validation report has no"
 _SHOWN_NAMES = 8
 
@@ -246,6 +255,19 @@ def without_metric(experiment: ExperimentRow, trial: TrialRow, names: Iterable[s
     shown = sorted(name[:WARNED_CHARS] for name in names)
     listed = ", ".join(shown[:_SHOWN_NAMES]) + (", …" if shown[_SHOWN_NAMES:] else "")
     return f"trial {trial.id}: {NO_METRIC_YET} {experiment.metric!r}, the searcher's metric; it has {listed or 'none'}"
+
+
+def without_value(experiment: ExperimentRow, trial: TrialRow | None = None) -> str:
+    """Return the warning about a trial, or a whole search, whose searcher metric never was a number.
+
+    Args:
+        experiment: The search.
+        trial: The trial; None: the warning is about all of them.
+    """
+    within = " within the search's constraints" if experiment.config["searcher"].get("constraints") else ""
+    last = trial.latest_validation if trial is not None else None
+    reported = f"; the last one is {last}" if last is not None and not math.isfinite(last) else ""
+    return f"{NO_VALUE} {experiment.metric!r} was reported{within}{reported}"
 
 
 def with_warning(said: list[str], new: str) -> list[str]:

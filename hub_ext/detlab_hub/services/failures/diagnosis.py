@@ -10,15 +10,16 @@ import math
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from detlab.schemas.runtimes import SLURM_REFUSES
-from detlab_hub.services.failures.rank_faults import TRACEBACK, Hang, Line, failing_rank, hang_of, root_of
+from detlab_hub.services.failures import advice
+from detlab_hub.services.failures.rank_faults import Hang, Line, failing_rank, hang_of, left_early, root_of
+from detlab_hub.services.failures.root_cause import RootCause, root_cause
+from detlab_hub.services.failures.tracebacks import FRAME, last_raised
 
 TAIL = 20
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_ERROR = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$")
 _CELL = re.compile(r"^<?cell (?P<cell>\d+)\b")
 _MEMORY = re.compile(
     r"out[ -]of[ -](?:shared )?memory|OutOfMemoryError|MemoryError\b|oom-kill|cannot allocate memory|bad_alloc"
@@ -43,9 +44,18 @@ _NAN = re.compile(
 _NAN_NAMES = re.compile(r"nan(?:[A-Z_]|$)|NaN|NonFinite|FloatingPointError|Diverge")
 _OF_NUMBERS = ("ValueError", "RuntimeError", "AssertionError", "ArithmeticError", "OverflowError", "Exception")
 """Exceptions about a NaN or an infinity; others mention one by chance, as a name of a file."""
-_HANG_PLACE = re.compile(r"\((?P<file>[^()]+), line (?P<line>\d+), in ")
-_TORCH_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
+_HANG_PLACE = re.compile(r"\((?P<file>[^()]+), line (?P<line>\d{1,9}), in ")
+_TORCH_RANK = re.compile(r"^\[rank(?P<rank>\d{1,9})\]: ?")
 """The prefix of torch before each line of a traceback once a process group exists."""
+_NUL = "\x00\ufffd␀"
+"""What stands before a line after the words of torch's signal handlers, which end in a NUL."""
+_NATIVE = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE")
+_FATAL_STACK = re.compile(r"^(?:Current thread|Stack) .{0,60}\(most recent call first\):")
+_ENDED_EARLY = (
+    "all ranks must end at the same step: look for sys.exit, return, break, fewer batches, or a step without backward()"
+    " on rank {0}"
+)
+_LAST_WORDS = 5
 _NOT_OURS = ("site-packages", "dist-packages", "/lib/python", "<frozen")
 
 
@@ -59,6 +69,8 @@ class Diagnosis:
     signal: str | None = None
     where: str | None = None
     log_tail: tuple[str, ...] = ()
+    helps: str = ""
+    """What to do, where more is known than the class says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +123,62 @@ def classify(
     """
     # What anybody has printed: the time of a pattern may grow with the square of a line's length.
     whole = [_without_torch_rank(line) for line in lines]
-    lines = [Line(line.rank, line.text[:_CHARS_READ]) for line in whole]
+    lines = [replace(line, text=line.text[:_CHARS_READ].lstrip(_NUL)) for line in whole]
     hang = None if evidence.out_of_memory else hang_of(lines, evidence.size)
     if hang is not None:
         return _of_hang(hang, whole, allocation_id, cells or {})
     failing = failing_rank(lines, evidence.rank)
-    texts = [line.text for line in lines if failing is None or line.rank == failing]
+    left = None if evidence.out_of_memory else left_early(lines, failing)
+    if left is not None:
+        found = _of_hang(left, whole, allocation_id, cells or {})
+        return replace(found, kind="exception", helps=_ENDED_EARLY.format(left.rank))
+    own = [line for line in lines if failing is None or line.rank == failing]
     ours = [line.text for line in lines if line.rank is None and line.text.startswith("detlab: ")]
     tail = tuple([line.text for line in whole if failing is None or line.rank == failing][-TAIL:])
-    trace = _last_trace(texts)
-    name = signal_name(_exit_of(lines, failing, evidence.exit_code))
-    where = _where(trace, allocation_id, cells or {})
-    kind, message = _kind_and_message(texts, ours, _error_line(trace), evidence, name)
-    return Diagnosis(kind=kind, message=message, rank=failing, signal=name, where=where, log_tail=tail)
+    code = _exit_of(lines, failing, evidence.exit_code)
+    name = signal_name(code)
+    told = _told(own, ours, replace(evidence, exit_code=code), name)
+    where = _where(told.frames, allocation_id, cells or {})
+    return Diagnosis(told.kind, told.message, failing, name, where, tail, told.helps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    kind: str
+    message: str
+    frames: Sequence[tuple[str, int]] = ()
+    helps: str = ""
+
+
+def _told(own: Sequence[Line], ours: Sequence[str], evidence: Evidence, name: str | None) -> _Told:
+    """Return what the output of the failing rank says."""
+    texts = [line.text for line in own]
+    raised = last_raised(texts)
+    stack = _fatal_stack(texts)
+    # No exception ends in SIGKILL, or in a crash with a stack: a traceback before one is an older, handled error.
+    handled = name == "SIGKILL" or (name in _NATIVE and bool(stack))
+    cause = None if raised is None or handled else root_cause(raised)
+    if cause is not None:
+        kind, message, frames = _kind_of_cause(cause, evidence), cause.message, cause.frames
+    else:
+        kind, message = _without_error(own, ours, evidence, name)
+        frames = tuple(stack)
+    row = advice.known(message, texts[-TAIL:])
+    if row is not None and kind not in {"nan", "import", "config"} and not (cause is not None and row.of_output):
+        return _Told(row.kind or kind, f"{row.means}: {message}" if row.means else message, frames, row.helps)
+    return _Told(kind, message, frames, advice.helps_after(name) if cause is None and kind == "killed" else "")
+
+
+def _fatal_stack(texts: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the frames that the interpreter shows when it crashes, the innermost first."""
+    at = next((n for n in range(len(texts) - 1, -1, -1) if _FATAL_STACK.match(texts[n])), None)
+    frames: list[tuple[str, int]] = []
+    for text in () if at is None else texts[at + 1 :]:
+        frame = FRAME.match(text)
+        if frame is None:
+            break
+        frames.append((frame["file"], int(frame["line"])))
+    return frames
 
 
 def _exit_of(lines: Sequence[Line], failing: int | None, exit_code: int | None) -> int | None:
@@ -131,7 +186,7 @@ def _exit_of(lines: Sequence[Line], failing: int | None, exit_code: int | None) 
     root = root_of(lines)
     if root.exit_code is None or failing not in {None, root.rank}:
         return exit_code
-    return root.exit_code if root.exit_code < 0 else exit_code
+    return root.exit_code
 
 
 def _of_hang(hang: Hang, lines: Sequence[Line], allocation_id: str, cells: Mapping[str, Any]) -> Diagnosis:
@@ -145,21 +200,12 @@ def _without_torch_rank(line: Line) -> Line:
     found = _TORCH_RANK.match(line.text)
     if found is None:
         return line
-    return Line(int(found["rank"]) if line.rank is None else line.rank, line.text[found.end() :])
+    return Line(int(found["rank"]) if line.rank is None else line.rank, line.text[found.end() :], line.stdtype)
 
 
-def _kind_and_message(
-    texts: Sequence[str],
-    ours: Sequence[str],
-    error: tuple[str, str] | None,
-    evidence: Evidence,
-    name: str | None,
-) -> tuple[str, str]:
-    exit_code = evidence.exit_code
-    # No exception ends in SIGKILL: a traceback before one is an older, handled error.
-    if error is not None and name != "SIGKILL":
-        told = f"{error[0]}: {error[1]}" if error[1] else error[0]
-        return _kind_of_error(error, told, evidence), told
+def _without_error(own: Sequence[Line], ours: Sequence[str], evidence: Evidence, name: str | None) -> tuple[str, str]:
+    """Return class and message of an end without an exception."""
+    texts, exit_code = [line.text for line in own], evidence.exit_code
     if exit_code in (126, 127) or exit_code == 2:
         missing = _missing_file(texts)
         if missing is not None:
@@ -172,10 +218,37 @@ def _kind_and_message(
     if evidence.out_of_memory or any(_MEMORY.search(text) for text in (*ours, *texts[-TAIL:])):
         return "oom", "the task ran out of memory"
     if name is not None:
-        return "killed", f"killed by {name}"
+        return "killed", ": ".join(
+            filter(None, (f"killed by {name}", advice.of_signal(name), advice.native_reason(texts)))
+        )
     if exit_code is None:
         return "killed", "the task's launcher died, so its exit code is not known"
-    return _after_metric(f"exited with code {exit_code}", evidence)
+    return _after_metric(f"exited with code {exit_code}", _last_words(own), evidence)
+
+
+def _last_words(own: Sequence[Line]) -> str:
+    """Return the last line of the errors, or of the output, and those above that belong to it: sys.exit("reason")."""
+    told = [line for line in own if line.text.strip() and not line.text.startswith("detlab: ")]
+    errors = [line.text for line in told if line.stdtype == "stderr"]
+    words = errors or [line.text for line in told]
+    if not words:
+        return ""
+    first = len(words) - 1
+    while first and len(words) - first < _LAST_WORDS and (words[first][0].isspace() or words[first - 1].endswith(":")):
+        first -= 1
+    said = " ".join(text.strip() for text in words[first:])
+    return f"; last line of its {'errors' if errors else 'output'}: {said[:_CHARS_READ]}"
+
+
+def _kind_of_cause(cause: RootCause, evidence: Evidence) -> str:
+    """Return the class of the root cause, or of the first that belongs to it whose class says more."""
+    kind = _kind_of_error((cause.name, cause.text), f"{cause.name}: {cause.text}", evidence)
+    for other in cause.others if kind == "exception" else ():
+        name, _, text = other.partition(": ")
+        its = _kind_of_error((name, text), other, evidence)
+        if its not in {"exception", "import"}:  # what could not be imported is often done without
+            return its
+    return kind
 
 
 def _kind_of_error(error: tuple[str, str], told: str, evidence: Evidence) -> str:
@@ -196,9 +269,9 @@ def _is_nan(evidence: Evidence) -> bool:
     return evidence.value is not None and not math.isfinite(evidence.value)
 
 
-def _after_metric(told: str, evidence: Evidence) -> tuple[str, str]:
+def _after_metric(told: str, words: str, evidence: Evidence) -> tuple[str, str]:
     if not _is_nan(evidence):
-        return "unknown", told
+        return "unknown", f"{told}{words}"
     return "nan", f"{told}, after the searcher metric {evidence.metric!r} had become {evidence.value}"
 
 
@@ -254,37 +327,9 @@ def signal_name(exit_code: int | None) -> str | None:
         return None
 
 
-def _last_trace(texts: Sequence[str]) -> Sequence[str]:
-    for start in range(len(texts) - 1, -1, -1):
-        if texts[start].lstrip().startswith(TRACEBACK):
-            return texts[start:]
-    # A syntax error in the entrypoint itself comes without a header.
-    if any(text.startswith(("SyntaxError", "IndentationError", "TabError")) for text in texts):
-        return texts
-    return []
-
-
-def _error_line(trace: Sequence[str]) -> tuple[str, str] | None:
-    after_frame = False
-    for text in trace:
-        if _FRAME.match(text):
-            after_frame = True
-        elif after_frame and text and not text[0].isspace():
-            found = _ERROR.match(text)
-            if found is not None:
-                return found["name"], (found["text"] or "").strip()
-    return None
-
-
-def _where(trace: Sequence[str], allocation_id: str, cells: Mapping[str, Any]) -> str | None:
-    for text in reversed(trace):
-        frame = _FRAME.match(text)
-        if frame is None:
-            continue
-        place = _place(frame["file"], int(frame["line"]), allocation_id, cells)
-        if place is not None:
-            return place
-    return None
+def _where(frames: Sequence[tuple[str, int]], allocation_id: str, cells: Mapping[str, Any]) -> str | None:
+    """Return the first frame that is in the user's code."""
+    return next(filter(None, (_place(file, line, allocation_id, cells) for file, line in frames)), None)
 
 
 def _place(file: str, line: int, allocation_id: str, cells: Mapping[str, Any]) -> str | None:

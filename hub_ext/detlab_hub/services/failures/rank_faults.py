@@ -11,13 +11,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 TRACEBACK = "Traceback (most recent call last)"
-_OURS = re.compile(r"^detlab: (?P<told>rank (?P<rank>\d+) \(.*\) hangs: .*?)\. This attempt ends")
+_OURS = re.compile(r"^detlab: (?P<told>rank (?P<rank>\d{1,9}) \(.*\) hangs: .*?)\. This attempt ends")
 """The words of a watchdog, which any rank, or the launcher, may say of any rank."""
+_LEFT = re.compile(
+    r"^detlab: (?P<told>ranks? (?P<rank>\d{1,9})[\d, ]* ended with exit code 0 .{1,100}before rank \d+ failed)"
+)
+"""The launcher's words for ranks that ended before another one failed (`detlab.launch.taskdir`)."""
 _NAMED = (
-    re.compile(r"Rank (?P<ranks>\d+) failed to (?:pass|reach) (?:the )?monitoredBarrier"),
-    re.compile(r"ranks? (?P<ranks>\d+(?:(?:, | and )\d+)*) did not call (?P<what>\w+\(\)) within"),
-    re.compile(r"ranks? (?P<ranks>\d+) did not (?:answer|take a message) in time \((?P<what>\w+)\)"),
-    re.compile(r"ranks? (?P<ranks>\d+) did not (?:answer|take a message) \((?P<what>\w+)\) in time"),
+    re.compile(r"Rank (?P<ranks>\d{1,9}) failed to (?:pass|reach) (?:the )?monitoredBarrier"),
+    re.compile(r"ranks? (?P<ranks>\d{1,9}(?:(?:, | and )\d{1,9})*) did not call (?P<what>\w+\(\)) within"),
+    re.compile(r"ranks? (?P<ranks>\d{1,9}) did not (?:answer|take a message) in time \((?P<what>\w+)\)"),
+    re.compile(r"ranks? (?P<ranks>\d{1,9}) did not (?:answer|take a message) \((?P<what>\w+)\) in time"),
 )
 """Errors of a rank that waited, and that name whom it waited for."""
 _WAITED = (
@@ -35,12 +39,13 @@ _PEER_LOST = re.compile(
 """Errors of a rank that lost another one."""
 _PEER_ERRORS = ("DistributedError", "DistNetworkError", "DistBackendError", "DistStoreError", "ChildFailedError")
 _ROOT = "Root Cause (first observed failure)"
-_ROOT_RANK = re.compile(r"^\s*rank\s*:\s*(\d+)\b")
-_ROOT_EXIT = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)\b")
+_ROOT_RANK = re.compile(r"^\s*rank\s*:\s*(\d{1,9})\b")
+_ROOT_EXIT = re.compile(r"^\s*exitcode\s*:\s*(-?\d{1,9})\b")
 _ROOT_LINES = 10
 _CHARS_READ = 1000
 """Characters of a line in which a hang is looked for: what users print must not cost the master time."""
-_ERROR = re.compile(r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$")
+ERROR = re.compile(r"^(?P<name>[^\W\d]\w*(?:\.(?:\w+|<locals>))*)(?:: (?P<text>.*)|:)?$")
+"""The last line of a traceback: a class as Python shows it, and the first line of its message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ class Line:
 
     rank: int | None
     text: str
+    stdtype: str = ""
+    """`stdout` or `stderr`; "" if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +158,9 @@ def failing_rank(lines: Sequence[Line], told: int | None) -> int | None:
     """
     errors = list(_errors(lines))
     own = [rank for rank, error in errors if _is_own(error)]
-    if told is not None and any(line.rank == told for line in lines):
+    spoke = any(line.rank == told for line in lines)
+    # One that ended without a word (os._exit) has failed as well, where the output of ranks is told apart at all.
+    if told is not None and (spoke or (not own and any(line.rank is not None for line in lines))):
         fell = [rank for rank, error in errors if not _is_own(error)]
         return own[0] if own and told in fell and told not in own else told
     if own:
@@ -159,6 +168,22 @@ def failing_rank(lines: Sequence[Line], told: int | None) -> int | None:
     traced = (line.rank for line in lines if line.rank is not None and line.text.startswith(TRACEBACK))
     root = root_of(lines).rank
     return root if root is not None else next(traced, None)
+
+
+def left_early(lines: Sequence[Line], failing: int | None) -> Hang | None:
+    """Return the rank that had ended well before another one failed for want of it; None if none had.
+
+    Args:
+        lines: The last lines of output, oldest first, all ranks.
+        failing: The rank that failed first.
+    """
+    told = next((found for line in lines if line.rank is None and (found := _LEFT.match(line.text))), None)
+    if told is None or any(_is_own(error) for _, error in _errors(lines)):
+        return None
+    lost = next((error for rank, error in _errors(lines) if rank == failing), None)
+    if lost is None:
+        return None
+    return Hang(f"{told['told']}, for want of it: {lost}", int(told["rank"]))
 
 
 def _errors(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
@@ -169,7 +194,7 @@ def _errors(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
             continue
         if line.text.startswith(TRACEBACK):
             inside[line.rank] = True
-        elif inside.get(line.rank) and line.text and not line.text[0].isspace() and _ERROR.match(line.text):
+        elif inside.get(line.rank) and line.text and not line.text[0].isspace() and ERROR.match(line.text):
             inside[line.rank] = False
             yield line.rank, line.text
 

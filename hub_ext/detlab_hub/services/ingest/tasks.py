@@ -19,6 +19,7 @@ from detlab.schemas.wire import (
     CheckpointView,
     CommitCheckpoint,
     OtherRanks,
+    PointReply,
     PreemptReply,
     RankSigns,
     RecordAck,
@@ -35,7 +36,7 @@ from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.checkpoints.removals import DELETED, announce, begin_removal, check_unneeded
 from detlab_hub.services.checkpoints.stores import StoreOperation, opened_by_master
-from detlab_hub.services.ingest import records, rendezvous, storage_credentials
+from detlab_hub.services.ingest import points, records, rendezvous, storage_credentials
 from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.kernel.access import no_such, who_is
 from detlab_hub.services.kernel.callers import TaskCaller
@@ -124,6 +125,21 @@ class Tasks:
                 return reply
             await wait_until(event, min(timeout, MAX_WAIT))
         return await self._shell.read(lambda s: rendezvous.read(s, task, arrival.number))
+
+    async def point(self, task: TaskCaller, timeout: float) -> PointReply:
+        """Return the trial's hyperparameters, drawn now if it has none; wait up to `timeout` seconds for them.
+
+        Raises:
+            StaleAttempt: The attempt is over.
+        """
+        with self._shell.wakeups.listen(("allocation", task.allocation_id)) as event:
+            reply = await self._shell.read(lambda s: points.read(s, task))
+            if not reply.ready:
+                reply = await self._shell.write(lambda turn: points.ask(turn, task))
+            if reply.ready or timeout <= 0:
+                return reply
+            await wait_until(event, min(timeout, MAX_WAIT))
+        return await self._shell.read(lambda s: points.read(s, task))
 
     async def ranks(self, task: TaskCaller, told: RankSigns) -> OtherRanks:
         """Take the state of a node's ranks, and return that of the others; see `RankStates.exchange`."""

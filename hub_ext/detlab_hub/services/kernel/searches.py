@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from sqlalchemy import Table, bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.searchers import (
+    RULES,
     Answered,
     Decision,
     Event,
@@ -39,6 +40,7 @@ from detlab_hub.core.searchers import (
     make_searcher,
     method_class,
     replay,
+    rules_of,
 )
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
@@ -80,6 +82,49 @@ _REFUSABLE = (Steering, Answered, ValidationReported, Started)
 
 
 @dataclass
+class FirstStep:
+    """A search that was started outside of any transaction: drawing its first points may take seconds.
+
+    What it decides depends on its config and seed alone, so that it is what it would decide inside.
+
+    Attributes:
+        config: The config of the experiment.
+        seed: The seed of the search.
+        searcher: The search, after its start; None once it is taken.
+        decisions: Its decisions at its start.
+    """
+
+    config: Mapping[str, Any]
+    seed: int
+    searcher: Searcher | None
+    decisions: Sequence[Decision]
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], seed: int) -> FirstStep | None:
+        """Start the search that a config describes; None if that fails, which is told where it starts again."""
+        try:
+            searcher = _made(config, seed)
+            return cls(config, seed, searcher, searcher.step(Started(RULES)))
+        except Exception:  # of the method, which may be third-party code
+            return None
+
+    def take(self, config: Mapping[str, Any], seed: int) -> Searcher | None:
+        """Return the search, once, if it is that of this config: what a transaction did with it cannot be undone."""
+        known = [self.config.get(key) for key in _DECIDING] == [config.get(key) for key in _DECIDING]
+        searcher, self.searcher = self.searcher, None
+        return searcher if known and seed == self.seed else None
+
+
+_DECIDING = ("searcher", "hyperparameters", "stopping")
+"""The blocks of a config of which a search is made."""
+
+
+def _made(config: Mapping[str, Any], seed: int, rules: int = RULES) -> Searcher:
+    space, stopping = config.get("hyperparameters") or {}, config.get("stopping") or ()
+    return make_searcher(config["searcher"], space, seed, stopping=stopping, rules=rules)
+
+
+@dataclass
 class _Entry:
     """A search that is in memory.
 
@@ -87,11 +132,13 @@ class _Entry:
         searcher: The search.
         seq: The newest event of the journal.
         undecided: Events that arrived while it could not be replayed, with their numbers.
+        first: Its decisions at its start, if it has started already and the journal does not say so yet.
     """
 
     searcher: Searcher
     seq: int
     undecided: list[tuple[int, Event]] = field(default_factory=list)
+    first: Sequence[Decision] | None = None
 
 
 class Searches:
@@ -118,6 +165,13 @@ class Searches:
             self._entries.clear()
         else:
             self._entries.pop(experiment_id, None)
+
+    def adopt(self, row: ExperimentRow, begun: FirstStep) -> None:
+        """Take over the search of a new experiment, which has started; its `Started` is to be the next event."""
+        searcher = begun.take(row.config, row.seed)
+        if searcher is not None:
+            self._entries[row.id] = _Entry(searcher, 0, first=begun.decisions)
+            self._verified.add(row.id)
 
     def get(self, s: Session, row: ExperimentRow) -> Searcher:
         """Return the search of an experiment, in the state that the journal records."""
@@ -159,6 +213,11 @@ class Searches:
         except SearchMismatch:
             self._keep_for_later(s, row, event, now)
             raise
+        if entry.first is not None and event == Started(RULES):
+            decisions, entry.first = list(entry.first), None
+            entry.seq += 1
+            self._append(s, row, entry.seq, event, decisions, now)
+            return decisions
         before = entry.searcher.revision
         try:
             decisions = self._decide(row, entry.searcher, event)
@@ -251,12 +310,15 @@ class Searches:
         s.flush()
         journal = _EVENTS.all(s, {"experiment": row.id})
         if not journal:
-            return _Entry(make_searcher(config, space, row.seed, stopping=stopping), seq)
+            return _Entry(_made(row.config, row.seed), seq)
         try:
             decided = [one for one in journal if one.decisions not in (UNDECIDED, REFUSED)]
             waiting = [(one.seq, event_from_json(one.event)) for one in journal if one.decisions == UNDECIDED]
             events = [event_from_json(one.event) for one in decided]
             recorded = [[decision_from_json(decision) for decision in one.decisions] for one in decided]
+            if not events:  # it could not even start yet
+                rules = rules_of(event for _, event in waiting)
+                return _Entry(_made(row.config, row.seed, rules), seq, waiting)
             searcher, _ = replay(config, space, row.seed, events, recorded, stopping=stopping)
         except (ReplayMismatch, SearcherNotInstalled) as error:
             raise SearchMismatch(str(error)) from error

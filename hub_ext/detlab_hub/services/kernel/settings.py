@@ -7,12 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from detlab.errors import Conflict
 from detlab.launch.host.identity import DEFAULT_RANGE
+from detlab.schemas.storage_types import Holder
 from detlab_hub.core.scheduling import Pools
 from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.services.kernel.server_certificates import ServerAuthority
 
 MIB = 1024 * 1024
+A_COPY = (
+    "this cluster is a copy: it starts nothing and changes no checkpoint, which are the original's, until it takes over"
+    " (in its own folder: det down && det up --take-over, once the original is stopped for good)"
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,10 @@ class Settings:
     public_url: str = ""
     """Address that people open; empty: the same as `service_url`."""
     cluster_id: str = "detlab"
+    holder: Holder | None = None
+    """This installation of the cluster, which owns its checkpoints; None: nothing asks."""
+    is_copy: bool = False
+    """It is a copy that was not told to take over: it starts nothing, and changes no checkpoint."""
     version: str = ""
     enrolment_secret_hash: str | None = None
     """SHA-256 (hex) of an enrolment token that never expires (the embedded cluster's own agent)."""
@@ -164,6 +174,15 @@ class Settings:
     def cluster_stores(self) -> tuple[Mapping[str, Any], ...]:
         """The blocks whose stores are the cluster's own: the default one first."""
         return (self.default_checkpoint_storage, *self.checkpoint_stores)
+
+    def check_not_a_copy(self) -> None:
+        """Check that this installation may remove checkpoints.
+
+        Raises:
+            Conflict: It is a copy of a cluster that was not told to take over.
+        """
+        if self.is_copy:
+            raise Conflict(f"nothing is removed: {A_COPY}", hint="det storage usage and all other reading works")
 
     @property
     def outputs_dir(self) -> Path:

@@ -18,13 +18,13 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import LogLine
 from detlab_hub.backends.base import Backend
-from detlab_hub.core.searchers import Question
+from detlab_hub.core.searchers import PointsAhead, Question
 from detlab_hub.services.kernel.agent_kinds import Remembered
 from detlab_hub.services.kernel.limits.limiter import Limiter
 from detlab_hub.services.kernel.limits.metric_names import MetricNames
 from detlab_hub.services.kernel.pending import Pending, Saving
 from detlab_hub.services.kernel.searches import Searches
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.kernel.settings import A_COPY, Settings
 from detlab_hub.services.kernel.threads import FairPlaces, Workers
 from detlab_hub.services.kernel.token_cache import KnownTasks
 from detlab_hub.services.kernel.turn import Lifecycle, Outbox, Turn
@@ -76,6 +76,9 @@ class Shell:
     questions: deque[tuple[int, str, Question]] = field(default_factory=deque)
     """Unanswered questions of searches, see `Outbox.questions`."""
     question_kick: asyncio.Event = field(default_factory=asyncio.Event)
+    ahead: deque[tuple[str, PointsAhead]] = field(default_factory=deque)
+    """Points to be drawn before they are needed, see `Outbox.ahead`."""
+    ahead_kick: asyncio.Event = field(default_factory=asyncio.Event)
     spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     """Environments of the Hub's servers that are being started, by task; they hold tokens and are never stored."""
     grants: int = 0
@@ -96,6 +99,13 @@ class Shell:
     limiter: Limiter = field(init=False)
     """The recent requests of each user."""
     _writes: set[asyncio.Task[object]] = field(default_factory=set)
+
+    @property
+    def halted(self) -> str:
+        """Why nothing starts, for people; empty: it does."""
+        if self.draining:
+            return "the cluster is draining: nothing new starts until it is restarted"
+        return A_COPY if self.settings.is_copy else ""
 
     def __post_init__(self) -> None:
         self.limiter = Limiter(self.settings.limits, self.clock)
@@ -126,6 +136,7 @@ class Shell:
                 self.lifecycle,
                 spawn_secrets=self.spawn_secrets,
                 metric_names=self.metric_names,
+                asks_point=self.backend.asks_point,
             )
             try:
                 result = fn(turn)
@@ -173,6 +184,9 @@ class Shell:
             self.scheduler_kick.set()
         if outbox.kick_scheduler:
             self.scheduler_kick.set()
+        if outbox.ahead:
+            self.ahead.extend(outbox.ahead)
+            self.ahead_kick.set()
         if outbox.questions:
             self.questions.extend(outbox.questions)
             self.question_kick.set()

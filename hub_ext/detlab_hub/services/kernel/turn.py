@@ -7,7 +7,7 @@ shell after the commit; a transaction that fails leaves no trace outside.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
@@ -18,7 +18,7 @@ from detlab.errors import NotFound
 from detlab.schemas.wire import AllocationState, Launch, MasterMessage, TaskExited
 from detlab_hub.core.lifecycle.allocation import EndKind
 from detlab_hub.core.searchers import Event as SearchEvent
-from detlab_hub.core.searchers import Question
+from detlab_hub.core.searchers import PointsAhead, Question
 from detlab_hub.services.kernel.limits.metric_names import MetricNames
 from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.services.kernel.settings import Settings
@@ -50,6 +50,12 @@ class LaunchSeat:
 
 class Holder(Protocol):
     """The holder of an allocation, a trial or a user task: whatever differs between the two is a method here."""
+
+    def ready(self, turn: Turn, row: AllocationRow) -> bool:
+        """Whether an allocation that was given resources can be launched; if not, its launch is sent later."""
+
+    def waits(self, turn: Turn, row: AllocationRow) -> bool:
+        """Whether no launch of the allocation was sent so far, for the reason that it was not ready."""
 
     def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
         """Make the message for one of its nodes; None for a server whose environment this master does not have."""
@@ -129,6 +135,8 @@ class Outbox:
     """(user, limit) that was reached and refused nothing as a whole."""
     questions: list[tuple[int, str, Question]] = field(default_factory=list)
     """(experiment, its `searcher.name`, what its search asks), to be answered outside of any transaction."""
+    ahead: list[tuple[str, PointsAhead]] = field(default_factory=list)
+    """(owner of the search, points that it needs next), to be drawn outside of any transaction."""
     saved_allocations: set[str] = field(default_factory=set)
     """Allocations that have committed a checkpoint: a preemption delayed until then may be sent now."""
     wake_searches: set[int] = field(default_factory=set)
@@ -146,6 +154,8 @@ class Turn:
     lifecycle: Lifecycle
     outbox: Outbox = field(default_factory=Outbox)
     search_queue: deque[tuple[ExperimentRow, SearchEvent]] = field(default_factory=deque)
+    made: Counter[int] = field(default_factory=Counter)
+    """Trials that were made in this turn, by experiment."""
     exits: dict[str, TaskExited] = field(default_factory=dict)
     """Agents' reports of exits in this turn, by allocation."""
     closed: set[int] = field(default_factory=set)
@@ -154,6 +164,8 @@ class Turn:
     """Environments of the Hub's servers by task, from memory: they hold tokens and are never stored."""
     metric_names: MetricNames = field(default_factory=MetricNames)
     """The metric names that trials have reported."""
+    asks_point: Callable[[str], bool] = field(default=lambda agent_id: False)
+    """Whether the trials of an agent ask for their hyperparameters when they run; see `Backend.asks_point`."""
     _told: dict[tuple[str, int | str], dict[str, Any]] = field(default_factory=dict)
     """The data of the one event about each subject of this turn."""
     _events: list[dict[str, Any]] = field(default_factory=list)

@@ -44,7 +44,7 @@ def apply_allocation(turn: Turn, row: AllocationRow, event: allocations.Event) -
             case allocations.SignalPreempt():
                 turn.outbox.wake_allocations.add(row.id)
             case allocations.SendKill():
-                send_kill(turn, row)
+                _kill(turn, row)
             case allocations.EndAttempt(kind):
                 turn.outbox.kick_scheduler = True
                 holder.attempt_ended(turn, row, kind)
@@ -69,6 +69,8 @@ def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None
 
     One that cannot be launched ends, with a card: raised from here, it would undo the whole pass, each time anew.
     """
+    if not turn.holder(row).ready(turn, row):
+        return
     try:
         turn.outbox.messages += build_launches(turn, row, only)
     except (NoCertificate, NoUid) as error:
@@ -90,6 +92,14 @@ def _cannot_launch(turn: Turn, row: AllocationRow, why: str) -> None:
     _log.error("allocation %s cannot be launched: %s", row.id, why)
     turn.exits[row.id] = TaskExited(allocation_id=row.id, run=row.run, reason="setup", message=why)
     apply_allocation(turn, row, allocations.PartsGone(allocations.kind_of_exit(allocation_of(row), None)))
+
+
+def _kill(turn: Turn, row: AllocationRow) -> None:
+    """Kill the task; one that its agents were never sent, as its trial has no point yet, has ended at once."""
+    if turn.holder(row).waits(turn, row):
+        apply_allocation(turn, row, allocations.PartsGone(allocations.kind_of_exit(allocation_of(row), None)))
+    else:
+        send_kill(turn, row)
 
 
 def send_kill(turn: Turn, row: AllocationRow, agent_id: str | None = None) -> None:

@@ -117,7 +117,13 @@ def launch_of_trial(turn: Turn, row: AllocationRow, trial: TrialRow, seat: Launc
         runtime=row.runtime,
         container=_container(config, agent, seat.addresses) if takes_image(row.runtime) else None,
         reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
+        point_due=trial.point_due,
     )
+
+
+def is_launched(turn: Turn, row: AllocationRow) -> bool:
+    """Whether a launch of the allocation was made: each has a token."""
+    return tokens.exists(turn.session, "task", row.id)
 
 
 def launch_of_task(turn: Turn, row: AllocationRow, task: TaskRow, seat: LaunchSeat) -> Launch | None:
@@ -210,6 +216,8 @@ def _info(turn: Turn, row: AllocationRow, seat: LaunchSeat, config: dict[str, An
         container_slot_counts=seat.counts,
         device_shares=_device_shares(seat.agent, seat.slots),
         owner=row.owner,
+        storage_instance="" if turn.settings.holder is None else turn.settings.holder.instance,
+        storage_epoch=0 if turn.settings.holder is None else turn.settings.holder.epoch,
     )
 
 

@@ -21,6 +21,14 @@ _log = logging.getLogger(__name__)
 class TaskHolder:
     """The effects of user tasks' allocations on their tasks. Nothing in such a task listens for a preemption."""
 
+    def ready(self, turn: Turn, row: AllocationRow) -> bool:
+        """Be so at once."""
+        return True
+
+    def waits(self, turn: Turn, row: AllocationRow) -> bool:
+        """Never do so."""
+        return False
+
     def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
         """Start it; a server of the Hub gets the environment that its spawner sent."""
         return launch_of_task(turn, row, turn.task(row.task_id or ""), seat)

@@ -8,10 +8,11 @@ the searcher's decisions are events of trials and of the experiment.
 from __future__ import annotations
 
 import logging
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, assert_never
 
 from sqlalchemy import Table, bindparam, func, select
 
@@ -24,6 +25,7 @@ from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.core.searchers import (
+    RULES,
     CheckpointCommitted,
     Continued,
     CreateTrial,
@@ -36,6 +38,7 @@ from detlab_hub.core.searchers import (
     Searcher,
     SearcherInputError,
     SearcherNotInstalled,
+    SetPoint,
     Shutdown,
     Started,
     StopTrial,
@@ -54,9 +57,10 @@ from detlab_hub.core.searchers import (
 )
 from detlab_hub.services.failures import cards
 from detlab_hub.services.kernel import references
-from detlab_hub.services.kernel.searches import SearchFailed, SearchLostError, SearchMismatch
+from detlab_hub.services.kernel.searches import FirstStep, SearchFailed, SearchLostError, SearchMismatch
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.lifecycle import trials_to_make
+from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_launch
 from detlab_hub.services.lifecycle.queue_fields import request_fields
 from detlab_hub.services.lifecycle.rows import (
     TERMINAL_TRIALS,
@@ -95,6 +99,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MEND = (
     "The experiment is paused and nothing is lost. Send the mended code, then activate it: det search code {} FOLDER"
 )
+_ENDED_INSTEAD = "It was ended without being mended. Submit it again, mended; what its trials reported is kept."
 _TAIL = 12
 """Lines of a traceback that the card of a paused search shows."""
 _BY_REQUEST = Prepared(
@@ -249,12 +254,18 @@ def _pause_without_metric(turn: Turn, experiment: ExperimentRow, row: TrialRow) 
         _pause_for(turn, experiment, f"trial {row.id}: {told.message}", hint=cards.MEND_METRIC.format(experiment.id))
 
 
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
 def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
     row.ended_at = turn.now
     if row.state == TrialState.COMPLETED:
         row.failure = None
         if row.end_reason == EndReason.COMPLETED:
             row.progress = 1.0
+        if row.searcher_metric_seen and not _finite(row.best_validation):
+            row.warnings = [*row.warnings, cards.without_value(experiment, row)]
     elif row.end_reason == EndReason.NO_METRICS:
         row.failure = cards.no_metrics(turn.session, experiment, row).model_dump()
     turn.outbox.wake_logs.add(row.id)
@@ -265,8 +276,8 @@ def _close_trial(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
 # --- the search
 
 
-def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> None:
-    """Give the search an event and carry out what it decides.
+def tell_search(turn: Turn, experiment: ExperimentRow, *events: SearchEvent) -> None:
+    """Give the search an event, or several that it cannot refuse, and carry out what it decides.
 
     Events that arise while decisions are carried out wait for their turn, so that the journal has each
     decision before its consequences.
@@ -274,9 +285,14 @@ def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> No
     Raises:
         SearcherInputError: If the search cannot use this event; nothing is changed.
     """
-    turn.search_queue.append((experiment, event))
-    if len(turn.search_queue) > 1:
-        return
+    busy = bool(turn.search_queue)
+    turn.search_queue.extend((experiment, event) for event in events)
+    if not busy:
+        _decide_queued(turn)
+
+
+def _decide_queued(turn: Turn) -> None:
+    """Give searches the events that wait, and carry out what they decide, until none waits."""
     stepped: dict[int, tuple[ExperimentRow, Searcher]] = {}
     while turn.search_queue:
         owner, first = turn.search_queue[0]
@@ -291,6 +307,8 @@ def tell_search(turn: Turn, experiment: ExperimentRow, event: SearchEvent) -> No
         if progress != owner.progress and not ExperimentState(owner.state).terminal:  # at its end it was set for good
             owner.progress = progress
             turn.changed_experiment(owner.id)
+        if (ahead := search.points_ahead()) is not None:
+            turn.outbox.ahead.append((owner.owner, ahead))
 
 
 def _step_search(
@@ -394,6 +412,8 @@ def resume_search(turn: Turn, experiment: ExperimentRow, author: str) -> None:
         ) from error
     experiment.failure = None
     turn.changed_experiment(experiment.id)
+    # Before the decisions are carried out: what arises meanwhile waits until all of them are, as in `tell_search`.
+    turn.search_queue.append((experiment, Continued(author)))
     for event, decided in caught:
         if isinstance(decided, SearcherInputError):
             if isinstance(event, ValidationReported):
@@ -401,22 +421,35 @@ def resume_search(turn: Turn, experiment: ExperimentRow, author: str) -> None:
             continue
         for decision in decided:
             _carry_out(turn, experiment, decision)
-    tell_search(turn, experiment, Continued(author))
+    _decide_queued(turn)
 
 
 def _trial_of(turn: Turn, experiment: ExperimentRow, request_id: str) -> TrialRow:
-    return turn.trial(_BY_REQUEST.scalar(turn.session, {"experiment": experiment.id, "request": request_id}))
+    """Load a trial of a search; one that was left to be made is made."""
+    found = _BY_REQUEST.scalar(turn.session, {"experiment": experiment.id, "request": request_id})
+    if found is not None:
+        return turn.trial(found)
+    left = turn.searches.get(turn.session, experiment).uncreated()
+    return _create_trials(turn, experiment, [one for one in left if one.request_id == request_id])[0]
 
 
-def start_search(turn: Turn, experiment: ExperimentRow) -> None:
-    """Ask a new experiment's search for its first trials."""
-    tell_search(turn, experiment, Started())
+def start_search(turn: Turn, experiment: ExperimentRow, begun: FirstStep | None = None) -> None:
+    """Ask a new experiment's search for its first trials; `begun`: what it decides, if that is known already."""
+    if begun is not None:
+        turn.searches.adopt(experiment, begun)
+    tell_search(turn, experiment, Started(RULES))
 
 
 def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> None:
     match decision:
         case CreateTrial():
-            _create_trial(turn, experiment, decision)
+            if turn.made[experiment.id] < trials_to_make.PART:
+                turn.made[experiment.id] += 1
+                _create_trials(turn, experiment, [decision])
+            else:
+                trials_to_make.note(turn.session, experiment.id)
+        case SetPoint(request_id, hparams):
+            _set_point(turn, experiment, _trial_of(turn, experiment, request_id), hparams)
         case StopTrial(request_id, finished, evidence):
             row = _trial_of(turn, experiment, request_id)
             row.stop_evidence = evidence or ("" if finished else _explained(turn, experiment, request_id))
@@ -430,15 +463,32 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
             row = _trial_of(turn, experiment, request_id)
             row.would_stop = [*row.would_stop, evidence]
             turn.changed_trial(row)
-        case PauseSearch(reason):
-            _pause_for(turn, experiment, reason)
+        case PauseSearch(reason, hint):
+            _pause_for(turn, experiment, reason, hint)
         case Suggest(ticket):
             question = turn.searches.get(turn.session, experiment).question(ticket)
             turn.outbox.questions.append((experiment.id, experiment.searcher_name, question))
         case Shutdown(cancel, failure):
+            _tell_of_invalid(turn, experiment)
             apply_experiment(turn, experiment, experiments.SearchEnded(cancel=cancel, failure=failure))
         case _:
             assert_never(decision)
+
+
+def _tell_of_invalid(turn: Turn, experiment: ExperimentRow) -> None:
+    """Give a search that ends without one valid point its card: each of its trials alone says why."""
+    search = turn.searches.get(turn.session, experiment)
+    made = search.trials_requested
+    if experiment.failure is not None or not 0 < made == search.trials_invalid:
+        return
+    points = "its one point was" if made == 1 else f"all {made:,} points were"
+    experiment.failure = FailureView(
+        kind="searcher",
+        message=f"nothing was trained: {points} invalid (InvalidHP)",
+        hint="See why in the log of a trial, change hyperparameters, or what the code accepts, and submit it again.",
+        command=f"det trial list {experiment.id}",
+    ).model_dump()
+    turn.changed_experiment(experiment.id)
 
 
 def _explained(turn: Turn, experiment: ExperimentRow, request_id: str) -> str:
@@ -452,7 +502,7 @@ def _pause_for(turn: Turn, experiment: ExperimentRow, reason: str, hint: str = "
         kind="searcher",
         message=first,
         log_tail=more[-_TAIL:],
-        hint=hint or _MEND.format(experiment.id),
+        hint=(hint or _MEND).replace("{}", str(experiment.id)),
         command=f"det experiment activate {experiment.id}",
     ).model_dump()
     turn.changed_experiment(experiment.id)
@@ -469,7 +519,31 @@ def _named(turn: Turn, experiment: ExperimentRow, text: str) -> str:
     return _UUID.sub(number, text)
 
 
-def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) -> None:
+def make_left_trials(turn: Turn, experiment_id: int) -> None:
+    """Make the next part of the trials of a search that were too many for one transaction."""
+    if experiment_id not in trials_to_make.due(turn.session):
+        return
+    experiment = turn.experiment(experiment_id)
+    try:
+        left = turn.searches.get(turn.session, experiment).uncreated()
+    except SearchMismatch as error:
+        _pause_search(turn, experiment, error)
+        return
+    except SearchLostError:  # reported when the search is next needed
+        trials_to_make.forget(turn.session, experiment_id)
+        return
+    if len(left) <= trials_to_make.PART:
+        trials_to_make.forget(turn.session, experiment_id)
+    _create_trials(turn, experiment, left[: trials_to_make.PART])
+
+
+def _create_trials(turn: Turn, experiment: ExperimentRow, decisions: Sequence[CreateTrial]) -> list[TrialRow]:
+    made = [_create_trial(turn, experiment, decision) for decision in decisions]
+    tell_search(turn, experiment, *(TrialCreated(row.request_id) for row in made))
+    return made
+
+
+def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) -> TrialRow:
     paused = experiment.state == ExperimentState.PAUSED
     row = TrialRow(
         experiment_id=experiment.id,
@@ -477,6 +551,7 @@ def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) 
         request_id=decision.request_id,
         state=(TrialState.PAUSED if paused else TrialState.ACTIVE).value,
         hparams=decision.hparams,
+        point_due=decision.later,
         seed=decision.trial_seed,
         parent_checkpoint=decision.parent,
         created_at=turn.now,
@@ -485,8 +560,22 @@ def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) 
     turn.changed_trial(row)
     turn.changed_experiment(experiment.id)
     turn.outbox.wake_searches.add(experiment.id)
-    tell_search(turn, experiment, TrialCreated(decision.request_id))
     apply_trial(turn, row, trials.Created())
+    return row
+
+
+def _set_point(turn: Turn, experiment: ExperimentRow, row: TrialRow, hparams: dict[str, Any]) -> None:
+    """Give a trial its hyperparameters; launch it if it has resources now, and answer it if it runs and asks."""
+    row.hparams, row.point_due = hparams, False
+    turn.changed_trial(row)
+    turn.changed_experiment(experiment.id)
+    turn.outbox.wake_searches.add(experiment.id)
+    current = current_allocation(turn, row)
+    if current is None:
+        return
+    turn.outbox.wake_allocations.add(current.id)
+    if current.state == AllocationState.ASSIGNED:  # where it was launched without, an agent launches nothing twice
+        send_launch(turn, current)
 
 
 def condemn_trial(turn: Turn, row: TrialRow, error: SearcherInputError | str, report: Iterable[str]) -> None:
@@ -562,9 +651,15 @@ def _order_trials(turn: Turn, row: ExperimentRow, event: trials.Event) -> None:
 def _finish(turn: Turn, row: ExperimentRow) -> None:
     row.ended_at = turn.now
     references.drop(turn.session, "experiment", row.id)
+    trials_to_make.forget(turn.session, row.id)
     row.gc_at = turn.now + turn.settings.gc_delay
     if row.state == ExperimentState.COMPLETED:
         row.progress = 1.0
+        if not _finite(row.best_value) and _MEASURED.scalar(turn.session, {"experiment": row.id}):
+            row.warnings = [cards.without_value(row), *row.warnings]
+    if row.state == ExperimentState.CANCELED and (row.failure or {}).get("kind") == "searcher":
+        # It was paused to be mended, and was ended instead: it cannot be activated any more.
+        row.failure = {**(row.failure or {}), "hint": _ENDED_INSTEAD, "command": f"det search show {row.id}"}
     if row.state == ExperimentState.ERROR:
         # The search counts a failed trial as closed; what its trials had done is what was done.
         done = turn.session.scalar(select(func.avg(TrialRow.progress)).where(TrialRow.experiment_id == row.id))

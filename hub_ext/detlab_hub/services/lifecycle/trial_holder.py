@@ -11,14 +11,16 @@ from detlab.schemas.wire import AllocationState, FailureView, Launch, TrialState
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.lifecycle.table import is_stopping
+from detlab_hub.core.searchers import TrialPlaced
 from detlab_hub.services.failures import cards
 from detlab_hub.services.failures.diagnosis import is_denied, is_denied_storage, is_lasting, is_refused_job
 from detlab_hub.services.kernel.turn import LaunchSeat, Turn
 from detlab_hub.services.lifecycle import accounting, log_policies, missing_checkpoints, no_progress
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
-from detlab_hub.services.lifecycle.launching import launch_of_trial
+from detlab_hub.services.lifecycle.launching import is_launched, launch_of_trial
 from detlab_hub.services.lifecycle.rows import graces_of
-from detlab_hub.services.lifecycle.transitions import apply_trial
+from detlab_hub.services.lifecycle.transitions import apply_trial, tell_search
+from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, TrialRow
 
 _AT_ONCE = allocations.Graces(preemption=0.0, stop=0.0, stop_acked=0.0)
@@ -34,6 +36,18 @@ _ANEW = "it begins anew, since its code saves nothing when it is asked to leave"
 
 class TrialHolder:
     """The effects of trials' allocations on their trials."""
+
+    def ready(self, turn: Turn, row: AllocationRow) -> bool:
+        """Have its point drawn if it has none yet: it is launched once it has; or without, where it asks by itself."""
+        trial = turn.trial(row.trial_id or 0)
+        if trial.point_due and not _asks(turn, row):
+            tell_search(turn, turn.experiment(trial.experiment_id), TrialPlaced(trial.request_id))
+            return False
+        return True
+
+    def waits(self, turn: Turn, row: AllocationRow) -> bool:
+        """Whether it was not launched, as it has no point yet; one that asks for its point by itself was."""
+        return turn.trial(row.trial_id or 0).point_due and not is_launched(turn, row)
 
     def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
         """Start it from its newest checkpoint, or its source."""
@@ -101,6 +115,11 @@ class TrialHolder:
         if row.state != AllocationState.TERMINATING:
             graces = allocations.Graces(preemption=timeout, stop=timeout, stop_acked=timeout)
             apply_allocation(turn, row, _leave(turn, allocations.PreemptReason.DRAIN, graces))
+
+
+def _asks(turn: Turn, row: AllocationRow) -> bool:
+    """Whether it asks for its point when it runs, on each of its nodes: it may wait for long after its launch."""
+    return all(turn.asks_point(part.agent_id) for part in parts.of_allocation(turn.session, row))
 
 
 def _leave(turn: Turn, reason: allocations.PreemptReason, graces: allocations.Graces) -> allocations.LeaveRequested:

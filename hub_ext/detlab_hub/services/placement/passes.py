@@ -115,7 +115,7 @@ def place(
     before: Saving,
     queues: Queues,
     *,
-    draining: bool,
+    halted: str,
 ) -> Verdict:
     """Assign what can start now, and ask preemption victims to leave; return why everything else waits.
 
@@ -126,7 +126,7 @@ def place(
         known: The cache of tasks, the same in every pass.
         before: The victims that the previous pass held back.
         queues: The pools that a backend places, see `Backend.queues`.
-        draining: Whether nothing starts any more.
+        halted: Why nothing starts; empty: it does.
     """
     cluster = read_cluster(
         turn.session, [*nodes, *_stand_ins(turn.session, queues)], refusals, turn.now, turn.settings, known
@@ -135,10 +135,8 @@ def place(
         return Verdict(Pending(), {})
     texts: dict[str, str] = {}
     codes: dict[str, str] = {}
-    if draining:
-        texts = dict.fromkeys(
-            (row.id for row in cluster.pending), "the cluster is draining: nothing new starts until it is restarted"
-        )
+    if halted:
+        texts = dict.fromkeys((row.id for row in cluster.pending), halted)
         return _in_order(cluster, texts, dict.fromkeys(texts, ""))
     pools, delayed = turn.settings.pools, DelayedPreemption(turn, before)
     wanted = {cluster.holder(row).pool for row in cluster.pending}

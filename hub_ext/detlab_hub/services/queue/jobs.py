@@ -63,13 +63,16 @@ class Jobs:
             caller: Who asks. Of others' jobs (I9) only place, size and age are shown.
             pool: Only jobs of this pool; None: of all.
             mine: Only the caller's own.
-        """
 
+        Raises:
+            ConfigError: There is no such pool.
+        """
+        self._check_pool(pool)
         around = self._around()
 
         def read(s: Session) -> JobList:
             starts: dict[str, float | None] = {}
-            if not self._shell.draining:
+            if not self._shell.halted:
                 for name, snapshot in self._snapshots(s, around).items():
                     if pool in (None, name) and name not in around.queues:
                         starts.update(self._forecasts.starts(name, snapshot, around.now))
@@ -97,21 +100,32 @@ class Jobs:
             )
             waiting = len(wanted) + len(items)
             if wanted:
-                snapshots, draining = self._snapshots(s, around), self._shell.draining
-                awaited = why_waiting.nothing_awaited if draining else self._awaited
+                snapshots, halted = self._snapshots(s, around), self._shell.halted
+                awaited = why_waiting.nothing_awaited if halted else self._awaited
                 items += why_waiting.explained(
                     snapshots,
                     entry,
                     wanted,
                     around.now,
                     self._forecasts,
-                    draining=draining,
+                    halted=halted,
                     awaited=awaited,
                     queue=around.queues.get(entry.pool),
                 )
             return JobWhy(job=view, items=items[: why_waiting.EXPLAINED], waiting=waiting)
 
         return await self._shell.look(caller.name, read)
+
+    def _check_pool(self, pool: str | None) -> None:
+        """Check that a pool, if one is named, is there.
+
+        Raises:
+            ConfigError: It is not.
+        """
+        pools = self._shell.settings.pools.by_name
+        if pool is not None and pool not in pools:
+            hint = f"there are: {', '.join(sorted(pools))}"
+            raise ConfigError([Problem("pool", f"there is no resource pool {pool[:80]!r}", hint)])
 
     async def update(self, caller: Caller, job_id: str, change: JobUpdate) -> JobView:
         """Change a job; its owner and administrators may. A value that is set already is left unchanged.
@@ -123,10 +137,7 @@ class Jobs:
             ResourcesError: No agent of the pool could ever run it.
         """
         shell = self._shell
-        pools = shell.settings.pools.by_name
-        if change.pool is not None and change.pool not in pools:
-            hint = f"there are: {', '.join(sorted(pools))}"
-            raise ConfigError([Problem("pool", f"there is no resource pool {change.pool!r}", hint)])
+        self._check_pool(change.pool)
         if change.pool is not None:
             await self._check_room(caller, job_id, change.pool)
 
@@ -135,7 +146,7 @@ class Jobs:
             _check_lives(row)
             wanted = (change.priority or row.priority, change.pool or row.resource_pool)
             if wanted != (row.priority, row.resource_pool):
-                pool = pools.get(wanted[1])
+                pool = shell.settings.pools.by_name.get(wanted[1])
                 default = row.priority if pool is None else pool.priority
                 check_priority(shell.settings.limits, caller, wanted[0], default)
             done = _set(turn, row, change)
@@ -173,7 +184,7 @@ class Jobs:
         """Make the view of one job, with its place among all."""
         standing = lines(self._shell.settings, {**live, entry.job.id: entry}.values())
         starts: dict[str, float | None] = {}
-        placed_here = not self._shell.draining and entry.pool not in around.queues
+        placed_here = not self._shell.halted and entry.pool not in around.queues
         if entry.waiting and placed_here and entry.pool in (snapshots := self._snapshots(s, around)):
             starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now))
         found = views(standing, caller, self._shell.pending_reasons, starts, around.now, _elsewhere(s, standing))

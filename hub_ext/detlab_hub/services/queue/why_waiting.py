@@ -18,7 +18,6 @@ _TRIED = 3
 """Most different tasks for which hints are tried: each try is a pass."""
 DRAINING = "draining"
 """Beside the scheduler's reasons: nothing starts until the master is restarted."""
-UNTIL_RESTART = "the cluster is draining: nothing new starts until it is restarted"
 BATCH_SYSTEM = "batch_system"
 """Beside them, too: it was handed to the pool's batch system, in whose queue it waits."""
 STARTING = "starting"
@@ -41,7 +40,7 @@ def explained(
     now: float,
     forecasts: Forecasts,
     *,
-    draining: bool,
+    halted: str,
     awaited: Awaited = nothing_awaited,
     queue: str | None = None,
 ) -> list[WaitView]:
@@ -53,7 +52,7 @@ def explained(
         wanted: Its waiting allocations.
         now: The time, in seconds since the epoch.
         forecasts: The cached estimates of when tasks start.
-        draining: Whether nothing new starts at all.
+        halted: Why nothing new starts at all; empty: it does.
         awaited: Which instances of an elastic pool a task waits for.
         queue: Whose batch system places the tasks of the pool; None: the master places them.
     """
@@ -64,8 +63,8 @@ def explained(
     places = {task.id: place for place, task in enumerate(line, 1)}
     own = {one.allocation_id for one in entry.waiting}
     found = sorted((one for one in wanted if one.allocation_id in places), key=lambda one: places[one.allocation_id])
-    starts = {} if draining or queue is not None else forecasts.starts(entry.pool, snapshot, now)
-    outlook = _Outlook(snapshots, entry.pool, starts, queue, draining=draining)
+    starts = {} if halted or queue is not None else forecasts.starts(entry.pool, snapshot, now)
+    outlook = _Outlook(snapshots, entry.pool, starts, queue, halted=halted)
     return [
         _with_instances(
             _view(one, outlook, places, sum(task.id not in own for task in line[: places[one.allocation_id] - 1]), now),
@@ -121,9 +120,9 @@ class _Outlook:
         starts: Mapping[str, float | None],
         queue: str | None,
         *,
-        draining: bool,
+        halted: str,
     ) -> None:
-        self.draining = draining
+        self.halted = halted
         self.pool = pool
         self._snapshot = snapshots[pool]
         self._others = {name: snapshot for name, snapshot in snapshots.items() if name != pool}
@@ -136,7 +135,7 @@ class _Outlook:
     def hints(self, task_id: str, slots: int) -> tuple[Hint, ...]:
         """Return hints that would let a task start; tasks of one size and reason are tried once."""
         reason = self.decision.waiting.get(task_id)
-        if reason is None or self.draining or self._handed:
+        if reason is None or self.halted or self._handed:
             return ()
         key = slots, *self._asked[task_id], reason.code.value
         if key not in self._known and len(self._known) < _TRIED:
@@ -147,8 +146,8 @@ class _Outlook:
 def _view(one: Live, outlook: _Outlook, places: Mapping[str, int], ahead: int, now: float) -> WaitView:
     code, detail = STARTING, "it starts with the next pass of the scheduler"
     reason = outlook.decision.waiting.get(one.allocation_id)
-    if outlook.draining:
-        code, detail = DRAINING, UNTIL_RESTART
+    if outlook.halted:
+        code, detail = DRAINING, outlook.halted
     elif reason is not None:
         code, detail = reason.code.value, reason.detail
     seconds = outlook.starts.get(one.allocation_id)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import unicodedata
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
-from detlab.schemas.wire.registry import VERSION_LABEL, LabelMove, LabelMoves, MoveLabel, RemoveLabel
+from detlab.schemas.script_names import normal
+from detlab.schemas.wire.registry import LabelMove, LabelMoves, MoveLabel, RemoveLabel, version_label
 from detlab_hub.core.registry.semver import is_semver
 from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
@@ -31,7 +32,6 @@ _LOOKED_BACK = 100
 """Moves of a label among which that of a repeated request is."""
 _NAMED = 20
 """Versions and labels that a hint names."""
-_LABEL = re.compile(VERSION_LABEL)
 
 
 class Labels:
@@ -116,12 +116,13 @@ def check_label(label: str) -> str:
     Raises:
         ConfigError: It may not.
     """
-    if label.lower() == LATEST:
+    if unicodedata.normalize("NFKC", label).casefold() == LATEST:
         problem = "`latest` always is the newest version; it cannot be moved"
-    elif not _LABEL.fullmatch(label) or is_semver(label):
-        problem = "a label begins with a letter and has letters, digits, `.`, `_` and `-`, 64 characters at most"
     else:
-        return label
+        try:
+            return version_label(label)
+        except ValueError as error:
+            problem = str(error)
     raise ConfigError([Problem("label", problem)], f"{label[:80]!r} cannot be a label of a version: {problem}")
 
 
@@ -131,7 +132,7 @@ def version_of(s: Session, model: ModelRow, wanted: int | str) -> VersionRow:
     Raises:
         NotFound: There is none.
     """
-    text = str(wanted)
+    text = normal(str(wanted))
     found: VersionRow | None = None
     if text in {LATEST, "-1"}:
         found = models.newest(s, model.id)
@@ -167,7 +168,7 @@ def put_label(
         ConfigError: It cannot be a label.
         Conflict: The model has too many.
     """
-    check_label(label)
+    label = check_label(label)
     held = models.with_label(turn.session, model.id, label)
     if held is not None and held.version_id == version.id:
         return models.moves(turn.session, model.id, limit=1, label=label)[0]

@@ -36,8 +36,12 @@ PER_READ = 200
 """Checkpoints in one reply."""
 AGAIN = 3600.0
 """Seconds until a task that failed is followed by another."""
-_AT_ONCE = frozenset({TaskEnd.LOST.value, TaskEnd.COMPLETED.value})
-"""Ends after which another is started at once, if something is left to do."""
+FIRST = 10.0
+"""Seconds until one that was killed or lost is followed by another; four times as long after each further one."""
+_NOT_ITS_FAULT = frozenset({TaskEnd.LOST.value, TaskEnd.KILLED.value, TaskEnd.CANCELED.value})
+_AFTER_FIRST = {TaskEnd.LOST.value: 0.0, TaskEnd.KILLED.value: FIRST, TaskEnd.CANCELED.value: FIRST}
+"""A node that is lost once says nothing of the next one."""
+_REMEMBERED = 86400.0
 _OF_TASK = ("runtime", "environment", "bind_mounts")
 _PATHS = ("type", "host_path", "container_path", "storage_path")
 
@@ -119,16 +123,30 @@ def act(turn: Turn, experiment_id: int) -> None:
     if last is not None:
         if not TrialState(last.state).terminal:
             return
-        if last.end_reason not in _AT_ONCE and turn.now < (last.ended_at or 0.0) + AGAIN:
+        if turn.now < (last.ended_at or 0.0) + _pause(turn.session, row, last, turn.now):
             return
     if collection.due_by_task(turn.session, turn.now, experiment_id, 1) or event_files.is_ready(turn, row):
         _begin(turn, row)
 
 
+def _pause(s: Session, row: ExperimentRow, last: TaskRow, now: float) -> float:
+    """Return the seconds between a task and the next: none after one that did its work, else more each time."""
+    if last.end_reason == TaskEnd.COMPLETED.value:
+        return 0.0
+    if last.end_reason not in _NOT_ITS_FAULT:
+        return AGAIN
+    before = collection.ended_early(s, row.owner, _name(row), now - _REMEMBERED) - 1
+    return min(AGAIN, FIRST * 4 ** min(before, 10)) if before > 0 else _AFTER_FIRST[last.end_reason]
+
+
+def _name(row: ExperimentRow) -> str:
+    return f"gc of experiment {row.id}"
+
+
 def _begin(turn: Turn, row: ExperimentRow) -> None:
     try:
         uids.assign(turn, row.owner)
-        config = task_config(row, PROGRAM, f"gc of experiment {row.id}")
+        config = task_config(row, PROGRAM, _name(row))
         fields = queue_fields(turn.settings, config, 0, Caller(row.owner, groups=frozenset(row.owner_groups)))
     except DetlabError as error:  # no uid is left, or no pool is there: the operator is told, and it is tried again
         _log.warning("checkpoints of experiment %d stay: %s", row.id, error.message)
@@ -141,7 +159,7 @@ def _begin(turn: Turn, row: ExperimentRow) -> None:
     task = TaskRow(
         id=f"{TaskKind.COMMAND.value}-{secrets.token_hex(6)}",
         kind=TaskKind.COMMAND.value,
-        name=f"gc of experiment {row.id}",
+        name=_name(row),
         owner=row.owner,
         state=TrialState.ACTIVE.value,
         config=config,

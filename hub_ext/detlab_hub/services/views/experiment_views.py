@@ -289,6 +289,7 @@ def _trial_view(
         display_state=display_state(state, current, by_hand=row.asked_at is not None),
         end_reason=None if row.end_reason is None else EndReason(row.end_reason),
         hparams=row.hparams,
+        point_due=row.point_due,
         seed=row.seed,
         restarts=row.restarts,
         run=row.run,
@@ -405,12 +406,14 @@ def checkpoint_views(
         if experiment is not None and experiment.metric:
             validations.update(_validations_at(s, experiment.metric, group))
     trash = collection.trash_of(s, [row.uuid for row in rows if row.state == collection.DELETED])
+    going = collection.being_removed(s, [row.uuid for row in rows if row.state != "COMPLETED"])
     views = [
         _checkpoint_view(
             row,
             validations.get(row.uuid),
             {metric: others[row.uuid]} if metric and row.uuid in others else {},
             trash.get(row.uuid),
+            going.get(row.uuid),
         )
         for row in rows
     ]
@@ -440,7 +443,11 @@ _CHECKPOINT_STATES: dict[str, Literal["PARTIALLY_DELETED", "DELETED"]] = {
 
 
 def _checkpoint_view(
-    row: CheckpointRow, validation: float | None, metrics: dict[str, float], trash_until: float | None
+    row: CheckpointRow,
+    validation: float | None,
+    metrics: dict[str, float],
+    trash_until: float | None,
+    removal: str | None,
 ) -> CheckpointView:
     return CheckpointView(
         uuid=row.uuid,
@@ -458,6 +465,8 @@ def _checkpoint_view(
         metrics=metrics,
         manifest_digest=row.manifest_digest,
         trash_until=trash_until,
+        removing=removal is not None,
+        removal_failure=removal or "",
     )
 
 

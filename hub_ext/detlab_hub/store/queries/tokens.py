@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from typing import Any
 
-from sqlalchemy import Table, delete, insert, update
+from sqlalchemy import Table, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.store.tables import TokenRow
@@ -51,6 +51,12 @@ def extend_runs(s: Session, allocation_ids: Any, expires_at: float) -> None:
         .values(expires_at=expires_at)
         .execution_options(synchronize_session=False)
     )
+
+
+def exists(s: Session, kind: str, subject: str) -> bool:
+    """Return whether somebody or something has a token of a kind."""
+    found = select(TokenRow.hash).where(TokenRow.kind == kind, TokenRow.subject == subject)
+    return s.scalar(found.limit(1)) is not None
 
 
 def revoke(s: Session, kind: str, subject: str) -> int:

@@ -85,7 +85,8 @@ def ids(
         experiment_id: The experiment.
         limit: Most trials.
         order: None: in creation order. Trials that have not reported the metric, or only NaN, are left out.
-        conditions: All must hold. A number is compared with numbers, everything else as text.
+        conditions: All must hold. A number is compared with numbers, everything else as text; `!=` holds also for
+            those that have no such value.
         after: Id of the last trial of the page before.
 
     Raises:
@@ -189,7 +190,7 @@ def _compared(left: ColumnElement[Any], operator: str, right: float | str) -> Co
         case "=":
             return left == right
         case "!=":
-            return left != right
+            return or_(left.is_(None), left != right)  # what has no such value does not have this one
         case "<":
             return left < right
         case "<=":

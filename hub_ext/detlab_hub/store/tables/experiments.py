@@ -178,6 +178,8 @@ class TrialRow(Base):
     request_id: Mapped[str] = mapped_column(CleanText)
     state: Mapped[str] = mapped_column(CleanText)
     hparams: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
+    point_due: Mapped[bool] = mapped_column(default=False)
+    """Whether it has no hyperparameters yet: its search draws them when it is placed."""
     seed: Mapped[int] = mapped_column(BigInteger, default=0)
     restarts: Mapped[int] = mapped_column(default=0)
     run: Mapped[int] = mapped_column(default=0)

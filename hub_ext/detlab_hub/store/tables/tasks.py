@@ -27,6 +27,8 @@ class TaskNote(StrEnum):
     """The experiment whose checkpoints it removes."""
     READS = "reads"
     """The checkpoint of its owner that it reads, and which files it hands over."""
+    CHECKS = "checks"
+    """Which storages of its owner it compares with what the master knows, and whether it repairs them."""
     SEARCH = "search"
     """The experiment whose search it is."""
     TOLD = "told"

@@ -6,7 +6,14 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, RootModel
 
-from detlab.schemas.taskwire import ReadingView
+from detlab.schemas.taskwire import (
+    ExpectedPage,
+    ExpectedQuery,
+    ReadingView,
+    StorageCheckView,
+    StoredPage,
+    StoredVerdicts,
+)
 from detlab.schemas.wire import (
     Arrival,
     BestValidationReply,
@@ -15,6 +22,7 @@ from detlab.schemas.wire import (
     CheckpointView,
     CommitCheckpoint,
     OtherRanks,
+    PointReply,
     PreemptReply,
     RankSigns,
     RecordAck,
@@ -54,7 +62,7 @@ class RecordsQuery(Wire):
 
 
 class RendezvousQuery(Wire):
-    """How long to wait for the other nodes."""
+    """How long to wait for the other nodes, or for hyperparameters."""
 
     timeout_seconds: float = Field(20.0, ge=0, le=600)
 
@@ -138,6 +146,15 @@ class Meeting(TaskRoute):
         return await self.services.tasks.rendezvous(self.task, body, query.timeout_seconds)
 
 
+class Point(TaskRoute):
+    """The hyperparameters of a trial that was launched without."""
+
+    @needs("task", cross_site="token", action=Action.ATTEMPT_MEET)
+    async def post(self, query: RendezvousQuery) -> PointReply:
+        """Return the trial's hyperparameters; if it has none, have them drawn, and wait for them (long poll)."""
+        return await self.services.tasks.point(self.task, query.timeout_seconds)
+
+
 class Certificate(TaskRoute):
     """The certificate of a server whose address was not known when it was launched."""
 
@@ -212,6 +229,30 @@ class Reading(TaskRoute):
         """Return the checkpoint that this task reads for its owner, with the storage's block as its owner wrote it."""
         self.set_header("Cache-Control", "no-store")
         return await self.services.reading_tasks.get(self.task)
+
+
+class StorageCheck(TaskRoute):
+    """What the task compares with what the master knows."""
+
+    @needs("task", cross_site="token")
+    async def get(self) -> StorageCheckView:
+        """Return the storages that this task looks into for its owner, with their keys as their owner wrote them."""
+        self.set_header("Cache-Control", "no-store")
+        return await self.services.checking_tasks.get(self.task)
+
+    @needs("task", cross_site="token", action=Action.ATTEMPT_COLLECT)
+    async def post(self, body: StoredPage) -> StoredVerdicts:
+        """Return what the master knows of checkpoints that lie in a storage; nothing changes."""
+        return await self.services.checking_tasks.verdicts(self.task, body)
+
+
+class StorageExpected(TaskRoute):
+    """What is to be in a storage."""
+
+    @needs("task", cross_site="token")
+    async def get(self, query: ExpectedQuery) -> ExpectedPage:
+        """Return checkpoints of the task's owner that are to be in one of the storages that it compares."""
+        return await self.services.checking_tasks.expected(self.task, query)
 
 
 class Credentials(TaskRoute):

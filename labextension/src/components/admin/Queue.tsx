@@ -23,6 +23,12 @@ export function Queue(): ReactElement {
           The cluster is draining: nothing new starts until the service is restarted.
         </p>
       )}
+      {cluster?.is_copy && (
+        <p className="det-banner" data-tone="paused" role="status">
+          This cluster is a copy: it starts nothing and changes no checkpoint, which are the original&rsquo;s, until it takes over (in its
+          own folder: det down &amp;&amp; det up --take-over, once the original is stopped for good).
+        </p>
+      )}
       {quotas.map(quota => (
         <p key={`${quota.kind} ${quota.name}`} className="det-soft">
           {quota.kind === 'user' ? 'Your quota' : `Quota of the ${whose(quota, '')}`}: {usedWords(quota)}

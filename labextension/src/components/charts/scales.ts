@@ -20,11 +20,34 @@ export function scalesOf(hyperparameters: unknown, prefix = '', into = new Map<s
   return into;
 }
 
+/** A hyperparameter as the config asks for it. */
+export interface Asked {
+  numeric: boolean;
+  constant: boolean;
+}
+
+/** What the config's `hyperparameters` asks for by name, also before any trial has drawn a value. */
+export function spaceOf(hyperparameters: unknown): Map<string, Asked> {
+  const found = new Map<string, Asked>();
+  collect(hyperparameters, '', found);
+  return found;
+}
+
+function collect(entries: unknown, prefix: string, into: Map<string, Asked>): void {
+  for (const [key, entry] of isMapping(entries) ? Object.entries(entries) : []) {
+    const name = prefix ? `${prefix}.${key}` : key;
+    if (!isMapping(entry)) into.set(name, { numeric: typeof entry === 'number', constant: true });
+    else if (!('type' in entry)) collect(entry, name, into);
+    else if (entry['type'] === 'const') into.set(name, { numeric: typeof entry['val'] === 'number', constant: true });
+    else into.set(name, { numeric: ['int', 'double', 'log'].includes(String(entry['type'])), constant: false });
+  }
+}
+
 function scaleOf(entry: Record<string, unknown>): Scale | null {
   switch (entry['type']) {
     case 'int':
     case 'double':
-      return { kind: 'linear' };
+      return entry['log'] === true ? { kind: 'log', base: 10 } : { kind: 'linear' };
     case 'log':
       return { kind: 'log', base: Number(entry['base'] ?? 10) };
     case 'categorical':

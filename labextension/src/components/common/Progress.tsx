@@ -5,7 +5,7 @@ import type { ReactElement } from 'react';
 import { formatPercent } from './format';
 
 export function Progress({ value, label, tone = 'running' }: {
-  value: number; label: string; tone?: 'running' | 'good' | 'bad' | 'off' | 'paused' | 'waiting';
+  value: number; label: string; tone?: 'running' | 'good' | 'bad' | 'off' | 'paused' | 'waiting' | 'warn';
 }): ReactElement {
   const share = Math.min(Math.max(value, 0), 1);
   return (

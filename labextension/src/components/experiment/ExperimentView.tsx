@@ -84,7 +84,7 @@ function Shown({ feed, state, tab, onTab }: {
         <ActionButton label="Clone…" why={readOnly(me)} onRun={() => navigate({ kind: 'new', from: e.id })} />
       </Header>
       <div className="det-head-progress">
-        <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={stateTone(e.state)} />
+        <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={missedMetric(e) ? 'warn' : stateTone(e.state)} />
         <p className="det-head-numbers">{[...progressParts(e, now), ...(bestSeeded ? [bestSeeded] : [])].map((part, i) => <span key={i}>{part}</span>)}</p>
       </div>
       <Annotations

@@ -36,10 +36,12 @@ export function ParallelTab({ experiment: e, rows }: { experiment: ExperimentVie
   }, [rows, metric, e.config]);
   const measured = items.filter(item => item.values[metric] !== null).length;
   if (!rows.length) return <EmptyState title="No trials yet." />;
+  const drawn = rows.filter(row => !row.trial.point_due).length;
+  if (!drawn) return <EmptyState title="No trial has hyperparameters yet: they are drawn when trials start." />;
   if (!names.length) return <EmptyState title="This experiment has no hyperparameters." />;
   if (!axesOf(items, names).length) {
     return (
-      <EmptyState title={rows.length === 1 ? 'Only one trial so far: nothing to compare.' : 'All trials have the same hyperparameters.'}>
+      <EmptyState title={drawn === 1 ? 'Only one trial so far: nothing to compare.' : 'All trials have the same hyperparameters.'}>
         Axes appear when hyperparameters differ between trials.
       </EmptyState>
     );

@@ -10,6 +10,7 @@ import { nameText } from '../common/text';
 import { ColumnPicker } from '../view/ColumnPicker';
 import { notSteered, trialActs } from '../search';
 import { endWord, toneState } from '../view/progress';
+import { useMetricColumns } from './metriccolumns';
 import { bestPoint } from './seeds';
 import { columnsOf, filterOf, TrialColumn, TrialRow, whyStopped, widthOf } from './trialtable';
 
@@ -27,9 +28,12 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
   const wanted = useDeferredValue(filter);
   // Columns depend on the rows, but must not be rebuilt with every report.
   const names = useMemo(() => columnSignature(rows), [rows]);
-  const columns = useMemo(
-    () => columnsOf(rows, e.metric, e.smaller_is_better, () => Date.now() / 1000), [names, e.metric, e.smaller_is_better]
-  );
+  const metrics = useMetricColumns(e, rows, choice);
+  const columns = useMemo(() => {
+    const found = columnsOf(rows, e.metric, e.smaller_is_better, () => Date.now() / 1000, e.config?.['hyperparameters']);
+    const at = found.findIndex(column => column.key === 'steps');
+    return [...found.slice(0, at), ...metrics, ...found.slice(at)];
+  }, [names, metrics, e.metric, e.smaller_is_better, e.config]);
   const shown = useMemo(() => columns.filter(column => choice.get(column.key) ?? column.usual), [columns, choice]);
   const found = useMemo(() => (wanted.trim() ? rows.filter(filterOf(wanted, columns)) : rows), [rows, columns, wanted]);
   // Menus are made when they open, from what is known then.
@@ -83,7 +87,8 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
 function columnSignature(rows: readonly TrialRow[]): string {
   const first = rows[0] ? Object.keys(rows[0].hparams).join('\n') : '';
   const last = rows.length ? Object.keys(rows[rows.length - 1]!.hparams).join('\n') : '';
-  return `${rows.length} ${rows.some(row => whyStopped(row.trial))} ${rows.some(row => row.point)} ${first} ${last}`;
+  const due = rows.filter(row => row.trial.point_due).length;
+  return `${rows.length} ${due} ${rows.some(row => whyStopped(row.trial))} ${rows.some(row => row.point)} ${first} ${last}`;
 }
 
 function asColumn(column: TrialColumn, rows: readonly TrialRow[]): Column<TrialRow> {

@@ -15,6 +15,7 @@ import { yamlOf } from '../view/ConfigTab';
 import { ExperimentTab, ExperimentView } from './ExperimentView';
 import { LinkNotice } from '../view/LinkNotice';
 import { metricsOf } from '../view/metrics';
+import { lastValues, metricColumns } from './metriccolumns';
 import { ExperimentModel } from './model';
 import { greyed, progressParts, remaining } from '../view/progress';
 import { columnsOf, filterOf, RowCache, stateText } from './trialtable';
@@ -44,6 +45,32 @@ describe('the metrics to choose from', () => {
   it('are the one that is searched for, once, before anything was reported', () => {
     expect(metricsOf({}, METRIC, 'validation_error')).toEqual([METRIC]);
     expect(metricsOf({}, { group: 'validation', name: '' }, '')).toEqual([]);
+  });
+});
+
+describe('metrics as columns of trials', () => {
+  const searcher = {
+    metrics: [{ name: 'loss' }, { name: 'acc', smaller_is_better: false }], constraints: { size: { max: 10 } }
+  };
+  const several = experiment({ config: { searcher } });
+  const of = (id: number, name: string, ...values: (number | string)[]): CurvesView['curves'][number] =>
+    ({ ...series(id, 1), name, values: values as number[] });
+  const curves = [
+    of(1, 'loss', 0.9, 0.5), of(1, 'acc', 0.5), of(1, 'size', 1), of(2, 'loss', 0.4), of(2, 'acc', 0.6), of(2, 'size', 1),
+    of(3, 'loss', 0.1), of(3, 'acc', 0.1), of(3, 'size', 1), of(4, 'loss', 0), of(4, 'acc', 1), of(4, 'size', 99),
+    of(5, 'loss', 'NaN'), of(5, 'acc', 1), of(5, 'size', 1), { ...of(1, 'loss', 7), group: 'training' }
+  ];
+
+  it('are all objectives with their last values, and the trials on the Pareto front', () => {
+    const values = lastValues(curves);
+    const columns = metricColumns(several, ['loss', 'acc', 'f1'], values);
+    expect(columns.map(c => [c.title, c.usual])).toEqual([['Last loss', true], ['Last acc', true], ['Last f1', false], ['Pareto', true]]);
+    const rows = new RowCache().of([1, 2, 3, 4, 5].map(id => ({ ...trial(0, 6), id })));
+    expect(rows.map(row => columns.map(c => c.text(row)))).toEqual([
+      ['0.5000', '0.5000', '–', ''], ['0.4000', '0.6000', '–', '◆ yes'], ['0.1000', '0.1000', '–', '◆ yes'],
+      ['0', '1', '–', ''], ['NaN', '1', '–', '']
+    ]);
+    expect(metricColumns(experiment(), ['f1'], values).map(c => [c.key, c.usual])).toEqual([['metric:f1', false]]);
   });
 });
 
@@ -177,6 +204,22 @@ describe('the table of trials', () => {
     const hp = columns.filter(c => c.key.startsWith('hp:'));
     expect(hp.map(c => c.title)).toEqual(['dropout', 'lr', 'optimizer', 'width', 'batch_size']);
     expect(hp.map(c => c.usual)).toEqual([true, true, true, true, false]);
+  });
+
+  it('has the columns of the space before any trial has a point', () => {
+    const space = { lr: { type: 'log', minval: -4, maxval: -1 }, net: { kind: { type: 'categorical', vals: ['a', 'b'] } }, batch: 64, seedling: { type: 'const', val: 'x' } };
+    const due = { hparams: {}, point_due: true };
+    const table = (...trials: TrialView[]): [string, string, boolean][] => {
+      const made = new RowCache().of(trials);
+      return columnsOf(made, 'loss', true, () => 0, space).filter(c => c.key.startsWith('hp:')).map(c => [c.title, c.text(made[0]!), c.usual]);
+    };
+    const later = 'drawn when it starts';
+    expect(table(trial(8, 9, due), trial(7, 9, due))).toEqual([['lr', later, true], ['net.kind', later, true], ['batch', later, false], ['seedling', later, false]]);
+    const first = { hparams: { lr: 0.1, net: { kind: 'a' }, batch: 64, seedling: 'x' } };
+    expect(table(trial(8, 9, first), trial(7, 9, due)).map(([title, , usual]) => [title, usual]), 'the first point hides none')
+      .toEqual([['lr', true], ['net.kind', true], ['batch', false], ['seedling', false]]);
+    expect(table(trial(1, 9, { ...due, state: 'CANCELED' }))[0]![1]).toBe('none');
+    expect(table(trial(8, 9, { hparams: { lr: 1 } })).map(([title]) => title), 'nothing is due: only what there is').toEqual(['lr']);
   });
 
   it('filters by words and by terms', () => {

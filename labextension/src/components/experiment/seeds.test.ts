@@ -15,6 +15,11 @@ test('trials with the same hyperparameters are a point: its mean, the deviation 
   expect(pointsOf([{ ...ROWS[0]!, trial: { ...ROWS[0]!.trial, best_validation: null } }]).map(spreadText)).toEqual(['–']);
 });
 
+test('trials that have no hyperparameters yet are no seeds of one point', () => {
+  const due = [7, 8].map(at => ({ trial: trial(at, 9, { point_due: true }), hparams: {} }));
+  expect(pointsOf(due).map(point => point.rows.length)).toEqual([1, 1]);
+});
+
 test('the best point has the best mean of two seeds or more', () => {
   const ids = [2, 3].map(at => ROWS[at]!.trial.id).join(', ');
   expect(bestPointText(withPoints(ROWS, 2), true)).toBe(`best point 0.3000 ± 0.071 (trials ${ids})`);

@@ -30,7 +30,8 @@ export function seedsOf(e: ExperimentView): number {
 export function pointsOf(rows: readonly TrialRow[]): SeededPoint[] {
   const found = new Map<string, TrialRow[]>();
   for (const row of [...rows].sort((a, b) => a.trial.index - b.trial.index)) {
-    const key = JSON.stringify(Object.entries(row.hparams).sort(([a], [b]) => (a < b ? -1 : 1)));
+    // One without hyperparameters yet is no seed of another.
+    const key = row.trial.point_due ? `${row.trial.id}` : JSON.stringify(Object.entries(row.hparams).sort(([a], [b]) => (a < b ? -1 : 1)));
     found.set(key, [...(found.get(key) ?? []), row]);
   }
   return [...found.values()].map(pointOf);

@@ -1,11 +1,12 @@
 /** The trials table without its picture: columns and filter (sorting and drawing are the common table's). */
 
 import type { TrialView } from '../../state/wire';
-import { shownState, stateWord } from '../../state/states';
+import { isOver, shownState, stateWord } from '../../state/states';
 import { Value, flatten } from '../charts/parallel';
+import { spaceOf } from '../charts/scales';
 import { formatDuration, formatNumber, formatPercent, formatValue, toNumber } from '../common/format';
 import { nameText } from '../common/text';
-import { endWord } from '../view/progress';
+import { endWord, pointWord } from '../view/progress';
 import { spreadText, type TrialRow } from './seeds';
 
 export type { TrialRow } from './seeds';
@@ -48,9 +49,9 @@ export class RowCache {
 /** Hyperparameter columns that are shown unless the user says otherwise. */
 const USUAL_HPARAMS = 8;
 
-/** The columns for some rows; `now` tells seconds since the epoch. */
+/** The columns for some rows; `now` tells seconds since the epoch, `space` is the config's, which trials may not have drawn from yet. */
 export function columnsOf(
-  rows: readonly TrialRow[], metric: string, smallerIsBetter: boolean, now: () => number
+  rows: readonly TrialRow[], metric: string, smallerIsBetter: boolean, now: () => number, space?: unknown
 ): TrialColumn[] {
   const took = ({ trial }: TrialRow): number | null =>
     trial.started_at ? (trial.ended_at ?? now()) - trial.started_at : null;
@@ -65,7 +66,7 @@ export function columnsOf(
     })] : []),
     number('latest', 'Latest', row => toNumber(row.trial.latest_validation), { usual: false, descending: !smallerIsBetter }),
     number('steps', 'Steps', row => row.trial.steps_completed, { descending: true }),
-    ...hparamColumns(rows),
+    ...hparamColumns(rows, space),
     {
       key: 'why', title: 'Why stopped', value: row => whyStopped(row.trial) || null, text: row => nameText(whyStopped(row.trial), 400) || '–',
       numeric: false, usual: rows.some(row => whyStopped(row.trial))
@@ -78,7 +79,7 @@ export function columnsOf(
   ];
 }
 
-function hparamColumns(rows: readonly TrialRow[]): TrialColumn[] {
+function hparamColumns(rows: readonly TrialRow[], space: unknown): TrialColumn[] {
   const names = new Map<string, { numeric: boolean; distinct: Set<string> }>();
   for (const row of rows) {
     for (const [name, value] of Object.entries(row.hparams)) {
@@ -88,16 +89,24 @@ function hparamColumns(rows: readonly TrialRow[]): TrialColumn[] {
       if (seen.distinct.size < 2) seen.distinct.add(String(value));
     }
   }
+  const due = rows.filter(row => row.trial.point_due).length;
+  const asked = spaceOf(due ? space : null);
+  for (const [name, { numeric }] of asked) {
+    // A choice that is a group has a column for each of its values.
+    if (![...names.keys()].some(one => one === name || one.startsWith(`${name}.`))) names.set(name, { numeric, distinct: new Set() });
+  }
   // What varies comes first: constants say nothing about the difference between trials.
-  const varies = (seen: { distinct: Set<string> }): boolean => seen.distinct.size > 1 || rows.length < 2;
-  const order = [...names].sort((a, b) => Number(varies(b[1])) - Number(varies(a[1])) || (a[0] < b[0] ? -1 : 1));
+  const varies = ([name, seen]: [string, { distinct: Set<string> }]): boolean =>
+    seen.distinct.size > 1 || (rows.length - due < 2 && !asked.get(name)?.constant);
+  const order = [...names].sort((a, b) => Number(varies(b)) - Number(varies(a)) || (a[0] < b[0] ? -1 : 1));
   return order.map(([name, seen], i) => ({
     key: `hp:${name}`,
     title: nameText(name, 80),
     value: row => row.hparams[name],
-    text: row => nameText(formatValue(row.hparams[name])),
+    // The whole sentence of one that ended is on its page: here it would stand in each column.
+    text: row => (row.trial.point_due && isOver(row.trial.state) ? 'none' : pointWord(row.trial) ?? nameText(formatValue(row.hparams[name]))),
     numeric: seen.numeric,
-    usual: i < USUAL_HPARAMS && varies(seen)
+    usual: i < USUAL_HPARAMS && varies([name, seen])
   }));
 }
 

@@ -109,19 +109,20 @@ export function versionName(version: Pick<VersionView, 'model' | 'version'>): st
   return `${nameText(version.model, 80)}@${version.version}`;
 }
 
-export const MODEL_NAME = /^[A-Za-z0-9](?:[A-Za-z0-9 ._-]{0,254}[A-Za-z0-9])?$/;
-export const VERSION_LABEL = /^[A-Za-z][A-Za-z0-9._-]{0,63}$/;
+/** Letters, digits and marks of any script; the master looks more closely. */
+export const MODEL_NAME = /^[\p{L}\p{Nd}](?:[\p{L}\p{M}\p{Nd} ._-]{0,254}[\p{L}\p{M}\p{Nd}])?$/u;
+export const VERSION_LABEL = /^\p{L}[\p{L}\p{M}\p{Nd}._-]{0,63}$/u;
 
 /** What is wrong with the name of a new model, or null. */
 export function nameProblem(name: string): string | null {
   if (!name) return 'A name is needed.';
-  if (/^\d+$/.test(name)) return 'A name of digits only would look like a number.';
-  return MODEL_NAME.test(name) ? null : 'Use letters, digits, spaces and . _ - ; begin and end with a letter or digit.';
+  if (/^\p{Nd}+$/u.test(name)) return 'A name of digits only would look like a number.';
+  return MODEL_NAME.test(name.normalize()) ? null : 'Use letters, digits, spaces and . _ - ; begin and end with a letter or digit.';
 }
 
 /** What is wrong with a label, or null. */
 export function labelProblem(label: string): string | null {
   if (!label) return 'A label is needed.';
   if (label === 'latest') return '“latest” always means the newest version: it cannot be moved.';
-  return VERSION_LABEL.test(label) ? null : 'A label begins with a letter; letters, digits and . _ - may follow.';
+  return VERSION_LABEL.test(label.normalize()) ? null : 'A label begins with a letter; letters, digits and . _ - may follow.';
 }

@@ -126,6 +126,13 @@ describe('the panel', () => {
     expect(items.map(item => item.querySelector('.det-reason')?.textContent)).toEqual([warning, undefined]);
   });
 
+  it.each([null, { trial_id: 3, trial_index: 0, steps_completed: 9, value: 'Infinity' as unknown as number, checkpoint: null }])('marks an experiment all of whose values are NaN or infinite (best %j)', async best => {
+    const warning = "no finite value of 'loss' was reported";
+    await panel({ experiments: [experiment(2, { state: 'COMPLETED', warnings: [warning], best })], tasks: [] });
+    const badge = screen.getByRole('list', { name: 'My work' }).querySelector<HTMLElement>('.det-badge')!;
+    expect([badge.dataset['tone'], badge.title]).toEqual(['warn', warning]);
+  });
+
   it('does not say that trials run which are leaving a paused or ending experiment', async () => {
     const states = ['ACTIVE', 'PAUSED', 'STOPPING_KILLED'] as const;
     await panel({ experiments: states.map((state, i) => experiment(i + 1, { state })), tasks: [] });

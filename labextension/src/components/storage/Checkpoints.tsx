@@ -6,7 +6,7 @@ import { useApp, useStore } from '../../state/context';
 import type { CheckpointView, ExperimentView, GcPreview, Pin } from '../../state/wire';
 import { ActionButton, formatBytes, formatTime, Menu, useLoaded, type Action } from '../common';
 import { useAct } from '../common/load';
-import { nameText } from '../common/text';
+import { nameText, visible } from '../common/text';
 import { Register } from '../models/dialogs/Register';
 import { closed, readOnly } from '../view/actions';
 import { CheckpointList } from '../view/CheckpointList';
@@ -58,6 +58,7 @@ function inTrash(item: CheckpointView): boolean {
 
 function noteOf(item: CheckpointView, pins: readonly Pin[]): ReactNode {
   if (inTrash(item)) return <span className="det-soft">In the trash: can be restored until {formatTime(item.trash_until)}.</span>;
+  if (item.removing) return <span className="det-soft">Being removed{item.removal_failure ? `; the last attempt: ${visible(item.removal_failure)}` : ''}.</span>;
   if (!pins.length || item.state === 'DELETED') return null;
   return (
     <span className="det-chips">

@@ -8,9 +8,11 @@ import { flatten } from '../charts/parallel';
 import { EmptyState, formatNumber } from '../common';
 import { CopyButton } from '../common/CopyButton';
 import { nameText, visible } from '../common/text';
+import { pointWord } from '../view/progress';
 
 export function HparamsTab({ trial }: { trial: TrialView }): ReactElement {
   const values = useMemo(() => Object.entries(flatten(trial.hparams)), [trial.hparams]);
+  const word = pointWord(trial);
   const metadata = Object.keys(trial.metadata).length ? stringify(trial.metadata, { lineWidth: 0 }) : '';
   return (
     <div className="det-hparams-tab">
@@ -29,7 +31,7 @@ export function HparamsTab({ trial }: { trial: TrialView }): ReactElement {
             </tbody>
           </table>
         </>
-      ) : <EmptyState title="This trial has no hyperparameters." />}
+      ) : <EmptyState title={word ? `Hyperparameters: ${word}.` : 'This trial has no hyperparameters.'} />}
       <Summaries summary={trial.summary} leftOut={trial.summary_left_out} />
       {metadata && <><h2>Metadata</h2><pre className="det-code-text" tabIndex={0} aria-label="Metadata">{visible(metadata)}</pre></>}
     </div>

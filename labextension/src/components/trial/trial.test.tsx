@@ -10,6 +10,7 @@ import { formatTime } from '../common';
 import { FailureCard, failureText } from '../view/FailureCard';
 import type { TrialView as TrialFacts } from '../../state/wire';
 import { foldMetrics, Series } from './feed';
+import { HparamsTab } from './HparamsTab';
 import { attemptMarks, attemptsText } from './MetricsTab';
 import { TaskView, whyClosed } from './TaskView';
 import { TrialView } from './TrialView';
@@ -97,6 +98,13 @@ describe('the view of a trial', () => {
     await screen.findByText('No output: it is evaluated by hand.');
   });
 
+  it.each([['ACTIVE', 'drawn when it starts'], ['CANCELED', 'none: it ended before it started']] as const)(
+    'says of a trial without a point that is %s: %s', (state, word) => {
+      show(<HparamsTab trial={trial(0, 9, { state, hparams: {}, point_due: true })} />);
+      expect(screen.getByText(`Hyperparameters: ${word}.`)).toBeTruthy();
+    }
+  );
+
   it('shows hostile text as text in every tab', async () => {
     const { container } = open(<TrialView id={116} />, { hostile: true });
     for (const tab of ['Logs', 'Checkpoints', 'Hyperparameters', 'Metrics']) {
@@ -117,6 +125,14 @@ describe('the failure card', () => {
       expect(screen.getAllByText(text, { exact: false }).length).toBeGreaterThan(0);
     }
     expect(screen.getByLabelText('Last lines of the output').textContent).toContain('trainer.fit');
+  });
+
+  it.each([
+    ['SIGKILL', true], ['SIGTERM', true], ['SIGINT', true],
+    ['SIGSEGV', false], ['SIGABRT', false], ['SIGBUS', false], ['SIGFPE', false], ['SIGXCPU', false], ['SIGPIPE', false], [null, false]
+  ] as const)('of an end by %s says that it was killed from outside: %s', (signal, outside) => {
+    show(<FailureCard failure={{ ...FAILURE, kind: 'killed', signal, message: 'it ended' }} experiment={12} />);
+    expect(screen.queryByText(/from outside/) !== null).toBe(outside);
   });
 
   it('names the next command once, and has the very last line of a long output in sight', () => {

@@ -58,6 +58,12 @@ export function toneState(trial: TrialView): string {
   return stoppedEarly(trial) ? 'CANCELED' : shownState(trial);
 }
 
+/** What stands for the hyperparameters of a trial that has none yet, or never got any; null: it has its own. */
+export function pointWord(trial: TrialView): string | null {
+  if (!trial.point_due) return null;
+  return isOver(trial.state) ? 'none: it ended before it started' : 'drawn when it starts';
+}
+
 /** The end of a trial for people, where it says more than its state. */
 export function endWord(trial: TrialView): string | undefined {
   if (stoppedEarly(trial)) return 'stopped early';

@@ -196,7 +196,8 @@ def test_a_metric_that_is_not_a_number_is_named_and_training_continues(
     with pytorch.init(exp_conf={}, checkpoint_storage=storage) as context:
         pytorch.Trainer(Words(context), context).fit(max_length=Batch(4), reporting_period=Batch(2))
     assert caplog.text.count("train_batch returned a str as metric 'mood' for batch 0") == 1
-    assert [set(averages) for averages, _ in seen] == [{"loss", "batches", "epochs"}] * 2
+    assert [set(averages) for averages, _ in seen] == [{"loss", "mood", "batches", "epochs"}] * 2
+    assert [averages["mood"] for averages, _ in seen] == [None, None]
     assert [[row["mood"] for row in rows] for _, rows in seen] == [["good", "good"]] * 2
 
 

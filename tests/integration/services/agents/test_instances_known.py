@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from services_scripted import ALICE, World, config, training
 
-from detlab.schemas.wire import CreateExperiment, ExperimentState
+from detlab.errors import Forbidden
+from detlab.schemas.wire import CreateExperiment, EnrolRequest, ExperimentState
 from detlab_hub.backends.instances import Order, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool, like_of
 from detlab_hub.core.provisioning import Instance, Limits
 from detlab_hub.core.scheduling import Agent, read_pools
 from detlab_hub.services.admission import instance_records
 from detlab_hub.services.elastic.provisioning import Provisioning
+from detlab_hub.services.kernel.callers import EnrolCaller
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.tables import Meta
 
@@ -431,3 +433,24 @@ async def test_a_pool_grows_no_further_for_what_its_instances_turn_out_not_to_ha
     larger = looking(world, market, {**AWS, "instance_type": "large"})
     await larger.poll()
     assert len(market.orders) == 3, "of another type nothing is known"
+
+
+async def test_the_token_of_an_instance_enrols_its_agent_only_and_once(make_world):
+    """Whoever read it in the startup script enrolled an agent of any name, also after the instance's own had come."""
+    world = await make_world(training(3))
+    market = Market()
+    await world.submit(config())
+    await world.step()
+    await looking(world, market).poll()
+    (order,) = market.orders
+    caller = await world.services.tokens.resolve(order.enrolment_token)
+    assert isinstance(caller, EnrolCaller)
+    agents = world.services.agents
+    for name in ("default-000000000000", f"{order.agent_id}x", "node-1"):
+        with pytest.raises(Forbidden, match="is that of an elastic pool's instance"):
+            await agents.enrol(caller, EnrolRequest(agent_id=name))
+    await agents.enrol(caller, EnrolRequest(agent_id=order.agent_id))
+    await agents.enrol(caller, EnrolRequest(agent_id=order.agent_id))  # the first answer may have been lost
+    assert await world.services.tokens.resolve(order.enrolment_token) is not None
+    await world.add_agent(order.agent_id)
+    assert await world.services.tokens.resolve(order.enrolment_token) is None, "void once its agent has connected"

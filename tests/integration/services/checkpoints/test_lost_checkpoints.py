@@ -453,3 +453,46 @@ async def test_a_directory_without_the_checkpoint_is_another_machines(place: Pla
     await place.end()
     found = await place.services.collection_tasks.list(await place.collector())
     assert [one.uuid for one in found.items] == [first]
+
+
+async def test_a_killed_collection_waits_longer_each_time_and_people_can_retry_it(make_world: Any) -> None:
+    place = await saved(make_world)
+    await place.end()
+    uuid = place.uuids[0]
+    await place.services.removals.delete(ALICE, uuid, now=True)
+
+    async def killed() -> str:
+        await place.world.steps(4)
+        caller = await place.collector()
+        await place.services.collection_tasks.list(caller)
+        task = caller.holder_id if hasattr(caller, "holder_id") else None
+        row = await place.services.shell.read(lambda s: s.get_one(ExperimentRow, place.experiment).gc_task)
+        assert task in (None, row)
+        await place.services.end_task(ALICE, row)
+        await place.world.steps(6)
+        return row
+
+    def current() -> Any:
+        return place.services.shell.read(lambda s: s.get_one(ExperimentRow, place.experiment).gc_task)
+
+    async def pause_after(task: str) -> float:
+        """Seconds until another task is there."""
+        began = place.world.now
+        while await current() == task:
+            place.world.now += 1.0
+            await place.services.tick()
+            assert place.world.now < began + 4000
+        return place.world.now - began
+
+    pauses = [await pause_after(await killed()) for _ in range(4)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 11
+    assert pauses[3] > 8 * pauses[1] > 16 * pauses[0] / 10
+    (view,) = [one for one in await place.services.experiments.checkpoints(ALICE, place.experiment) if one.uuid == uuid]
+    assert view.removing, "it is listed as being removed"
+    task = await killed()
+    with pytest.raises((Forbidden, NotFound)):
+        await place.services.collecting.apply(BOB, place.experiment, GcRequest(retry=True))
+    assert (await place.services.collecting.apply(ALICE, place.experiment, GcRequest(retry=True))).going == 1
+    await place.services.tick()
+    assert await current() not in (None, task), "a new one begins now"

@@ -314,3 +314,22 @@ async def test_every_method_ends_when_all_it_asks_for_is_told(make_world, search
     view = await world.view(made.id)
     assert view.state is ExperimentState.COMPLETED
     assert told >= view.trials_total
+
+
+async def test_a_search_whose_points_are_all_invalid_is_paused_and_says_what_to_do(make_world):
+    world = await make_world(training(1))
+    made = await world.submit(by_hand({**RANDOM, "max_trials": 2}))
+    for _ in range(10):
+        await tell(world, made.id, (await ask(world, made.id)).trial, state="invalid")
+    view = await world.view(made.id)
+    assert view.state is ExperimentState.PAUSED
+    assert "10 points in a row were invalid, the last of them that of trial 10" in view.failure.message
+    assert f"det search bounds {made.id}" in view.failure.hint
+    with pytest.raises(Conflict, match="is paused: 10 points in a row were invalid") as refused:
+        await ask(world, made.id)
+    assert refused.value.hint == f"Activate it: det experiment activate {made.id}"
+    await world.services.experiments.activate(ALICE, made.id)
+    assert (await world.view(made.id)).failure is None
+    for _ in range(2):
+        await tell(world, made.id, (await ask(world, made.id)).trial, 0.5)
+    assert (await ask(world, made.id)).over

@@ -10,7 +10,7 @@ from services_scripted import ALICE, BOB, asha, config, training
 from detlab.client.submission import clone_of
 from detlab.errors import ConfigError
 from detlab.schemas.wire import ExperimentState
-from detlab_hub.core.searchers import Started, Suggest, make_searcher
+from detlab_hub.core.searchers import Started, Suggest, TrialPlaced, make_searcher
 from detlab_hub.store.tables import ExperimentRow
 
 SPACE: dict[str, Any] = {
@@ -95,7 +95,8 @@ async def test_a_clone_with_a_warm_start_asks_from_the_first_trial_on_with_the_r
     wanted = clone_of(view, changes, warm_start=True, name=None, activate=True)
     made = await world.submit(wanted.config)
     search = make_searcher(await stored(world, made.id), made.config["hyperparameters"], 1)
-    assert [type(decision) for decision in search.step(Started())] == [Suggest]
+    (first,) = search.step(Started())
+    assert search.step(TrialPlaced(first.request_id)) == [Suggest(0, 1)]
     known = sorted((ended[2], 10 ** ended[0][0]) for ended in search.question(0).known["ended"])
     trials = await world.trials(source.id)
     told = sorted((trial.best_validation, trial.hparams["lr"]) for trial in trials)

@@ -121,3 +121,30 @@ async def test_a_rung_that_stops_a_trial_is_in_the_timeline_with_the_place(make_
     said = {one.trial_id: one.detail for one in course if one.what == "trial stopped"}
     assert said == {row.id: row.stop_evidence for row in rows(world, made.id) if row.stop_evidence}
     assert any("place" in detail for detail in said.values())
+
+
+async def test_a_goal_ends_the_whole_search_and_the_experiment_says_so(make_world):
+    world = await make_world(flat(50, level=0.04))
+    await world.add_agent()
+    searcher = {"name": "random", "metric": "loss", "max_trials": 9, "max_concurrent_trials": 2, "goal": 0.05}
+    made = await world.submit(config(searcher, hyperparameters={"lr": {"type": "double", "minval": 0, "maxval": 1}}))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    assert view.progress == 1.0
+    why = "loss has reached the goal of 0.05: it is 0.04"
+    assert f"the search has ended early: {why}" in view.warnings
+    found = rows(world, made.id)
+    assert len(found) < 9
+    assert all(why in row.stop_evidence for row in found)
+
+
+async def test_a_search_that_has_tried_every_point_completes_and_says_so(make_world):
+    world = await make_world(flat(2))
+    await world.add_agent()
+    searcher = {"name": "random", "metric": "loss", "max_trials": 9, "max_concurrent_trials": 2}
+    space = {"x": {"type": "categorical", "vals": ["a", "b", "c"]}}
+    made = await world.submit(config(searcher, hyperparameters=space))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    assert sorted(row.hparams["x"] for row in rows(world, made.id)) == ["a", "b", "c"]
+    assert "every point of the space has been tried" in view.warnings

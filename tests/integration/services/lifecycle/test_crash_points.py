@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services_scripted import ALICE, CrashError, World
+from batch_agent import Batch
+from services_scripted import ALICE, CrashError, Script, World, config, training
 from sqlalchemy import select
 from test_services_promises import check_slots
 
 from detlab.schemas.wire import CreateExperiment
+from detlab_hub.services.lifecycle import trials_to_make
 from detlab_hub.store import InlineExecutor, Store
-from detlab_hub.store.tables import TrialRow
+from detlab_hub.store.tables import SearcherJournal, TrialRow
 from testbed import small_search
 from testbed.crash_points import ALL, CALM, CrashPoint, Tripwire, engines_kept, watching
 from testbed.databases import postgres
@@ -36,8 +38,8 @@ TICK = 2.0
 class FragileWorld(World):
     """A world whose first master dies at one commit; the next ones do not."""
 
-    def __init__(self, url: str, folder: Path, wire: Tripwire) -> None:
-        super().__init__(url, folder, script=small_search.script)
+    def __init__(self, url: str, folder: Path, wire: Tripwire, script: Script = small_search.script) -> None:
+        super().__init__(url, folder, script=script)
         self.wires = [wire]
 
     async def boot(self) -> None:
@@ -96,6 +98,28 @@ async def course(url: str, folder: Path, wire: Tripwire) -> tuple[FragileWorld, 
         await world.until(lambda: ended(world), 300)
         check_slots(world)
         return world, world.store.read_sync(small_search.outcome)
+    finally:
+        world.store.close(release=False)
+
+
+async def late_course(url: str, folder: Path, wire: Tripwire) -> tuple[FragileWorld, list[Any]]:
+    """Run a search whose trials are made in parts, wait in a batch system, and ask for their points when they run."""
+    world = FragileWorld(url, folder, wire, training(3))
+    try:
+        await world.boot()
+        agent = world.agents["batch"] = Batch(world, "batch", 0, places=1)
+        await world.insist(agent.connect)
+        searcher = {"name": "tpe", "metric": "loss", "max_trials": 3, "startup_trials": 3}
+        wanted = CreateExperiment(config=config(searcher), idempotency_key="one submit")
+        made = (await world.insist(lambda: world.services.experiments.create(ALICE, wanted))).experiment
+        await world.until(lambda: ended(world), 300)
+        assert len(agent.launches) == 3
+        query = select(TrialRow).where(TrialRow.experiment_id == made.id).order_by(TrialRow.idx)
+        names = ("idx", "request_id", "hparams", "point_due", "state", "restarts", "best_validation")
+        rows = world.store.read_sync(lambda s: [[getattr(row, name) for name in names] for row in s.scalars(query)])
+        told = select(SearcherJournal.event).where(SearcherJournal.experiment_id == made.id)
+        kinds = [event["type"] for event in world.store.read_sync(lambda s: list(s.scalars(told)))]
+        return world, [*rows, sorted(kinds)]
     finally:
         world.store.close(release=False)
 
@@ -171,6 +195,29 @@ async def test_I1_I4_I5_I7_I8_a_master_that_dies_at_any_commit_changes_nothing(f
     for point in both(total):
         check(*await attempt(point), calm)
     print(f"{total} commits")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_I1_I8_nor_one_whose_trials_come_in_parts_and_ask_for_their_points(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials_to_make, "PART", 2)
+    Store.open(f"sqlite:///{folder}/empty.sqlite", holder="setup", writer=InlineExecutor()).close()
+
+    async def attempt(point: CrashPoint) -> Any:
+        path = folder / "detlab.sqlite"
+        for left in folder.glob("detlab.sqlite*"):
+            left.unlink()
+        shutil.copyfile(folder / "empty.sqlite", path)
+        return await late_course(f"sqlite:///{path}", folder, Tripwire(point, die))
+
+    world, calm = await attempt(CALM)
+    assert [row[3] for row in calm[:3]] == [False] * 3
+    assert calm[3].count("trial_placed") == calm[3].count("trial_created") == 3
+    points = both(world.wires[0].count)[2:]  # without the first, which makes the schema
+    for point in points if ALL else points[::3]:
+        check(*await attempt(point), calm)
 
 
 @pytest.mark.slow

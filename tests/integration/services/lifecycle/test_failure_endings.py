@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from services_scripted import ALICE, ROOT, config, deaf, report, training
 
+from detlab.client.facts import without_result
 from detlab.schemas.wire import ExperimentState, FailureView, TrialState, TrialView
 
 GLOO = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to complete"
@@ -149,3 +151,55 @@ async def test_secrets_of_the_config_are_masked_in_the_card(make_world):
     card = (await world.finish(made.id)).failure
     assert card.message == "PermissionError: ******** was refused"
     assert card.log_tail[0] == "<b>connecting with ********</b> and ********, not 12345"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+async def test_a_search_whose_values_are_all_none_says_so_although_it_is_completed(make_world, value):
+    """It was a green "completed" in the list, on the page, in `describe` and in the notebook; only the card told."""
+
+    def script(launch):
+        yield report(1, loss=value)
+        yield report(2, loss=math.nan)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent(slots=2)
+    made = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 2}))
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.COMPLETED
+    assert view.warnings == ["no finite value of 'loss' was reported"]
+    assert without_result(view) == view.warnings[0]
+    for trial in await world.trials(made.id):
+        assert trial.warnings == ["no finite value of 'loss' was reported; the last one is nan"]
+
+
+async def test_one_finite_value_is_a_result(make_world):
+    def script(launch):
+        yield report(1, loss=math.nan)
+        yield report(2, loss=0.5)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config())
+    view = await world.finish(made.id)
+    assert (view.warnings, without_result(view)) == ([], None)
+
+
+async def test_a_name_that_only_the_notebook_knows_is_explained_on_the_card(make_world):
+    def script(_launch):
+        for line in (
+            "Traceback (most recent call last):",
+            '  File "train.py", line 3, in <module>',
+            "NameError: name 'np' is not defined",
+        ):
+            yield ("log", None, line)
+        yield ("exit", 1)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(max_restarts=0))
+    card = (await world.finish(made.id)).failure
+    assert card.message == "NameError: name 'np' is not defined"
+    assert "write `import numpy as np` in the module itself" in card.hint
+    assert "det trial logs" in card.hint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import json
 import os
 import pickle
@@ -30,7 +31,9 @@ from detlab_hub.web.routes import Background, WebSettings, make_application
 
 ROOT = Path(__file__).parents[4]
 EXPORT_TESTS = ROOT / "tests" / "integration" / "export"
-TRIAL, FOLDER, PICKLED, FOREIGN = (checkpoint_id(n << 80, trial_id=1) for n in range(1, 5))
+TRIAL, FOLDER, PICKLED, FOREIGN, ONE_MODEL, TWO_MODELS, TREES = (
+    checkpoint_id(n << 80, trial_id=1) for n in range(1, 8)
+)
 
 REGISTER = """
 import detlab as det
@@ -63,7 +66,14 @@ try:
 except DetlabError as error:
     told = {"code": error.code, "message": error.message, "hint": error.hint}
 allowed = det.load_model("evil", allow_pickle=True)
-print(json.dumps({**told, "allowed": sorted(allowed)}))
+by_name = det.client.get_model_version("evil").load(allow_pickle=True, alone=False)
+print(json.dumps({**told, "allowed": allowed, "by_name": by_name}))
+"""
+ONE = """
+import json
+import detlab as det
+names = ("Gro\u0308ße 数字", "alice/Größe 数字@production", "two", "trees")
+print(json.dumps([type(det.load_model(name, allow_pickle=True)).__name__ for name in names]))
 """
 VOICE = """
 import json, sys
@@ -178,7 +188,18 @@ async def test_a_registered_pickle_is_refused_with_what_it_would_import(registry
     assert told["code"] == "checkpoint.pickled"
     assert "model.pt is a pickle: opening it would import, and may call, os.getenv" in told["message"]
     assert "allow_pickle=True" in told["hint"]
-    assert told["allowed"] == ["model.pt"]
+    assert told["by_name"] == {"model.pt": told["allowed"]}
+
+
+async def test_of_a_folder_with_one_model_the_model_is_loaded(registry: Registry) -> None:
+    """It was a dict with the file's name, which nobody who had registered a model expected."""
+    model = io.BytesIO()
+    torch.save(torch.nn.Linear(2, 1), model)
+    await registry.save(ONE_MODEL, {"model.pt": model.getvalue(), "config.json": b"{}"})
+    await registry.save(TWO_MODELS, {"a.pt": model.getvalue(), "b.pt": model.getvalue()})
+    await registry.save(TREES, {"model.json": b'{"learner": {}}'})
+    await registry.register(**{"Größe 数字": ONE_MODEL, "two": TWO_MODELS, "trees": TREES})
+    assert json.loads(await registry.run(ONE)) == ["Linear", "Linear", "dict", "dict"]
 
 
 async def test_a_foreign_model_is_registered_loaded_and_run(registry: Registry) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
+import unicodedata
 
 import pytest
 from pydantic import ValidationError
-from services_scripted import ALICE, ROOT, config, training
+from services_scripted import ALICE, ROOT, config, report, training
 
 from detlab.errors import ConfigError, Conflict, NotFound
 from detlab.schemas.wire.registry import (
@@ -92,6 +94,31 @@ async def test_the_best_of_an_experiment_is_registered(place) -> None:
     assert made.checkpoint == place.checkpoints[2]
     with pytest.raises(NotFound):
         await place.services.versions.register(ALICE, "digits", CreateVersion(experiment_id=999_999))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+async def test_no_checkpoint_of_a_search_without_a_finite_value_is_its_best(make_world, value) -> None:
+    """Regression: an infinite one was registered, and of one that was NaN it was said that nothing was reported yet."""
+
+    def script(_launch):
+        yield report(1, loss=value)
+        yield ("save", 1)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(hyperparameters={"lr": 0.1}))
+    await world.finish(made.id)
+    await world.services.models.create(ALICE, CreateModel(name="digits"))
+    with pytest.raises(Conflict, match="no best checkpoint: no trial has reported a finite value of 'loss'"):
+        await world.services.versions.register(ALICE, "digits", CreateVersion(experiment_id=made.id))
+
+
+async def test_registering_into_a_model_that_is_not_there_says_how_to_make_it(place) -> None:
+    """Regression: it named `det model list`, which is empty for whoever registers for the first time."""
+    with pytest.raises(NotFound, match="there is no model 'new'") as refused:
+        await place.services.versions.register(ALICE, "new", CreateVersion(experiment_id=place.experiment))
+    assert "det model create" in refused.value.hint
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**63, 10**30])
@@ -202,7 +229,7 @@ async def test_a_label_moves_and_says_who_when_and_why(place) -> None:
         await labels.remove(ALICE, "digits", "production", RemoveLabel())
 
 
-@pytest.mark.parametrize("label", ["latest", "Latest", "1", "1.2.0", "a b", "-x", "ä", "x" * 65, "", "v/1", "v\x00"])
+@pytest.mark.parametrize("label", ["latest", "Latest", "1", "1.2.0", "a b", "-x", "ä b", "x" * 65, "", "v/1", "v\x00"])
 async def test_what_cannot_be_a_label_is_refused(place, label) -> None:
     await place.register(0)
     with pytest.raises(ConfigError, match="label"):
@@ -351,3 +378,56 @@ async def test_readers_of_a_model_see_no_secret_variables_of_its_experiment(make
     shown = str(version.lineage.config["environment"]["environment_variables"])
     assert "AWS_SECRET_ACCESS_KEY=****" in shown
     assert "MODE=fast" in shown
+
+
+SCRIPTS = (
+    "Größe v2",
+    "модель",
+    "数字识别",
+    "숫자",
+    "हिन्दी मॉडल",
+    "עברית",
+    "العربية",
+    "ตัวเลข",
+    "モデル-1",
+    "ελληνικά",
+    "số",
+)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_a_model_may_have_a_name_in_any_script(place, name) -> None:
+    """Only ASCII could be written."""
+    made = await place.model(name)
+    assert made.name == unicodedata.normalize("NFC", name)
+    await place.register(0, name, labels=["생산"])
+    services = place.services
+    for form in ("NFC", "NFD"):
+        written, part = (unicodedata.normalize(form, text) for text in (name, made.name[1:3]))
+        assert (await services.models.get(ALICE, written)).id == made.id
+        assert (await services.models.get(ALICE, f"alice/{written}")).id == made.id
+        version = await services.versions.get(ALICE, written, unicodedata.normalize(form, "생산"))
+        assert (version.model, version.version) == (made.name, 1)
+        found = await services.versions.search(ALICE, where=f"name = '{written}' and version.label = '생산'")
+        assert [one.model for one in found.items] == [made.name]
+        assert [one.id for one in (await services.models.list(ALICE, name=part)).items] == [made.id]
+        with pytest.raises(Conflict, match="already"):
+            await place.model(written)
+
+
+async def test_names_and_labels_in_any_script_are_kept_in_one_form(place) -> None:
+    await place.register(0, labels=["Größe"])
+    moves = place.services.version_labels
+    decomposed = unicodedata.normalize("NFD", "Größe")
+    moved = await moves.move(ALICE, "digits", decomposed, MoveLabel(version=1, expected=1))
+    assert moved.label == "Größe"
+    await moves.remove(ALICE, "digits", decomposed, RemoveLabel())
+    for label in ("latest", "LATEST", "\uff4c\uff41test"):
+        with pytest.raises(ConfigError, match="cannot be moved"):
+            await moves.move(ALICE, "digits", label, MoveLabel(version=1))
+
+
+@pytest.mark.parametrize("name", ["\u0667", "१२", "123"])
+async def test_digits_of_any_script_alone_are_no_name(place, name) -> None:
+    with pytest.raises(ConfigError, match="digits only"):
+        await place.services.models.create(ALICE, CreateModel(name=name))

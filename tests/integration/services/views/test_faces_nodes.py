@@ -341,7 +341,7 @@ async def test_faces_health_names_what_is_wrong(make_world, monkeypatch):
     assert said["hub"] == (False, "does not answer: no")
     assert said["agents"] == (False, "1 connected, 1 suspect, 1 disabled")
     assert said["queue"][0] is False
-    assert said["queue"][1].startswith("1 waiting, the first for 6 s; draining")
+    assert said["queue"][1].startswith("1 waiting, the first for 6 s; the cluster is draining: nothing new starts")
     assert said["disk"][0] is False
     assert said["loops"][0] is False, "none was started"
 

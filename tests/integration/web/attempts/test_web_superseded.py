@@ -55,6 +55,8 @@ NOT_FOR_IT = {
     "GET task/collection",
     "POST task/collection",
     "GET task/checkpoint",
+    "GET task/storage-check",
+    "GET task/storage-check/expected",
 }
 """What only user tasks, searches, collections, or trials over several nodes may do: no attempt of this one."""
 WRITTEN_ANYWAY = {"lease", "agents", "tokens", "meta", "usage"}
@@ -152,10 +154,12 @@ def bodies_of(trial: int) -> dict[str, dict[str, Any]]:
     return {
         "POST task/records": {"json": {"stream": "metrics", "records": [{**record, "metrics": {"x": 0.0}}]}},
         "POST task/rendezvous": {"json": {"node": 0}},
+        "POST task/point": {},
         "POST task/ranks": {"json": {"node": 0}},
         "POST task/certificate": {"json": {"address": "10.0.0.7"}},
         "POST task/search": {"json": {"number": 1}},
         "POST task/collection": {"json": {"items": []}},
+        "POST task/storage-check": {"json": {"items": []}},
         "POST task/preempt": {},
         "POST task/preempt/ack": {},
         "POST task/checkpoints": {"json": commit},

@@ -25,7 +25,7 @@ from detlab_hub.embedded.parts import Part
 from detlab_hub.embedded.report import PartReport, PartState, read_report
 from detlab_hub.embedded.sockets import ports
 from detlab_hub.embedded.sockets.listeners import LOOPBACK, VARIABLE, Address, Listeners, inherited, lent, listen
-from detlab_hub.embedded.state import Plan, StateFolder
+from detlab_hub.embedded.state import TAKE_OVER_NOTE, Plan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 from testbed.waiting import soon
 
@@ -257,3 +257,13 @@ def test_the_clusters_own_port_is_waited_for_while_its_killed_proxy_still_has_it
             assert lifecycle.make_plan(folder, options, bound).port == port
     finally:
         ending.join()
+
+
+def test_a_start_that_failed_takes_nothing_over_the_next_time(folder: StateFolder) -> None:
+    port, note = free_ports(1)[0], folder.root / "db" / TAKE_OVER_NOTE
+    with listen(LOOPBACK, port), Listeners() as bound, pytest.raises(DetlabError, match="is taken by"):
+        lifecycle.make_plan(folder, lifecycle.Options(port=port, take_over=True), bound)
+    assert note.exists()
+    with Listeners() as bound:
+        lifecycle.make_plan(folder, lifecycle.Options(port=port), bound)
+    assert not note.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import time
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path, PurePath, PurePosixPath
 import pytest
 from slurm_orders import order_of
 
+from detlab.launch import late_point
 from detlab.schemas.wire import Partition, ServiceSpec
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.slurm import task
@@ -509,3 +511,25 @@ def test_a_service_whose_address_is_known_later_is_told_to_ask_for_its_certifica
     order.launch.service = ServiceSpec(certificate_later=later)
     script = request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=True).script
     assert ("export DET_ASK_CERTIFICATE=1" in script) is later
+
+
+@pytest.mark.parametrize("container", ["none", "apptainer", "pyxis"])
+def test_a_trial_without_hyperparameters_is_started_by_the_program_that_asks_for_them(
+    tmp_path: Path, container: str
+) -> None:
+    order = order_of(tmp_path, {"container": container}, "a:1")
+    order.launch.point_due = True
+    script = request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=True).script
+    assert "-m detlab.launch.elsewhere" not in script
+    sent = Path(late_point.__file__).read_text(encoding="utf-8")
+    assert shlex.quote(sent) in script
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_each_node_of_a_trial_without_hyperparameters_asks_for_them(tmp_path: Path) -> None:
+    order = order_of(tmp_path, {}, slots=4, nodes=(2, 2), point_due=True)
+    script = request_of(order, SlurmOptions(as_owner=False), PurePosixPath("/shared"), "c", gpus=True).script
+    sent = Path(late_point.__file__).read_text(encoding="utf-8")
+    (node,) = [word for word in shlex.split(script) if shlex.quote(sent) in word]
+    assert shlex.split(node)[-3:] == [sent, "--exit-file", "$exit_file.$SLURM_PROCID"]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detlab.cli.output.experiment_progress import Story, budgets_left
+from detlab.client.facts import TrialFacts
 from detlab.schemas.wire import (
     BestView,
     BudgetView,
@@ -88,6 +89,24 @@ def test_clones_of_a_population_are_listed_with_their_parents(master, det) -> No
     assert det("search", "replay", 1).stdout.splitlines()[-1].split()[:2] == ["2", "41"]
 
 
+@pytest.mark.parametrize(
+    ("state", "phase", "told"),
+    [
+        ("ACTIVE", "waiting", "drawn when it starts"),
+        ("CANCELED", "ended", "none: it ended before it started"),
+    ],
+)
+def test_a_trial_without_a_point_says_whether_it_gets_one(master, det, state, phase, told) -> None:
+    master.add_experiment()
+    view = master.add_trial(1, state=TrialState(state), hparams={}, point_due=True)
+    assert told in det("trial", "list", 1).stdout
+    assert f"hyperparameters: {told}" in det("trial", "describe", view.id).stdout
+    assert told in TrialFacts(view)._repr_html_()
+    one = ReplayedTrial(id=view.id, index=0, request_id="a", hparams={}, state=phase, point_due=True)
+    master.replays[1] = [ReplayedSearch(at=1, events=1, progress=0.5, trials_total=2, trials=[one], over=False)]
+    assert told in det("search", "replay", 1).stdout
+
+
 def test_a_search_with_two_objectives_shows_both_and_the_size_of_the_front(two_metrics, det) -> None:
     shown = det("search", "show", 1).stdout
     assert ", for the least loss and the least size" in shown
@@ -134,3 +153,18 @@ def test_the_best_point_of_several_seeds_is_told_by_mean_and_deviation(master, d
     assert ["0.3 ± 0.071" in line for line in listed[2:]] == [False, False, True, True, False]
     master.create(CreateExperiment(config={"name": "y", "searcher": {"name": "random", "metric": "loss"}}))
     assert "best point" not in det("e", "describe", max(master.experiments)).stdout
+
+
+@pytest.mark.parametrize("words", [("t", "list", 1), ("e", "list-trials", 1)])
+def test_any_metric_is_a_column_of_trials_and_the_front_is_marked(two_metrics, det, det_json, words) -> None:
+    """Only the searcher's metric was there, and of several objectives the first."""
+    shown = det(*words, "--metric", "nowhere")
+    header = next(line for line in shown.stdout.splitlines() if line.startswith("Trial"))
+    for title in ("loss", "size", "nowhere", "Pareto"):
+        assert title in header.split()
+    assert "has reported 'nowhere'" in shown.stderr
+    told = det_json(*words)
+    front = {one["trial_id"] for one in det_json("e", "describe", 1)["pareto_front"]}
+    assert {one["id"] for one in told if one["pareto"]} == front
+    assert all({"loss", "size"} <= one["metrics"].keys() for one in told if one["pareto"])
+    assert "metrics.size" in det(*words, "--csv").stdout.splitlines()[0].split(",")

@@ -159,6 +159,49 @@ def test_a_checkpoint_of_determined_loads_into_a_given_class(tmp_path: Path) -> 
     assert same_weights(load_trial_from_checkpoint_path(tmp_path, Given), weights)
 
 
+class Old(PyTorchTrial):
+    """A trial as they were before Determined 0.14: `build_model` returns the model, and others get it."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+
+    def build_model(self) -> torch.nn.Module:
+        return torch.nn.Linear(3, self.context.get_hparam("out"))
+
+    def train_batch(self, batch: Any, model: Any, epoch_idx: int, batch_idx: int) -> Any: ...  # type: ignore[override]
+    def build_training_data_loader(self) -> Any: ...
+    def build_validation_data_loader(self) -> Any: ...
+
+
+def old_checkpoint(folder: Path) -> dict[str, torch.Tensor]:
+    weights = torch.nn.Linear(3, 2).state_dict()
+    torch.save({"model_state_dict": weights}, folder / "state_dict.pth")
+    (folder / "load_data.json").write_text(json.dumps({"trial_type": "PyTorchTrial", "hparams": {"out": 2}}))
+    return weights
+
+
+def test_a_checkpoint_from_before_determined_0_14_loads(tmp_path: Path) -> None:
+    """As in Determined, the bare model is what one gets."""
+    weights = old_checkpoint(tmp_path)
+    model: Any = load_trial_from_checkpoint_path(tmp_path, Old)
+    assert isinstance(model, torch.nn.Linear)
+    assert torch.equal(model.weight, weights["weight"])
+    assert torch.equal(model.bias, weights["bias"])
+    there: Any = load_trial_from_checkpoint_path(tmp_path, Old, map_location="meta")
+    assert there.weight.device.type == "meta"
+
+
+def test_a_build_model_that_cannot_be_called_is_refused_by_name(tmp_path: Path) -> None:
+    class Older(Old):
+        def build_model(self, hparams: Any) -> torch.nn.Module:  # type: ignore[override]
+            return torch.nn.Linear(3, 2)
+
+    old_checkpoint(tmp_path)
+    with pytest.raises(CheckpointError, match=r"Older is a trial from before Determined 0\.14") as caught:
+        load_trial_from_checkpoint_path(tmp_path, Older)
+    assert "context.wrap_model" in str(caught.value)
+
+
 def test_models_stay_on_the_cpu_unless_asked(tmp_path: Path) -> None:
     path, _ = checkpoint(tmp_path, {})
     assert load_trial_from_checkpoint_path(path, Given).model.weight.device.type == "cpu"

@@ -10,7 +10,7 @@ import pytest
 from detlab.errors import ConfigError
 from detlab.schemas.expconf import load_yaml
 from detlab.schemas.expconf.blocks.searchers import BUILT_IN
-from detlab.schemas.imports import Imported, import_config, present
+from detlab.schemas.imports import Imported, import_config
 from detlab.schemas.imports.katib import ALGORITHMS
 from detlab.schemas.imports.katib_trials import quantity
 
@@ -73,6 +73,7 @@ def test_a_job_becomes_a_command_in_its_image():
         "smaller_is_better": False,
         "max_trials": 20,
         "max_concurrent_trials": 2,
+        "goal": 0.97,
     }
     assert config["hyperparameters"]["lr"] == {"type": "log", "base": 10, "minval": -4.0, "maxval": -1.0}
 
@@ -91,9 +92,10 @@ def test_a_distributed_job_takes_the_slots_of_all_its_replicas():
 def test_hyperband_names_its_resource_as_the_time_metric():
     config = imported("katib_hyperband").config
     searcher = config["searcher"]
-    assert searcher["name"] == next(name for name in ALGORITHMS["hyperband"].methods if name in BUILT_IN)
+    assert searcher["name"] == "hyperband"
     assert (searcher["time_metric"], searcher["max_time"], searcher["divisor"]) == ("epochs", 27, 4)
     assert config["hyperparameters"]["epochs"] == 27
+    assert config["hyperparameters"]["units"] == {"type": "int", "minval": 8, "maxval": 512, "log": True}
 
 
 def test_a_grid_has_the_points_that_the_steps_make():
@@ -103,6 +105,7 @@ def test_a_grid_has_the_points_that_the_steps_make():
         "layers": {"type": "int", "minval": 1, "maxval": 4, "count": 4},
     }
     assert "entrypoint" not in config
+    assert config["searcher"]["max_trials"] == 12
 
 
 def test_what_is_left_to_do_names_the_time_metric_that_code_has_to_report():
@@ -114,11 +117,17 @@ def test_what_is_left_to_do_names_the_time_metric_that_code_has_to_report():
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"hyperband"}))
 def test_every_algorithm_becomes_a_method_that_there_is(name):
     result = import_config(experiment(name))
-    methods = ALGORITHMS[name].methods
-    assert result.config["searcher"]["name"] in methods
-    assert result.config["searcher"]["name"] in BUILT_IN
-    if result.config["searcher"]["name"] != methods[0]:
-        assert f"no {methods[0]}" in why(result, "spec.algorithm.algorithmName")
+    assert result.config["searcher"]["name"] == ALGORITHMS[name].method
+    assert ALGORITHMS[name].method in BUILT_IN
+
+
+def test_sobol_stays_sobol() -> None:
+    settings = [{"name": "random_state", "value": "3"}]
+    result = import_config(experiment("sobol", settings=settings))
+    assert result.config["searcher"]["name"] == "sobol"
+    assert result.config["reproducibility"] == {"experiment_seed": 3}
+    (note,) = (note for note in result.notes if note.path == "spec.algorithm.algorithmName")
+    assert note.outcome == "kept"
 
 
 def test_a_setting_without_a_counterpart_is_named_by_its_place():
@@ -128,12 +137,20 @@ def test_a_setting_without_a_counterpart_is_named_by_its_place():
     assert why(result, "spec.algorithm.algorithmSettings[1]") == "gamma: tpe has no such setting"
 
 
-def test_a_step_stays_a_step_where_ranges_have_one():
+def test_a_step_stays_a_step():
     stepped = searched(experiment("random", space("int", min="8", max="20", step="5")))
-    if present.STEP:
-        assert stepped == {"type": "int", "minval": 8, "maxval": 18, "step": 5}
-    else:
-        assert stepped == {"type": "categorical", "vals": [8, 13, 18]}
+    assert stepped == {"type": "int", "minval": 8, "maxval": 18, "step": 5}
+
+
+def test_integers_on_a_logarithmic_scale_stay_there_unless_they_have_a_step() -> None:
+    found = import_config(experiment("random", space("int", min="1", max="1000", distribution="logUniform")))
+    assert found.config["hyperparameters"]["x"] == {"type": "int", "minval": 1, "maxval": 1000, "log": True}
+    assert {note.outcome for note in found.notes if note.path.startswith("spec.parameters")} == {"kept"}
+    stepped = import_config(experiment("random", space("int", min="8", max="64", step="8", distribution="logUniform")))
+    assert stepped.config["hyperparameters"]["x"] == {"type": "int", "minval": 8, "maxval": 64, "step": 8}
+    assert "not both" in why(stepped, "spec.parameters[0].feasibleSpace.distribution")
+    grid = searched(experiment("grid", space("int", min="1", max="4", distribution="logUniform")))
+    assert grid == {"type": "int", "minval": 1, "maxval": 4, "count": 4}
 
 
 def test_numbers_of_a_discrete_parameter_are_numbers_and_texts_of_a_categorical_stay_texts():
@@ -145,18 +162,16 @@ def test_numbers_of_a_discrete_parameter_are_numbers_and_texts_of_a_categorical_
     assert searched(experiment("random", space("int", min="3", max="3"))) == 3
 
 
-def test_a_goal_and_a_median_rule_are_stopping_policies_where_there_are_any():
+def test_a_goal_ends_the_whole_search_and_a_median_rule_is_a_stopping_policy():
     raw = experiment(earlyStopping={"algorithmName": "medianstop"})
     raw["spec"]["objective"]["goal"] = 0.1
     result = import_config(raw)
-    if present.STOPPING:
-        assert result.config["stopping"] == [
-            {"name": "threshold", "lower": 0.1},
-            {"name": "median", "min_trials": 3, "warmup": 4},
-        ]
-    else:
-        assert "stopping" not in result.config
-        assert "no stopping policies" in why(result, "spec.objective.goal")
+    assert result.config["searcher"]["goal"] == 0.1
+    assert result.config["stopping"] == [{"name": "median", "min_trials": 3, "warmup": 4}]
+    (note,) = (note for note in result.notes if note.path == "spec.objective.goal")
+    assert (note.outcome, note.to) == ("kept", "searcher.goal")
+    raw["spec"]["objective"]["goal"] = "soon"
+    assert mistakes(raw) == {"spec.objective.goal": "must be a number"}
 
 
 def test_normal_distributions_are_priors_around_the_middle() -> None:
@@ -166,6 +181,9 @@ def test_normal_distributions_are_priors_around_the_middle() -> None:
     assert searched(experiment("random", whole))["prior"] == {"center": 5, "confidence": 1}
     log = searched(experiment("random", space("double", min="0.01", max="1", distribution="logNormal")))
     assert log == {"type": "log", "base": 10, "minval": -2.0, "maxval": 0.0, "prior": {"center": 0.1, "confidence": 1}}
+    integers = searched(experiment("random", space("int", min="1", max="100", distribution="logNormal")))
+    wanted = {"type": "int", "minval": 1, "maxval": 100, "log": True, "prior": {"center": 7, "confidence": 1}}
+    assert integers == wanted
     evenly = import_config(experiment("grid", double))
     assert "prior" not in evenly.config["hyperparameters"]["x"]
     assert "a grid draws nothing" in why(evenly, "spec.parameters[0].feasibleSpace.distribution")

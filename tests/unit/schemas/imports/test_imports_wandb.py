@@ -11,9 +11,7 @@ import pytest
 
 from detlab.errors import ConfigError
 from detlab.schemas.expconf import load_yaml, resolve
-from detlab.schemas.expconf.blocks.searchers import BUILT_IN
-from detlab.schemas.imports import Imported, import_config, present
-from detlab.schemas.imports.wandb import METHODS
+from detlab.schemas.imports import Imported, import_config
 from detlab.schemas.imports.wandb_spaces import DISTRIBUTIONS
 from detlab.schemas.space import FixedDraws, Space
 
@@ -43,7 +41,8 @@ def test_a_sweep_without_a_command_runs_its_program_with_all_arguments():
     config = imported("wandb_bayes").config
     assert config["entrypoint"] == [*START, "python3", "train.py", "${args}"]
     assert (config["workspace"], config["project"], config["name"]) == ("lab", "speech", "vowels")
-    assert config["hyperparameters"]["optimizer"]["name"] == {"type": "categorical", "vals": ["adam", "sgd"]}
+    optimizer = {"type": "categorical", "vals": ["adam", "sgd"], "weights": [0.7, 0.3]}
+    assert config["hyperparameters"]["optimizer"]["name"] == optimizer
     assert config["hyperparameters"]["optimizer"]["momentum"] == 0.9
 
 
@@ -66,7 +65,7 @@ def test_hyperband_becomes_halving_with_the_same_rungs():
         "num_rungs": 3,
     }
     bayes = imported("wandb_bayes").config["searcher"]
-    assert bayes["name"] == next(name for name in METHODS["bayes"].halving if name in BUILT_IN)
+    assert bayes["name"] == "bohb"
     assert (bayes["max_time"], bayes["max_trials"]) == (81, 40)
 
 
@@ -78,7 +77,11 @@ def test_a_grid_has_every_point_of_the_sweep():
         "rate": {"type": "double", "minval": 0.1, "maxval": 0.5, "count": 3},
         "fixed": 3,
     }
-    assert config["searcher"] == {"name": "grid", "metric": "loss", "smaller_is_better": True}
+    assert config["searcher"] == {"name": "grid", "metric": "loss", "smaller_is_better": True, "max_trials": 5}
+    (note,) = (note for note in imported("wandb_grid").notes if note.path == "run_cap")
+    assert (note.outcome, "at random" in note.why) == ("changed", True)
+    uncapped = {"method": "grid", "metric": {"name": "loss"}, "parameters": {"x": {"values": [1, 2]}}}
+    assert "max_trials" not in import_config(uncapped).config["searcher"]
 
 
 def prior(center: float) -> dict[str, float]:
@@ -94,10 +97,19 @@ EXACT = {
     "inv_log_uniform_values": ({"min": 0.01, "max": 1}, {"type": "log", "base": 10, "minval": -2.0, "maxval": 0.0}),
     "constant": ({"value": {"a": 1}}, {"type": "const", "val": {"a": 1}}),
     "categorical": ({"values": [1, None]}, {"type": "categorical", "vals": [1, None]}),
+    "categorical_w_probabilities": (
+        {"values": [1, 2], "probabilities": [0.1, 0.9]},
+        {"type": "categorical", "vals": [1, 2], "weights": [0.1, 0.9]},
+    ),
+    "q_log_uniform": ({"min": 0, "max": 2, "q": 1}, {"type": "int", "minval": 1, "maxval": 7, "log": True}),
+    "q_log_uniform_values": (
+        {"min": 16, "max": 20, "q": 1},
+        {"type": "int", "minval": 16, "maxval": 20, "log": True},
+    ),
 }
 NEAR = {
-    "q_log_uniform_values": ({"min": 16, "max": 20, "q": 1}, {"type": "int", "minval": 16, "maxval": 20}),
-    "q_log_uniform": ({"min": 0, "max": 2, "q": 1}, {"type": "int", "minval": 1, "maxval": 7}),
+    "q_log_uniform_values": ({"min": 16, "max": 64, "q": 8}, {"type": "int", "minval": 16, "maxval": 64, "step": 8}),
+    "q_log_uniform": ({"min": -2, "max": 2, "q": 1}, {"type": "int", "minval": 0, "maxval": 7}),
     "normal": ({"mu": 5, "sigma": 1}, {"type": "double", "minval": 2.0, "maxval": 8.0, "prior": prior(5.0)}),
     "q_normal": (
         {"mu": 5, "sigma": 1, "q": 0.5},
@@ -106,10 +118,6 @@ NEAR = {
     "log_normal": ({"sigma": 1}, {"type": "log", "base": math.e, "minval": -3.0, "maxval": 3.0, "prior": prior(1.0)}),
     "q_log_normal": ({"sigma": 1}, {"type": "log", "base": math.e, "minval": -3.0, "maxval": 3.0, "prior": prior(1.0)}),
     "beta": ({"a": 2, "b": 3}, {"type": "double", "minval": 0.0, "maxval": 1.0}),
-    "categorical_w_probabilities": (
-        {"values": [1, 2], "probabilities": [0.1, 0.9]},
-        {"type": "categorical", "vals": [1, 2]},
-    ),
 }
 STEPS = {"q_uniform": {"min": 0, "max": 1, "q": 0.25}, "q_beta": {"q": 0.25}}
 
@@ -135,12 +143,9 @@ def test_a_distribution_that_there_is_not_becomes_the_nearest_and_says_so(name):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_lattice_has_a_step_or_choices(name):
+def test_a_lattice_has_a_step(name):
     spec = searched(distribution=name, **STEPS[name])
-    if present.STEP:
-        assert spec == {"type": "double", "minval": 0.0, "maxval": 1.0, "step": 0.25}
-    else:
-        assert spec == {"type": "categorical", "vals": [0.0, 0.25, 0.5, 0.75, 1.0]}
+    assert spec == {"type": "double", "minval": 0.0, "maxval": 1.0, "step": 0.25}
 
 
 def test_what_w_and_b_takes_for_granted():
@@ -194,6 +199,28 @@ def test_a_normal_distribution_is_drawn_with_its_deviation() -> None:
     values = [space.sample(draws)["x"] for _ in range(2000)]
     assert statistics.mean(values) == pytest.approx(5, abs=0.2)
     assert statistics.stdev(values) == pytest.approx(2, abs=0.1)
+
+
+def test_a_logarithmic_normal_distribution_of_whole_numbers_stays_one_of_whole_numbers() -> None:
+    found = searched(distribution="q_log_normal", mu=4, sigma=0.5, q=1)
+    assert found == {"type": "int", "minval": 12, "maxval": 245, "log": True, "prior": prior(55)}
+    assert searched(distribution="q_log_normal", mu=4, sigma=0.5, q=8)["type"] == "log"
+    assert searched(distribution="q_log_normal", mu=4, sigma=2, q=1)["type"] == "log"
+
+
+def test_a_target_ends_the_whole_search_and_says_what_becomes_of_running_trials() -> None:
+    result = imported("wandb_bayes")
+    assert result.config["searcher"]["goal"] == 0.1
+    assert "stopping" not in result.config
+    (note,) = (note for note in result.notes if note.path == "metric.target")
+    assert (note.outcome, note.to, "are stopped" in note.why) == ("changed", "searcher.goal", True)
+
+
+def test_a_grid_tries_each_choice_whatever_its_weight() -> None:
+    result = import_config(sweep({"values": [1, 2], "probabilities": [0.1, 0.9]}, method="grid"))
+    assert result.config["hyperparameters"]["x"] == {"type": "categorical", "vals": [1, 2]}
+    (note,) = (note for note in result.notes if note.path == "parameters.x.probabilities")
+    assert (note.outcome, "a grid tries each" in note.why) == ("left_out", True)
 
 
 def test_earlier_runs_and_a_length_that_is_said_twice_are_left_to_do() -> None:

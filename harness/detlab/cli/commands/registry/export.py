@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 )
 @click.option("--model", "model_index", type=int, metavar="INDEX", help="mlflow: which of the trial's models, from 0.")
 @click.option("--registry", metavar="HOST/NAME[:TAG]", help="oci: where to push to. Default tag: the version's number.")
+@click.option("--replace", is_flag=True, help="oci: take the tag from another artifact that has it.")
 @click.option("--username", help="oci: who logs in. Default: what `docker login` stored.")
 @click.option("--password-stdin", is_flag=True, help="oci: read the password from standard input.")
 @click.option("--plain-http", is_flag=True, help="oci: without TLS, for a registry on this machine.")
@@ -89,7 +90,7 @@ def export(
             done = _mlflow(found.view, files, output, options)
         elif form == "oci":
             assert registry is not None
-            done = _oci(found.view, files, registry, _login(options))
+            done = _oci(found.view, files, registry, options)
         else:
             done = _document(found.view, files, form, output)
     if invocation.as_json:
@@ -110,7 +111,7 @@ def _check(form: str, output: Path | None, registry: str | None, options: dict[s
         raise click.UsageError("--to oci writes no file: leave -o out")
     own = {
         "mlflow": ("run_code", "example", "model_index"),
-        "oci": ("username", "password_stdin", "plain_http", "ca_file"),
+        "oci": ("replace", "username", "password_stdin", "plain_http", "ca_file"),
     }
     for of, names in own.items():
         given = [
@@ -154,10 +155,10 @@ def _login(options: dict[str, Any]) -> Login:
     return Login(options["username"] or "", password, options["plain_http"], options["ca_file"])
 
 
-def _oci(view: VersionView, files: Path, registry: str, login: Login) -> dict[str, Any]:
+def _oci(view: VersionView, files: Path, registry: str, options: dict[str, Any]) -> dict[str, Any]:
     from detlab.export.oci import push_oci
 
-    pushed = push_oci(view, files, registry, login)
+    pushed = push_oci(view, files, registry, _login(options), replace=options["replace"])
     return {"where": pushed.reference, "digest": pushed.digest, "layers": pushed.layers}
 
 

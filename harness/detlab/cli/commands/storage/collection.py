@@ -28,12 +28,20 @@ _uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
 @click.option("--now", is_flag=True, help="Also if it has not ended: what its search or a trial may need stays.")
 @_purge
 @click.option("--empty-trash", is_flag=True, help="Only remove for good what is in its trash already, at once.")
+@click.option("--retry", is_flag=True, help="Only try again, now, to remove what could not be removed.")
 @_dry_run
 @_yes
 @json_option
 @pass_invocation
 def gc(
-    invocation: Invocation, experiment_id: int, now: bool, purge: bool, empty_trash: bool, dry_run: bool, yes: bool
+    invocation: Invocation,
+    experiment_id: int,
+    now: bool,
+    purge: bool,
+    empty_trash: bool,
+    retry: bool,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """Put the checkpoints that an experiment's policy does not keep into the trash.
 
@@ -44,8 +52,22 @@ def gc(
       det experiment gc 7 --dry-run
       det experiment gc 7 --now
       det experiment gc 7 --empty-trash
+      det experiment gc 7 --retry
     """
     item = invocation.client.get_experiment(experiment_id)
+    if retry:
+        if now or purge or empty_trash or dry_run:
+            raise click.UsageError("--retry stands alone: it removes nothing that was not to be removed already")
+        count = item.retry_removals()
+        if invocation.as_json:
+            say_json({"checkpoints": count})
+        else:
+            say(
+                f"{counted(count, 'checkpoint')} to remove: a task begins now"
+                if count
+                else "Nothing is left to remove."
+            )
+        return
     if empty_trash:
         if now or purge:
             raise click.UsageError("--empty-trash collects nothing: leave out --now and --purge")
@@ -187,6 +209,9 @@ def each_of(uuids: tuple[str, ...]) -> list[str]:
 
 def state_of(view: CheckpointView) -> str:
     """Return the state of a checkpoint for people, with until when it can be restored."""
+    if view.removing:
+        why = f" (the last attempt: {clean(view.removal_failure)[:200]})" if view.removal_failure else ""
+        return f"{view.state}, being removed{why}"
     return view.state if view.trash_until is None else f"{view.state}, in the trash until {moment(view.trash_until)}"
 
 

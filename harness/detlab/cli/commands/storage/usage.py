@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from detlab.cli.commands.storage.check import check
 from detlab.cli.commands.storage.collection import empty
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
@@ -59,6 +60,9 @@ def usage(invocation: Invocation, by: StorageBy, limit: int) -> None:
         say("Nothing is stored.")
         return
     _show(found, csv=invocation.as_csv)
+
+
+storage.add_command(check)
 
 
 @storage.command(name="empty-trash")

@@ -16,7 +16,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     ignored,
     needed,
 )
-from detlab.schemas.expconf.blocks.searcher_base import TIME_METRIC, SearcherBlock
+from detlab.schemas.expconf.blocks.searcher_base import REPEAT_POINTS, TIME_METRIC, SearcherBlock
 
 UNITS_GONE = "use `time_metric` and `max_time`; Determined 0.38 ignores it too"
 
@@ -29,6 +29,7 @@ class HalvingConfig(SearcherBlock):
     max_time: PositiveInt | None = needed("Value of `time_metric` at which a trial is done.")
     divisor: NumberAboveOne = Field(4.0, description="One trial in `divisor` continues beyond each rung.")
     max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: the searcher decides.")
+    repeat_points: Flag = Field(False, description=REPEAT_POINTS)
     max_length: SearchLength | None = ignored(None, "Length of training.", UNITS_GONE)
     stop_once: Flag | None = ignored(
         None,
@@ -80,6 +81,7 @@ class ASHAConfig(SearcherBlock):
     max_concurrent_trials: NonNegativeInt = Field(
         16, description="Trials that train at a time, paused ones not counted; 0: the searcher decides."
     )
+    repeat_points: Flag = Field(False, description=REPEAT_POINTS)
 
 
 class HyperbandConfig(SearcherBlock):

@@ -12,7 +12,16 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypeAliasType
 
-from detlab.schemas.expconf.blocks.scalars import Block, Int, Number, PositiveInt, PositiveNumber, describe, refuse
+from detlab.schemas.expconf.blocks.scalars import (
+    Block,
+    Flag,
+    Int,
+    Number,
+    PositiveInt,
+    PositiveNumber,
+    describe,
+    refuse,
+)
 from detlab.schemas.space import is_condition
 
 TAG = "::"
@@ -84,12 +93,17 @@ class ConstHyperparameter(_Conditional):
 
 
 class IntHyperparameter(_Ranged):
-    """An integer drawn uniformly from `minval` to `maxval`, both included."""
+    """An integer drawn uniformly from `minval` to `maxval`, both included; with `log` their logarithms."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"when", "step", "prior", "count", "log"})
 
     type: Literal["int"] = "int"
     minval: Int = Field(..., description="Smallest value.")
     maxval: Int = Field(..., description="Largest value; greater than `minval`.")
     step: PositiveInt | None = Field(None, description="Only `minval`, `minval + step`, and so on.")
+    log: Flag | None = Field(
+        None, description="Whether it is searched on a log scale: 1 to 10 as often as 10 to 100. `minval` is 1 or more."
+    )
 
 
 class DoubleHyperparameter(_Ranged):
@@ -118,10 +132,15 @@ class _Choice(_Conditional):
 
 
 class CategoricalHyperparameter(_Choice):
-    """One of `vals`, drawn uniformly."""
+    """One of `vals`, drawn uniformly, or by their `weights`."""
+
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"when", "prior", "weights"})
 
     type: Literal["categorical"] = "categorical"
     vals: list[Any] = Field(..., min_length=1, description="The choices: any JSON values.")
+    weights: list[PositiveNumber] | None = Field(
+        None, description="How often each choice is drawn at random, in proportion; one number for each of `vals`."
+    )
 
 
 class OrdinalHyperparameter(_Choice):

@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from detlab.schemas.expconf.blocks.scalars import Block, NonNegativeInt, Number, PositiveInt, needed
-from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
+from detlab.schemas.expconf.blocks.scalars import Block, Flag, NonNegativeInt, Number, PositiveInt, needed
+from detlab.schemas.expconf.blocks.searcher_base import REPEAT_POINTS, SearcherBlock
 
 
 class KnownResult(Block):
@@ -27,6 +27,7 @@ class ModelBasedConfig(SearcherBlock):
         16,
         description="Trials at a time: the fewer, the more each suggestion knows. 0 is unlimited: nothing is learned.",
     )
+    repeat_points: Flag = Field(False, description=REPEAT_POINTS)
     startup_trials: PositiveInt | None = Field(
         None, description="Random trials before the first suggestion; by default a third of the trials, 10 at most."
     )

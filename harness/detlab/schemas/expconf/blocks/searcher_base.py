@@ -11,6 +11,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     Block,
     FilledText,
     Flag,
+    NonNegativeNumber,
     Number,
     PositiveInt,
     PositiveNumber,
@@ -19,11 +20,19 @@ from detlab.schemas.expconf.blocks.scalars import (
     as_int,
     as_seconds,
     needed,
+    refuse,
 )
 
 
 def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
+
+
+def _as_goal(value: object) -> object:
+    if isinstance(value, str) and value.lower() in ("min", "max", "minimize", "maximize"):
+        better = "false" if value.lower().startswith("max") else "true"
+        refuse(f"must be the value that ends the search, not {value!r}", f"write `smaller_is_better: {better}`")
+    return value
 
 
 class ObjectiveConfig(Block):
@@ -68,7 +77,18 @@ class SearcherBlock(Block):
     """What all searchers have."""
 
     OMITS_NULL: ClassVar[frozenset[str]] = frozenset(
-        {"require", "starting_points", "seeds", "metrics", "constraints", "time_metric", "budget"}
+        {
+            "require",
+            "starting_points",
+            "seeds",
+            "metrics",
+            "constraints",
+            "time_metric",
+            "budget",
+            "goal",
+            "patience",
+            "min_improvement",
+        }
     )
 
     metric: FilledText | None = needed("Validation metric that ranks the trials.")
@@ -91,6 +111,17 @@ class SearcherBlock(Block):
         None, description="Points that are tried first; hyperparameters that one lacks are drawn."
     )
     budget: BudgetConfig | None = Field(None, description="What the whole search may use.")
+    goal: Annotated[Number | None, BeforeValidator(_as_goal)] = Field(
+        None, description="End the whole search once a trial's `metric` reaches this value; what runs then is stopped."
+    )
+    patience: PositiveInt | None = Field(
+        None,
+        description="End the whole search once so many trials in a row have ended without a better `metric` than the"
+        " best before them.",
+    )
+    min_improvement: NonNegativeNumber | None = Field(
+        None, description="How much better than the best before a trial must be to count, for `patience`."
+    )
     seeds: Annotated[int, Field(ge=1, le=100), BeforeValidator(as_int)] | None = Field(
         None, description="Train each point this many times, with different seeds, and rank it by the mean."
     )
@@ -99,6 +130,12 @@ class SearcherBlock(Block):
     @classmethod
     def _first_of_metrics(cls, raw: object) -> object:
         return first_of_metrics(raw)
+
+
+REPEAT_POINTS = (
+    "Whether a point may be tried again. If not, each trial of a space without continuous ranges has a point of its"
+    " own, and the search ends when there is none left."
+)
 
 
 def first_of_metrics(raw: Any) -> Any:

@@ -44,7 +44,7 @@ from detlab.schemas.expconf.blocks.scalars import (
     old,
     refuse,
 )
-from detlab.schemas.expconf.blocks.searcher_base import SearcherBlock
+from detlab.schemas.expconf.blocks.searcher_base import REPEAT_POINTS, SearcherBlock
 
 _UNITS_OLD = "training code decides its own length since Determined 0.38"
 
@@ -97,13 +97,28 @@ class RandomConfig(SearcherBlock):
     name: Literal["random"] = "random"
     max_trials: PositiveInt | None = needed("Number of trials.")
     max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: no limit.")
+    repeat_points: Flag = Field(False, description=REPEAT_POINTS)
     max_length: SearchLength | None = old(None, "Length of training.", _UNITS_OLD)
+
+
+class SobolConfig(SearcherBlock):
+    """Points of a Sobol sequence, which fill the space more evenly than random ones."""
+
+    name: Literal["sobol"] = "sobol"
+    max_trials: PositiveInt | None = needed("Number of trials; a power of 2 fills the space most evenly.")
+    max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: no limit.")
+    repeat_points: Flag = Field(False, description=REPEAT_POINTS)
 
 
 class GridConfig(SearcherBlock):
     """Every point of the grid once, at most 100,000; int, double and log hyperparameters need a `count`."""
 
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"max_trials"})
+
     name: Literal["grid"] = "grid"
+    max_trials: PositiveInt | None = Field(
+        None, description="Points of the grid to try at most: those of a larger grid are chosen at random, by the seed."
+    )
     max_concurrent_trials: NonNegativeInt = Field(16, description="Most trials at a time; 0: no limit.")
     max_length: SearchLength | None = old(None, "Length of training.", _UNITS_OLD)
 
@@ -140,6 +155,7 @@ class UnnamedSearcher(SearcherBlock):
             "mode",
             "max_rungs",
             "bracket_rungs",
+            "repeat_points",
             "entrypoint",
             "options",
             "answer_timeout",
@@ -158,6 +174,7 @@ class UnnamedSearcher(SearcherBlock):
     mode: Literal["aggressive", "standard", "conservative"] | None = Field(None, description="How early.")
     max_rungs: PositiveInt | None = Field(None, description="Most rungs of a bracket.")
     bracket_rungs: list[PositiveInt] | None = Field(None, description="Rungs of each bracket.")
+    repeat_points: Flag | None = Field(None, description="Whether a point may be tried again.")
     entrypoint: SearchClass | None = Field(None, description="Class of a custom search.")
     options: dict[FilledText, Any] | None = Field(None, description="Keyword arguments of that class.")
     answer_timeout: AnswerTimeout | None = Field(None, description="Time that the class may take for one answer.")
@@ -166,6 +183,7 @@ class UnnamedSearcher(SearcherBlock):
 BUILT_IN: dict[str, type[SearcherBlock]] = {
     "single": SingleConfig,
     "random": RandomConfig,
+    "sobol": SobolConfig,
     "grid": GridConfig,
     "async_halving": AsyncHalvingConfig,
     "adaptive_asha": AdaptiveASHAConfig,
@@ -242,6 +260,7 @@ def _judged_by_plugin(value: Any) -> Any:
 SearcherConfig = Annotated[
     Annotated[SingleConfig, Tag("::single")]
     | Annotated[RandomConfig, Tag("::random")]
+    | Annotated[SobolConfig, Tag("::sobol")]
     | Annotated[GridConfig, Tag("::grid")]
     | Annotated[AsyncHalvingConfig, Tag("::async_halving")]
     | Annotated[AdaptiveASHAConfig, Tag("::adaptive_asha")]

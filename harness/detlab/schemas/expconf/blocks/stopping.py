@@ -81,6 +81,17 @@ class CurveStopping(StoppingBlock):
     min_reports: PositiveInt = Field(5, description="Reports before the first forecast; 4 at least.")
 
 
+class WilcoxonStopping(StoppingBlock):
+    """Stop a trial whose folds are worse than those of the best trial, by a signed-rank test."""
+
+    name: Literal["wilcoxon"] = "wilcoxon"
+    p_value: Annotated[PositiveNumber, Field(lt=1)] = Field(
+        0.1, description="Stop if chance alone would show such a difference with a smaller probability than this."
+    )
+    min_folds: PositiveInt = Field(2, description="Folds before the first comparison.")
+    running_mean: Flag = Field(False, description="Reports have the mean of all folds so far, not that of one fold.")
+
+
 class WallClockStopping(StoppingBlock):
     """Stop a trial after so many seconds of running."""
 
@@ -95,6 +106,7 @@ BUILT_IN: dict[str, type[StoppingBlock]] = {
     "median": MedianStopping,
     "percentile": PercentileStopping,
     "curve": CurveStopping,
+    "wilcoxon": WilcoxonStopping,
     "wall_clock": WallClockStopping,
 }
 """The entries of detlab's own stopping policies, by name."""
@@ -156,6 +168,7 @@ StoppingPolicy = Annotated[
     | Annotated[MedianStopping, Tag("::median")]
     | Annotated[PercentileStopping, Tag("::percentile")]
     | Annotated[CurveStopping, Tag("::curve")]
+    | Annotated[WilcoxonStopping, Tag("::wilcoxon")]
     | Annotated[WallClockStopping, Tag("::wall_clock")]
     | Annotated[SkipJsonSchema[SerializeAsAny[StoppingBlock]], BeforeValidator(_judged_by_plugin), Tag("::plugin")],
     Discriminator(_tag),

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from detlab.errors import ConfigError, Problem
@@ -123,14 +124,20 @@ def _keys(raw: dict[str, Any]) -> Iterator[Problem]:
                 unknown += 1
                 hint = suggestions.for_key(key, model, render(path)) if unknown <= structure.MAX_PROBLEMS else None
                 yield Problem(where, "unknown key", hint)
-            elif value is None:
-                continue
+            elif value is None or _is_default(field, value):
+                continue  # a clone's config, which is written out in full, names every key
             elif reason := note(field, NOTE_OLD):
                 if trained and where in HONOURED_PERIODS:
                     reason = "it counts as long as the entrypoint has the form module:Class; a script does not read it"
                 yield Problem(where, "is deprecated", reason, "warning")
             elif reason := note(field, NOTE_IGNORED):
                 yield Problem(where, "is accepted and has no effect", reason, "warning")
+
+
+def _is_default(field: FieldInfo, value: object) -> bool:
+    """Whether a key says what it would say if it were left out."""
+    default = field.get_default(call_default_factory=True)
+    return value == (default.model_dump(mode="json") if isinstance(default, BaseModel) else default)
 
 
 def is_trial_class(entrypoint: object) -> bool:

@@ -99,7 +99,7 @@ def _nothing_to_search(raw: dict[str, Any]) -> Iterator[Problem]:
     searcher = raw.get("searcher")
     name = searcher.get("name") if isinstance(searcher, dict) else None
     learns = isinstance(name, str) and name in _LEARNING
-    if name not in ("random", "grid", "dehb", "pbt", "pb2", *_ASHA) and not learns:
+    if name not in ("random", "sobol", "grid", "dehb", "pbt", "pb2", *_ASHA) and not learns:
         return
     found = any(
         isinstance(value, dict) and value.get("type") not in (None, "const")

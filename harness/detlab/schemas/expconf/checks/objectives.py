@@ -50,6 +50,18 @@ def _contradictions(searcher: dict[str, Any], first: dict[str, Any]) -> Iterator
         yield Problem("searcher.smaller_is_better", message, "leave it out: the first of `metrics` counts")
 
 
+def ends(raw: dict[str, Any]) -> Iterator[Problem]:
+    """Require one metric for what ends the whole search, and something that `min_improvement` is about."""
+    searcher = _searcher(raw)
+    several = isinstance(searcher.get("metrics"), list) and len(searcher["metrics"]) > 1
+    for key in ("goal", "patience"):
+        if several and searcher.get(key) is not None:
+            message = "is about one metric, and this search has several, of which none is the best alone"
+            yield Problem(f"searcher.{key}", message, "keep one metric, and make the others constraints")
+    if searcher.get("min_improvement") is not None and searcher.get("patience") is None:
+        yield Problem("searcher.min_improvement", "has no effect without `patience`", None, "warning")
+
+
 def constraints(raw: dict[str, Any]) -> Iterator[Problem]:
     """Require a range with at least one value for each constraint."""
     given = _searcher(raw).get("constraints")

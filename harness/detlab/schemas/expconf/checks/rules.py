@@ -16,11 +16,13 @@ from detlab.schemas.expconf.blocks.hyperparameters import TYPES
 from detlab.schemas.expconf.blocks.scalars import describe
 from detlab.schemas.expconf.checks import (
     objectives,
+    placeholders,
     search_costs,
     search_plans,
     search_points,
     search_spaces,
     stopping,
+    storage_places,
     suggestions,
 )
 from detlab.schemas.expconf.checks.walk import visit_hyperparameters
@@ -93,6 +95,10 @@ def ranges(raw: Raw) -> Iterator[Problem]:
         low, high = _number(value.get("minval")), _number(value.get("maxval"))
         if value.get("type") in RANGED and low is not None and high is not None and low >= high:
             yield Problem(render(path), f"minval must be less than maxval, but {low} >= {high}")
+        if value.get("type") == "int" and value.get("log") is True:
+            yield from _on_log_scale(render(path), low, value.get("step"))
+        if value.get("type") == "categorical" and isinstance(value.get("weights"), list):
+            yield from _weights(render(path), value["weights"], value.get("vals"))
         in_list = any(isinstance(part, int) for part in path)
         if in_list and value.get("type") in TYPES and value.get("type") != "const":
             yield Problem(
@@ -101,6 +107,25 @@ def ranges(raw: Raw) -> Iterator[Problem]:
                 "use a mapping, or a categorical with lists as its vals",
                 "warning",
             )
+
+
+def _on_log_scale(path: str, low: float | None, step: object) -> Iterator[Problem]:
+    if low is not None and low < 1:
+        message = f"is {low}, but an integer on a log scale begins at 1 or more"
+        yield Problem(f"{path}.minval", message, "0 has no logarithm: begin at 1, or leave out `log`")
+    if step is not None:
+        yield Problem(
+            f"{path}.step", "does not go with `log`", "use an ordinal with the values of your own, such as 16, 32, 64"
+        )
+
+
+def _weights(path: str, weights: list[Any], values: object) -> Iterator[Problem]:
+    if isinstance(values, list) and len(weights) != len(values):
+        message = f"has {len(weights)} numbers for {len(values)} choices"
+        yield Problem(f"{path}.weights", message, "give one for each of `vals`, in their order")
+    numbers = [_number(one) for one in weights]
+    if None not in numbers and not math.isfinite(sum(one for one in numbers if one is not None)):
+        yield Problem(f"{path}.weights", "has a sum that is too large for a float")
 
 
 def forgotten_types(raw: Raw) -> Iterator[Problem]:
@@ -313,13 +338,16 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     search_plans.plans,
     objectives.metrics,
     objectives.constraints,
+    objectives.ends,
     stopping.policies,
     warm_start,
     azure_credentials,
     storage_path,
+    storage_places.places,
     project_of_workspace,
     log_policies,
     entrypoint_length,
+    placeholders.taken_by_a_shell,
     text_lengths,
     pod_spec,
     mounts,

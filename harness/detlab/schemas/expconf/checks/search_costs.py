@@ -6,12 +6,12 @@ Refused here, like all else, it is refused alike by `det config check` and by th
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from detlab.errors import Problem
 from detlab.schemas.expconf.checks.search_spaces import finite_number, grid_points
+from detlab.schemas.expconf.rungs import rungs_within
 
 MAX_AT_ONCE = 10_000
 """Trials that a search may have at a time."""
@@ -29,7 +29,7 @@ def rungs(raw: dict[str, Any]) -> Iterator[Problem]:
     most, divisor = _count(searcher, "max_rungs"), finite_number(searcher.get("divisor")) or _DEFAULT_DIVISOR
     found = most or _count(searcher, "num_rungs") or 1
     if most and divisor > 1:
-        found = min(found, int(math.log(max(_count(searcher, "max_time"), 1)) / math.log(divisor)) + 1)
+        found = min(found, rungs_within(max(_count(searcher, "max_time"), 1), divisor, MAX_RUNGS + 1))
     brackets = searcher.get("bracket_rungs")
     found = max(found, len(brackets) if isinstance(brackets, list) else 0)
     if found > MAX_RUNGS:
@@ -44,6 +44,7 @@ def at_once(raw: dict[str, Any]) -> Iterator[Problem]:
         return
     if searcher.get("name") == "grid":
         total = grid_points(raw.get("hyperparameters")) or 1
+        total = min(total, _count(searcher, "max_trials") or total)
     else:
         total = _count(searcher, "max_trials") or 1
     total *= _count(searcher, "seeds") or 1
@@ -53,7 +54,7 @@ def at_once(raw: dict[str, Any]) -> Iterator[Problem]:
 def too_many_at_once(config: dict[str, Any], total: int) -> Iterator[Problem]:
     """Refuse a search whose first trials are too many or too large.
 
-    They are made in one transaction, which must neither run for ever nor fill the memory.
+    They are decided on and journaled in one transaction, which must neither run for ever nor fill the memory.
 
     Args:
         config: The config.

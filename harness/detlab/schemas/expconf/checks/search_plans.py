@@ -8,8 +8,9 @@ from typing import Any
 
 from detlab.errors import Problem
 from detlab.schemas.expconf.checks.search_spaces import finite_number
+from detlab.schemas.expconf.rungs import rungs_within
 
-_RESUMING = {
+RESUMING = {
     "pbt": "clones start from their parents' checkpoints",
     "pb2": "clones start from their parents' checkpoints",
     "asha": "a promoted trial resumes from its checkpoint",
@@ -17,11 +18,17 @@ _RESUMING = {
     "bohb": "a promoted trial resumes from its checkpoint",
 }
 """Methods that cannot do without checkpoints, and why."""
+LEARNING = ("tpe", "gp", "cmaes", "nsga2", "bayesian", "bohb", "dehb")
+"""Built-in methods whose points depend on the results of earlier trials."""
 _DIVISOR = 4.0
 _MOST_RUNGS = 5
 """Of `asha`, if the config does not say how many."""
 _MOST_TRIALS = 10**6
 _TRUNCATED = 0.2
+_PLACES = 16.0
+"""Trials at a time, if the config does not say how many."""
+_WITHOUT_LIMIT = ("pbt", "pb2")
+"""Methods whose population trains together."""
 
 
 def plans(raw: dict[str, Any]) -> Iterator[Problem]:
@@ -31,6 +38,8 @@ def plans(raw: dict[str, Any]) -> Iterator[Problem]:
         return
     yield from list(_rungs(searcher)) or _promotions(searcher)
     yield from _truncation(searcher)
+    yield from _blind(searcher)
+    yield from _seeds(searcher)
     yield from _checkpoints(raw, searcher)
     budget = searcher.get("budget")
     if isinstance(budget, dict) and all(budget.get(key) is None for key in ("slot_hours", "wall_clock")):
@@ -44,9 +53,7 @@ def _rungs(searcher: dict[str, Any]) -> Iterator[Problem]:
         return
     if length < 1 or divisor <= 1:
         return  # refused by their fields
-    fitting = 1
-    while fitting < 100 and length / divisor**fitting >= 1:
-        fitting += 1
+    fitting = rungs_within(length, divisor, 100)
     brackets = searcher.get("bracket_rungs")
     given = {"num_rungs": searcher.get("num_rungs"), **dict(_brackets(brackets))}
     for key, value in given.items():
@@ -57,6 +64,52 @@ def _rungs(searcher: dict[str, Any]) -> Iterator[Problem]:
             )
             hint = f"say {fitting} or fewer, or a larger max_time than {length:g}"
             yield Problem(f"searcher.{key}", message, hint, "warning")
+
+
+def _blind(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of so many trials at a time that, where there are slots for them, all begin before there is a result."""
+    if searcher.get("name") not in LEARNING or "max_concurrent_trials" not in searcher:
+        return
+    trials, places = finite_number(searcher.get("max_trials")), finite_number(searcher["max_concurrent_trials"])
+    if trials is None or places is None or trials <= 1 or 0 < places < trials:
+        return
+    message = f"lets all {trials:g} trials run at a time: with as many free slots, {searcher['name']} learns nothing"
+    yield Problem("searcher.max_concurrent_trials", message, f"say {max(1, int(trials) // 5)} or fewer", "warning")
+
+
+def _seeds(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of a point with more trials than may run at a time: they begin together, beyond the limit."""
+    seeds = finite_number(searcher.get("seeds"))
+    places = finite_number(searcher.get("max_concurrent_trials", _PLACES))
+    if not seeds or not places or seeds <= places or searcher.get("name") in ("single", *_WITHOUT_LIMIT):
+        return
+    limit = f"max_concurrent_trials ({places:g})" if "max_concurrent_trials" in searcher else f"{places:g} at a time"
+    message = f"is {seeds:g}, more than {limit}: the trials of a point begin together, and so {seeds:g} do"
+    hint = f"say max_concurrent_trials: {seeds:g}, or {places:g} seeds or fewer"
+    yield Problem("searcher.seeds", message, hint, "warning")
+
+
+def blind(searcher: dict[str, Any], slots: int | None, slots_per_trial: int) -> Iterator[Problem]:
+    """Warn of a method that learns where all of its trials begin at once on the slots that there are.
+
+    Args:
+        searcher: The complete `searcher` block.
+        slots: Of the pool; None where points are drawn when trials are handed to a batch system, all of them at once.
+        slots_per_trial: Of a trial.
+    """
+    if searcher.get("name") not in LEARNING:
+        return
+    trials = finite_number(searcher.get("max_trials")) or 0
+    places = int(trials) if slots is None else slots // max(1, slots_per_trial)
+    if limit := finite_number(searcher.get("max_concurrent_trials")):
+        places = min(places, int(limit))
+    if trials <= 1 or places < trials:
+        return
+    handed = "the agent of its batch system, an earlier version, gets them together"
+    why = handed if slots is None else f"the pool has {slots} slots"
+    message = f"all {trials:g} trials may begin at once, as {why}: {searcher['name']} learns nothing"
+    hint = f"say {max(1, int(trials) // 5)} or fewer, or use more trials"
+    yield Problem("searcher.max_concurrent_trials", message, hint, "warning")
 
 
 def _brackets(brackets: object) -> Iterator[tuple[str, Any]]:
@@ -74,7 +127,7 @@ def _promotions(searcher: dict[str, Any]) -> Iterator[Problem]:
         return
     if rungs is None:
         length = finite_number(searcher.get("max_time")) or 1
-        rungs = min([_MOST_RUNGS, *(int(math.log(max(most, 1)) / math.log(divisor)) + 1 for most in (length, trials))])
+        rungs = rungs_within(max(min(length, trials), 1), divisor, _MOST_RUNGS)
     if not 1 < rungs <= 100:
         return
     left = trials
@@ -117,7 +170,7 @@ def _truncation(searcher: dict[str, Any]) -> Iterator[Problem]:
 
 def _checkpoints(raw: dict[str, Any], searcher: dict[str, Any]) -> Iterator[Problem]:
     name = searcher.get("name")
-    why = _RESUMING.get(name) if isinstance(name, str) else None
+    why = RESUMING.get(name) if isinstance(name, str) else None
     if why is None or raw.get("checkpoint_policy") != "none" or searcher.get("variant") == "stopping":
         return
     message = f"is none, but {name} needs checkpoints: {why}"

@@ -70,6 +70,10 @@ def space(raw: dict[str, Any]) -> Iterator[Problem]:
         yield from _results(made, settings)
 
 
+_REPEATING = ("hyperband", "bohb", "dehb", "pbt", "pb2")
+"""Methods that compare as many trials as they plan, at whatever points."""
+
+
 def few_points(raw: dict[str, Any]) -> Iterator[Problem]:
     """Warn of a space without conditions that has fewer points than the search makes trials."""
     searcher = raw.get("searcher")
@@ -81,8 +85,11 @@ def few_points(raw: dict[str, Any]) -> Iterator[Problem]:
     block = _sound(raw.get("hyperparameters") or {})
     count = None if block is None else _number_of_points(leaves_of(block))
     if count is not None and 1 < count < most:
-        message = f"is {most:,}, but the hyperparameters have only {count:,} points: some are tried again"
-        hint = "use `grid`, which tries each point once, or fewer trials; to repeat each point, use `seeds`"
+        again = searcher.get("repeat_points") is True or searcher.get("name") in _REPEATING
+        what = "some are tried again" if again else f"the search ends after {count:,} trials"
+        message = f"is {most:,}, but the hyperparameters have only {count:,} points: {what}"
+        hint = "say fewer trials; to train each point several times, use `seeds`"
+        hint += "" if again else ", to let points be drawn again `repeat_points: true`"
         yield Problem("searcher.max_trials", message, hint, "warning")
 
 

@@ -99,15 +99,24 @@ def _axis_size(spec: dict[str, Any]) -> int | None:
 
 
 def grid_size(raw: dict[str, Any]) -> Iterator[Problem]:
-    """Refuse a grid of more than `MAX_GRID_POINTS` points."""
+    """Refuse a grid of more than `MAX_GRID_POINTS` points, unless `max_trials` says how many are tried."""
     searcher = raw.get("searcher")
     if not isinstance(searcher, dict) or searcher.get("name") != "grid":
         return
     points = grid_points(raw.get("hyperparameters"))
-    if points is not None and points > MAX_GRID_POINTS:
+    if points is not None and points > MAX_GRID_POINTS and not _capped(raw, searcher, points):
         shown = f"{points:,}" if points <= _LARGEST_SHOWN else "more than 10**30"
         message = f"the grid has {shown} points, each a trial; a grid may have {MAX_GRID_POINTS:,}"
-        yield Problem("hyperparameters", message, "use a smaller `count`, or the random searcher with `max_trials`")
+        yield Problem("hyperparameters", message, "use a smaller `count`, or try some of them: `searcher.max_trials`")
+
+
+def _capped(raw: dict[str, Any], searcher: dict[str, Any], points: int) -> bool:
+    """Return whether only some points are tried, and the others need not even be counted one by one."""
+    most = finite_number(searcher.get("max_trials"))
+    if most is None or most > MAX_GRID_POINTS or points >= _INT_RANGE_LIMIT or searcher.get("require"):
+        return False
+    hyperparameters = raw.get("hyperparameters")
+    return isinstance(hyperparameters, dict) and not has_conditions(hyperparameters)
 
 
 def widths(raw: dict[str, Any]) -> Iterator[Problem]:

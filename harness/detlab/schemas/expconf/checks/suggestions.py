@@ -46,6 +46,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "max_concurrent_trials": ("n_jobs", "parallel_trials", "max_parallel", "parallelism"),
     "slots_per_trial": ("gpu", "gpus", "num_gpus", "n_gpus"),
     "smaller_is_better": ("direction", "goal", "minimize", "maximize", "mode"),
+    "weights": ("probabilities", "probs"),
+    "goal": ("target", "stop_score"),
 }
 """Keys by the names that other tools have for them."""
 
@@ -53,7 +55,7 @@ _BAYESIAN = "use `bayesian`: a Gaussian process or TPE, chosen by space and budg
 METHODS: dict[str, str] = {
     "gridsearch": "use `grid`",
     "randomsearch": "use `random`",
-    "sobol": "use `random`; there are no quasi-random points",
+    **dict.fromkeys(("quasirandom", "qmc", "qmcsampler", "halton"), "use `sobol`"),
     "optuna": "use `tpe`, `gp`, `cmaes` or `nsga2`, Optuna's samplers, or `bayesian`, which chooses",
     "hyperopt": "use `tpe`",
     "multivariatetpe": "use `tpe`, which is multivariate",
@@ -154,6 +156,8 @@ def for_group(group: Mapping[str, Any]) -> str | None:
         return f"for a choice write {{type: categorical, vals: {json.dumps(choices, default=str)[:60]}}}"
     if not (_is_number(low) and _is_number(high)):
         return None
+    if group.get("log") is True and isinstance(low, int) and isinstance(high, int) and low >= 1:
+        return f"for a range write {{type: int, minval: {low}, maxval: {high}, log: true}}"
     if "log" in str(group.get("distribution", "")).lower() or group.get("log"):
         ends = [f"{round(math.log10(end), 4) + 0.0:g}" if end > 0 else "…" for end in (low, high)]
         return f"for a range write {{type: log, base: 10, minval: {ends[0]}, maxval: {ends[1]}}}, in exponents"

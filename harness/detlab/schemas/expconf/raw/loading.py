@@ -8,13 +8,14 @@ dates. A key given twice is a mistake, never a silent choice.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import yaml
 
 from detlab.errors import Problem
 from detlab.schemas.expconf.raw.paths import Path, render
+from detlab.schemas.expconf.raw.syntax import syntax_problem
 
 MAX_TEXT = 400_000
 """Longest config text that is read, in characters: reading takes a second for some 400,000."""
@@ -136,8 +137,26 @@ def _key(key: Hashable) -> Hashable:
     return "null" if key is None else key
 
 
+MOST_DIGITS = 1000
+"""Characters of a number. Reading a longer one takes time with the square of them (`1:1:1:…` in YAML 1.1), and Python
+does not write one of more than 4,300 digits."""
+
+
+def _digits(loader: _Loader, node: yaml.ScalarNode) -> str:
+    """Return the text of a number.
+
+    Raises:
+        ConstructorError: It is too long for one.
+    """
+    if len(node.value) > MOST_DIGITS:
+        raise yaml.constructor.ConstructorError(
+            None, None, f"a number of {len(node.value):,} characters; at most {MOST_DIGITS:,}", node.start_mark
+        )
+    return loader.construct_scalar(node)
+
+
 def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
-    text = loader.construct_scalar(node).replace("_", "").lower()
+    text = _digits(loader, node).replace("_", "").lower()
     sign = -1 if text.startswith("-") else 1
     digits = text.lstrip("+-")
     for prefix, base in (("0x", 16), ("0o", 8), ("0b", 2)):
@@ -147,7 +166,7 @@ def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
 
 
 def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float:
-    text = loader.construct_scalar(node).replace("_", "").lower()
+    text = _digits(loader, node).replace("_", "").lower()
     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
 
 
@@ -167,36 +186,48 @@ def _register() -> None:
     _Loader.add_constructor(f"{_YAML}float", _construct_float)
 
 
+class _OlderLoader(_Loader):
+    """The same with the scalars of YAML 1.1, as PyYAML reads them; dates stay texts."""
+
+
+def _register_older() -> None:
+    # `=` and dates are left out: the one is a mistake to PyYAML, the other has no counterpart in JSON
+    without = (f"{_YAML}timestamp", f"{_YAML}value")
+    _OlderLoader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in pairs if tag not in without]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    for name in ("int", "float"):
+        _OlderLoader.add_constructor(f"{_YAML}{name}", _bounded(yaml.SafeLoader.yaml_constructors[f"{_YAML}{name}"]))
+
+
+def _bounded(construct: Callable[[Any, yaml.ScalarNode], Any]) -> Callable[[_Loader, yaml.ScalarNode], Any]:
+    """Return one of PyYAML's constructors of numbers that reads none of any length."""
+
+    def made(loader: _Loader, node: yaml.ScalarNode) -> Any:
+        text = _digits(loader, node)
+        try:
+            return construct(loader, node)
+        except OverflowError as error:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{text[:40]!r} is a number that is too large", node.start_mark
+            ) from error
+
+    return made
+
+
 _register()
+_register_older()
 
 
-def _place(error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    return f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-
-
-def _syntax(error: yaml.YAMLError) -> Problem:
-    if not isinstance(error, yaml.MarkedYAMLError):
-        return Problem("", f"is not YAML: {str(error).splitlines()[0]}")
-    what = error.problem or error.context or "cannot be read"
-    hint = None
-    if "\\t" in what or "'\t'" in what:
-        hint = "indent with spaces, not with tabs"
-    elif "mapping values are not allowed" in what:
-        hint = "quote texts that contain `: `, and check the indentation"
-    elif "expected a single document" in str(error):
-        what, hint = "holds several documents", "keep one; `---` starts a second"
-    elif "could not determine a constructor" in what:
-        hint = "remove the `!tag`"
-    return Problem("", f"{_place(error)}{what}", hint)
-
-
-def load_yaml(text: str, source_name: str = "config") -> tuple[Any, list[Problem]]:
+def load_yaml(text: str, source_name: str = "config", *, older: bool = False) -> tuple[Any, list[Problem]]:
     """Read YAML (or JSON) text.
 
     Args:
         text: The text.
         source_name: How messages about the whole text call it, such as a file name.
+        older: Whether it is YAML 1.1, as PyYAML reads it: `on` is true, `017` is 15, `12:30:45` is 45045, and `1e-5`
+            is a text.
 
     Returns:
         The raw value and the mistakes of the text itself: syntax by line and column, keys given twice. The
@@ -205,19 +236,22 @@ def load_yaml(text: str, source_name: str = "config") -> tuple[Any, list[Problem
     if len(text) > MAX_TEXT:
         return None, [Problem("", f"{source_name} is longer than {MAX_TEXT:,} characters")]
     try:
-        loader = _Loader(text)
+        loader = _OlderLoader(text) if older else _Loader(text)
     except yaml.YAMLError as error:
-        return None, [_syntax(error)]
+        return None, [syntax_problem(error, text)]
     try:
         node = loader.get_single_node()
         loader.find_duplicates(node)
         raw = loader.construct_document(node) if node is not None else None
     except yaml.YAMLError as error:
-        return None, [*loader.problems, _syntax(error)]
+        return None, [*loader.problems, syntax_problem(error, text)]
     except RecursionError:
         return None, [Problem("", "is nested too deeply")]
     except ValueError as error:
         return None, [*loader.problems, Problem("", f"holds a value that cannot be read: {error}")]
+    except (AttributeError, LookupError, TypeError):  # PyYAML's, of a value that is not what its tag says
+        wrong = Problem("", "holds a value that is not of the type that its `!!tag` says", "remove the `!!tag`")
+        return None, [*loader.problems, wrong]
     finally:
         loader.dispose()
     return raw, loader.problems

@@ -6,16 +6,16 @@ budget (the idea of Hyperband, Li et al., JMLR 2018, with asynchronous brackets)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, cast
 
 from detlab.schemas.expconf import AdaptiveASHAConfig, SearcherBlock
 from detlab_hub.core.searchers.errors import SearcherConfigError, SteeringRefused
-from detlab_hub.core.searchers.events import CreateTrial, Decision, ExitReason
+from detlab_hub.core.searchers.events import HONOURED_LIMIT, CreateTrial, Decision, ExitReason
 from detlab_hub.core.searchers.fields import Fields, check_rungs
 from detlab_hub.core.searchers.halving.async_halving import AsyncHalving
+from detlab_hub.core.searchers.halving.rungs import Powers
 from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory
 from detlab_hub.core.searchers.objectives import Score
 
@@ -32,18 +32,22 @@ class Bracket:
     max_concurrent: int
 
 
-def bracket_rungs(mode: Mode, max_rungs: int, max_time: int, max_trials: int, divisor: float) -> list[int]:
+def bracket_rungs(
+    mode: Mode, max_rungs: int, max_time: int, max_trials: int, divisor: float, *, exact: bool = True
+) -> list[int]:
     """Return the number of rungs of each bracket, most first.
 
     `max_rungs` is capped so that the first rung is at least one unit and the last one sees a trial.
     """
-    base = math.log(divisor)
-    most = min(max_rungs, int(math.log(max_time) / base) + 1, int(math.log(max_trials) / base) + 1)
+    powers = Powers(divisor, exact)
+    most = powers.within(max_trials, powers.within(max_time, max_rungs))
     fewest = {"conservative": 1, "standard": (most - 1) // 2 + 1, "aggressive": most}[mode]
     return list(range(most, fewest - 1, -1))
 
 
-def plan_brackets(rungs: Sequence[int], max_trials: int, max_concurrent: int, divisor: float) -> list[Bracket]:
+def plan_brackets(
+    rungs: Sequence[int], max_trials: int, max_concurrent: int, divisor: float, *, exact: bool = True
+) -> list[Bracket]:
     """Divide the trials so that the brackets cost about the same, and the places evenly.
 
     Args:
@@ -51,21 +55,18 @@ def plan_brackets(rungs: Sequence[int], max_trials: int, max_concurrent: int, di
         max_trials: Trials of the whole search; each bracket gets at least one.
         max_concurrent: Places of the whole search, 0 for a default; each bracket gets at least one.
         divisor: Each rung keeps the best 1/divisor.
+        exact: Whether the shares are computed exactly, see `Powers`.
     """
     ordered = sorted(rungs, reverse=True)
-    trials = [max(share, 1) for share in _shares(ordered, max_trials, divisor)]
+    trials = [max(share, 1) for share in Powers(divisor, exact).shares(ordered, max_trials)]
     trials[0] += max(max_trials - sum(trials), 0)
     places = _places(trials[-1], len(ordered), max_concurrent, divisor)
     return [Bracket(*share) for share in zip(ordered, trials, places, strict=True)]
 
 
-def _shares(ordered: Sequence[int], trials: int, divisor: float) -> list[int]:
-    """Divide trials over brackets by their rungs, rounded down."""
-    weights = [math.pow(divisor, n - 1) / n for n in ordered]
-    total = 0.0
-    for weight in weights:  # not `sum`, which compensates rounding from Python 3.12 on: a share must not change
-        total += weight
-    return [int(weight / total * trials) for weight in weights]
+def limit_of(fields: Fields) -> int | None:
+    """Trials at a time, of all brackets together; None under rules by which each bracket has one in any case."""
+    return fields.max_concurrent if fields.rules >= HONOURED_LIMIT else None
 
 
 def _places(last_trials: int, brackets: int, max_concurrent: int, divisor: float) -> list[int]:
@@ -83,9 +84,13 @@ class Tournament(SearchMethod):
     Config: ClassVar[type[SearcherBlock]] = AdaptiveASHAConfig
     needs_metric = True
 
-    def __init__(self, brackets: Sequence[AsyncHalving]) -> None:
+    def __init__(self, brackets: Sequence[AsyncHalving], limit: int | None = None) -> None:
         self._brackets = list(brackets)
         self._bracket_of: dict[str, int] = {}
+        self._limit = limit
+        if limit is not None:
+            for bracket in self._brackets:
+                bracket.room = self._has_room
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
@@ -94,7 +99,7 @@ class Tournament(SearchMethod):
         Raises:
             SearcherConfigError: A field is missing or out of range, or a bracket has no rung.
         """
-        divisor, max_trials = fields.divisor, fields.count("max_trials")
+        divisor, max_trials, exact = fields.divisor, fields.count("max_trials"), fields.exact_rungs
         rungs = fields.counts("bracket_rungs")
         if any(number < 1 for number in rungs):
             raise SearcherConfigError("searcher.bracket_rungs: each bracket needs at least 1 rung")
@@ -103,10 +108,10 @@ class Tournament(SearchMethod):
         if not rungs:
             mode = cast(Mode, fields.one_of("mode", ("aggressive", "standard", "conservative"), "standard"))
             max_rungs = fields.count("max_rungs", DEFAULT_MAX_RUNGS)
-            rungs = bracket_rungs(mode, max_rungs, fields.count("max_time"), max_trials, divisor)
-        brackets = plan_brackets(rungs, max_trials, fields.max_concurrent, divisor)
+            rungs = bracket_rungs(mode, max_rungs, fields.count("max_time"), max_trials, divisor, exact=exact)
+        brackets = plan_brackets(rungs, max_trials, fields.max_concurrent, divisor, exact=exact)
         made = [AsyncHalving.bracket(fields, b.num_rungs, b.max_trials, b.max_concurrent) for b in brackets]
-        return cls(made)
+        return cls(made, limit_of(fields))
 
     @property
     def budget(self) -> int:
@@ -129,35 +134,52 @@ class Tournament(SearchMethod):
         return decisions
 
     def start(self, factory: TrialFactory) -> list[Decision]:
-        """Start the brackets in order."""
+        """Start the brackets in order, as many as have a place."""
         decisions: list[Decision] = []
         for number, bracket in enumerate(self._brackets):
-            decisions += self._claim(number, bracket.start(factory))
+            if self._has_room():
+                decisions += self._claim(number, bracket.start(factory))
+        return decisions
+
+    @property
+    def _scarce(self) -> bool:
+        """Whether there are fewer places than brackets: each has one, and some must wait for those of others."""
+        return self._limit is not None and 0 < self._limit < len(self._brackets)
+
+    def _has_room(self) -> bool:
+        return not self._scarce or sum(bracket.holding for bracket in self._brackets) < (self._limit or 0)
+
+    def _passed_on(self, number: int, decisions: list[Decision], factory: TrialFactory) -> list[Decision]:
+        """Claim what a bracket decided; a place that it leaves empty goes to the first that can use it."""
+        decisions = self._claim(number, decisions)
+        if self._scarce and self._has_room():
+            for other, bracket in enumerate(self._brackets):
+                decisions += self._claim(other, bracket.fill(factory))
         return decisions
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]
-        return self._claim(number, self._brackets[number].validated(factory, request_id, score, time))
+        return self._passed_on(number, self._brackets[number].validated(factory, request_id, score, time), factory)
 
     def exited_early(self, factory: TrialFactory, request_id: str, reason: ExitReason) -> list[Decision]:
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]
-        return self._claim(number, self._brackets[number].exited_early(factory, request_id, reason))
+        return self._passed_on(number, self._brackets[number].exited_early(factory, request_id, reason), factory)
 
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]
-        return self._claim(number, self._brackets[number].stopped(factory, request_id))
+        return self._passed_on(number, self._brackets[number].stopped(factory, request_id), factory)
 
     def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]
-        return self._claim(number, self._brackets[number].exited(factory, request_id))
+        return self._passed_on(number, self._brackets[number].exited(factory, request_id), factory)
 
     def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
         """Divide further trials as the first ones were, what remains to the first bracket; units go to all."""
-        shares = _shares([len(bracket.rungs) for bracket in self._brackets], trials, self._brackets[0].divisor)
+        shares = self._brackets[0].powers.shares([len(bracket.rungs) for bracket in self._brackets], trials)
         shares[0] += trials - sum(shares)
         decisions: list[Decision] = []
         for number, (bracket, share) in enumerate(zip(self._brackets, shares, strict=True)):
@@ -165,25 +187,28 @@ class Tournament(SearchMethod):
         return decisions
 
     def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
-        """Divide the places over the brackets.
+        """Divide the places over the brackets; where there are fewer, brackets wait for each other.
 
         Raises:
-            SteeringRefused: There are fewer places than brackets.
+            SteeringRefused: There are fewer places than brackets, and the search began when that was impossible.
         """
-        if 0 < limit < len(self._brackets):
-            raise SteeringRefused(
-                f"each of the {len(self._brackets)} brackets needs one trial at a time, {limit} are too few"
-            )
-        places = _places(self._brackets[-1].budget, len(self._brackets), limit, self._brackets[0].divisor)
+        self._limited(limit, least=len(self._brackets))
+        places = _places(self._brackets[-1].budget, len(self._brackets), limit, self._brackets[0].powers.divisor)
         decisions: list[Decision] = []
         for number, (bracket, share) in enumerate(zip(self._brackets, places, strict=True)):
             decisions += self._claim(number, bracket.resized(factory, share))
         return decisions
 
+    def _limited(self, limit: int, least: int) -> None:
+        if self._limit is not None:
+            self._limit = limit
+        elif 0 < limit < least:
+            raise SteeringRefused(f"each of the {least} brackets needs one trial at a time, {limit} are too few")
+
     def paused(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Pass on to the trial's bracket."""
         number = self._bracket_of[request_id]
-        return self._claim(number, self._brackets[number].paused(factory, request_id))
+        return self._passed_on(number, self._brackets[number].paused(factory, request_id), factory)
 
     def promoted(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Pass on to the trial's bracket."""
@@ -230,4 +255,5 @@ class Tournament(SearchMethod):
         return {
             "brackets": [bracket.state() for bracket in self._brackets],
             "bracket_of": self._bracket_of,
+            "limit": self._limit,
         }

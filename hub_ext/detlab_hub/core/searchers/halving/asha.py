@@ -29,7 +29,8 @@ class ASHA(Tournament):
         """
         variant = fields.one_of("variant", ("promotion", "stopping"), "promotion")
         max_trials = fields.count("max_trials")
-        fit = bracket_rungs("aggressive", DEFAULT_MAX_RUNGS, fields.count("max_time"), max_trials, fields.divisor)
+        limits = DEFAULT_MAX_RUNGS, fields.count("max_time"), max_trials
+        fit = bracket_rungs("aggressive", *limits, fields.divisor, exact=fields.exact_rungs)
         rungs = fields.count("num_rungs", fit[0])
         bracket = PromotingBracket if variant == "promotion" else AsyncHalving
         return cls([bracket.bracket(fields, rungs, max_trials, fields.max_concurrent)])

@@ -7,17 +7,23 @@ good, the others continue. Decisions use only what is known so far and are never
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 from detlab.schemas.expconf import AsyncHalvingConfig
 from detlab_hub.core.searchers.errors import SteeringRefused
-from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
+from detlab_hub.core.searchers.events import (
+    INVALID_REASONS,
+    CreateTrial,
+    Decision,
+    ExitReason,
+    StopTrial,
+)
 from detlab_hub.core.searchers.fields import Fields, check_rungs
-from detlab_hub.core.searchers.halving.rungs import Rung, rung_units
+from detlab_hub.core.searchers.halving.rungs import Powers, Rung, rung_units
 from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory, create_many
 from detlab_hub.core.searchers.objectives import Score, time_of
 
@@ -35,7 +41,7 @@ class HalvingConfig:
     Attributes:
         num_rungs: Levels, at least 1.
         max_trials: Trials whose hyperparameters turned out valid.
-        divisor: Each rung keeps the best 1/divisor; above 1.
+        powers: Of the divisor, which is above 1: each rung keeps the best 1/divisor.
         max_concurrent: Trials at a time; 0 for enough to fill the top rung once.
         time_metric: Name of the metric that counts a trial's training.
         max_time: Value of the time metric at the top rung.
@@ -44,18 +50,23 @@ class HalvingConfig:
 
     num_rungs: int
     max_trials: int
-    divisor: float
+    powers: Powers
     max_concurrent: int
     time_metric: str
     max_time: int
     worst: Score
 
     @property
+    def divisor(self) -> float:
+        """One in this many trials continues beyond a rung."""
+        return self.powers.divisor
+
+    @cached_property
     def concurrency(self) -> int:
         """Trials at a time, resolved."""
         if self.max_concurrent > 0:
             return min(self.max_concurrent, self.max_trials)
-        return max(1, min(int(math.pow(self.divisor, self.num_rungs - 1)), self.max_trials))
+        return max(1, min(int(self.powers.power(self.num_rungs - 1)), self.max_trials))
 
 
 class AsyncHalving(SearchMethod):
@@ -71,7 +82,7 @@ class AsyncHalving(SearchMethod):
 
     def __init__(self, config: HalvingConfig) -> None:
         self._config = config
-        units = rung_units(config.num_rungs, config.divisor, config.max_time)
+        units = rung_units(config.num_rungs, config.divisor, config.max_time, exact=config.powers.exact)
         self._rungs = [Rung(needed) for needed in units]
         self._level: dict[str, int] = {}
         self._active: set[str] = set()
@@ -81,6 +92,8 @@ class AsyncHalving(SearchMethod):
         """Trials by which users have extended the search."""
         self._lifted: dict[str, int] = {}
         """Level to which users have promoted a trial."""
+        self.room: Callable[[], bool] = lambda: True
+        """Whether the search that this is a bracket of has a place for one trial more."""
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
@@ -102,7 +115,7 @@ class AsyncHalving(SearchMethod):
             HalvingConfig(
                 num_rungs=num_rungs,
                 max_trials=max_trials,
-                divisor=divisor,
+                powers=Powers(divisor, fields.exact_rungs),
                 max_concurrent=max_concurrent,
                 time_metric=str(fields.get("time_metric")),
                 max_time=fields.count("max_time"),
@@ -116,9 +129,14 @@ class AsyncHalving(SearchMethod):
         return self._config.max_trials
 
     @property
-    def divisor(self) -> float:
-        """One in this many trials continues beyond a rung."""
-        return self._config.divisor
+    def powers(self) -> Powers:
+        """The powers of its divisor."""
+        return self._config.powers
+
+    @property
+    def holding(self) -> int:
+        """Places that are taken."""
+        return len(self._active)
 
     @property
     def rungs(self) -> list[Rung]:
@@ -192,7 +210,7 @@ class AsyncHalving(SearchMethod):
 
     def _fill_place(self, factory: TrialFactory) -> list[Decision]:
         budget_left = len(self._level) - self._invalid < self._config.max_trials
-        if budget_left and len(self._active) < self._config.concurrency:
+        if budget_left and self.holding < self._config.concurrency and self.room():
             return [self._create(factory)]
         return []
 
@@ -256,7 +274,7 @@ class AsyncHalving(SearchMethod):
         """
         self._active.discard(request_id)
         self._exited += 1
-        return self._fill_places(factory) if self._beyond else []
+        return self.fill(factory) if self._beyond else []
 
     def extended(self, factory: TrialFactory, trials: int, units: int) -> list[Decision]:
         """Make further trials; let those that reach the top rung train longer.
@@ -266,12 +284,12 @@ class AsyncHalving(SearchMethod):
         self._config = replace(self._config, max_trials=self._config.max_trials + trials)
         self._beyond += trials
         self._rungs[-1].units_needed += units
-        return self._fill_places(factory)
+        return self.fill(factory)
 
     def resized(self, factory: TrialFactory, limit: int) -> list[Decision]:
         """Fill new places; with a lower limit, leave places empty as trials end."""
         self._config = replace(self._config, max_concurrent=limit)
-        return self._fill_places(factory)
+        return self.fill(factory)
 
     def promoted(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Let a running trial pass its next rung, however it compares.
@@ -313,7 +331,8 @@ class AsyncHalving(SearchMethod):
         beyond = self._level[request_id] + 1
         return self._rungs[beyond].units_needed if beyond < len(self._rungs) else None
 
-    def _fill_places(self, factory: TrialFactory) -> list[Decision]:
+    def fill(self, factory: TrialFactory) -> list[Decision]:
+        """Use the places that are free."""
         decisions: list[Decision] = []
         while made := self._fill_place(factory):
             decisions += made

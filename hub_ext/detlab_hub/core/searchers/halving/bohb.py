@@ -12,8 +12,9 @@ from typing import Any, Self
 
 from detlab.schemas.expconf import BOHBConfig
 from detlab_hub.core.searchers.errors import SearcherConfigError
-from detlab_hub.core.searchers.events import CreateTrial, Decision, Suggest
+from detlab_hub.core.searchers.events import CreateTrial, Decision, SetPoint, Suggest
 from detlab_hub.core.searchers.fields import Fields
+from detlab_hub.core.searchers.halving.adaptive import limit_of
 from detlab_hub.core.searchers.halving.async_halving import HalvingConfig
 from detlab_hub.core.searchers.halving.hyperband import Hyperband
 from detlab_hub.core.searchers.halving.promoting import PromotingBracket
@@ -39,14 +40,19 @@ def ranked(results: Sequence[Sequence[Any]]) -> list[Record]:
 
 
 class AskingBracket(PromotingBracket):
-    """A bracket whose new trials may be asked for, instead of drawn."""
+    """A bracket whose new trials get their points when they are placed; by earlier rules, may be asked for."""
 
     def __init__(self, config: HalvingConfig) -> None:
         super().__init__(config)
         self.ask: Callable[[TrialFactory], Suggest | None] = lambda factory: None
         """Asks for a point; None if the next trial is to be drawn."""
 
+    def _create(self, factory: TrialFactory) -> CreateTrial:
+        return self._admit(factory.later() if factory.late else factory.draw())
+
     def _begin(self, factory: TrialFactory) -> Decision:
+        if factory.late:
+            return self._create(factory)
         asked = self.ask(factory)
         if asked is None:
             return self._create(factory)
@@ -65,17 +71,24 @@ class BOHB(Hyperband):
     name = "bohb"
     Config = BOHBConfig
     suggests = True
+    draws_late = True
 
-    def __init__(self, brackets: Sequence[AskingBracket], axes: Sequence[Axis], fraction: float) -> None:
-        super().__init__(brackets)
+    def __init__(
+        self, brackets: Sequence[AskingBracket], axes: Sequence[Axis], fraction: float, limit: int | None = None
+    ) -> None:
+        super().__init__(brackets, limit)
         self._asking = list(brackets)
         self._axes = axes
         self._fraction = fraction
         self._points: dict[str, tuple[int, Point]] = {}
-        """Each trial's place in the order of their creation, and its point."""
+        """Each trial's place in the order in which their points were drawn, and its point."""
         self._asked = 0
         self._open: dict[int, int] = {}
-        """The bracket of each question that is not answered."""
+        """The bracket of each question that is not answered, by earlier rules."""
+        self._due: list[str] = []
+        """Trials that were placed, and for whose points no question is open yet."""
+        self._for: dict[int, list[str]] = {}
+        """The trials for whose points a question is open."""
         for number, bracket in enumerate(self._asking):
             bracket.ask = self._asker(number)
 
@@ -89,11 +102,11 @@ class BOHB(Hyperband):
         fraction = float(fields.get("random_fraction", RANDOM_FRACTION))
         if not 0 <= fraction <= 1:
             raise SearcherConfigError(f"searcher.random_fraction: must be from 0 to 1, is {fraction:g}")
-        return cls(cls.made(AskingBracket, fields), axes_of(space), fraction)
+        return cls(cls.made(AskingBracket, fields), axes_of(space), fraction, limit_of(fields))
 
     def _asker(self, number: int) -> Callable[[TrialFactory], Suggest | None]:
         def ask(factory: TrialFactory) -> Suggest | None:
-            if factory.enqueued or not self._model_results() or factory.rng.uniform(0.0, 1.0) < self._fraction:
+            if self._drawn(factory):
                 return None
             asked = Suggest(self._asked, 1)
             self._open[asked.ticket] = number
@@ -102,12 +115,43 @@ class BOHB(Hyperband):
 
         return ask
 
+    def _drawn(self, factory: TrialFactory) -> bool:
+        """Whether the next point is a user's or a random one."""
+        return bool(factory.enqueued) or not self._model_results() or factory.rng.uniform(0.0, 1.0) < self._fraction
+
+    def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Give it a user's or a random point, or ask for a suggestion."""
+        if self._drawn(factory):
+            return [self._set(request_id, factory.due())]
+        self._due.append(request_id)
+        return self._ask()
+
+    def _ask(self) -> list[Decision]:
+        """Ask for the points of all trials that lack one: one question at a time, so that each knows earlier points."""
+        if not self._due or self._for:
+            return []
+        asked = Suggest(self._asked, len(self._due))
+        self._for[asked.ticket], self._due = self._due, []
+        self._asked += 1
+        return [asked]
+
+    def _set(self, request_id: str, hparams: dict[str, Any]) -> SetPoint:
+        self._note_point(request_id, hparams)
+        return SetPoint(request_id, hparams)
+
+    def _note_point(self, request_id: str, hparams: dict[str, Any]) -> None:
+        self._points[request_id] = len(self._points), tuple(coordinates(self._axes, hparams))
+
     def _claim(self, bracket: int, decisions: list[Decision]) -> list[Decision]:
         for decision in decisions:
-            if isinstance(decision, CreateTrial):
-                point = tuple(coordinates(self._axes, decision.hparams))
-                self._points[decision.request_id] = len(self._points), point
+            if isinstance(decision, CreateTrial) and not decision.later:
+                self._note_point(decision.request_id, decision.hparams)
         return super()._claim(bracket, decisions)
+
+    def exited(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Ask for no point of a trial that has ended; pass on to its bracket."""
+        self._due = [one for one in self._due if one != request_id]
+        return super().exited(factory, request_id)
 
     def _model_results(self) -> list[tuple[Score, str]]:
         """Return the results of the highest rung that has two more than a model needs, of all brackets."""
@@ -148,10 +192,14 @@ class BOHB(Hyperband):
         return []
 
     def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
-        """Create the suggested trial in the bracket that asked."""
+        """Give the trials that wait for them their points; by earlier rules, create the trial in its bracket."""
+        if ticket in self._for:
+            given: list[Decision] = [self._set(*one) for one in zip(self._for.pop(ticket), points, strict=True)]
+            return [*given, *self._ask()]
         number = self._open.pop(ticket)
         return self._claim(number, [self._asking[number].take(factory, point) for point in points])
 
     def state(self) -> dict[str, Any]:
         """Return the brackets, and the open questions."""
-        return {**super().state(), "open": self._open, "asked": self._asked}
+        asking = {"open": self._open, "asked": self._asked, "due": self._due, "for": self._for}
+        return {**super().state(), **asking, "points": sorted(self._points)}

@@ -104,9 +104,18 @@ class PromotingBracket(AsyncHalving):
         """Give free places to promoted trials, then to new ones; stop paused ones that cannot be promoted any more."""
         decisions: list[Decision] = []
         self._pass_ended()
-        while len(self._active) + self._awaited < self._places and (found := self._next(factory)) is not None:
+        while self.holding < self._places and self.room() and (found := self._next(factory)) is not None:
             decisions.append(found)
         return decisions + self._close()
+
+    @property
+    def holding(self) -> int:
+        """Places that are taken, those of trials whose points are being computed too."""
+        return len(self._active) + self._awaited
+
+    def fill(self, factory: TrialFactory) -> list[Decision]:
+        """Use the places that are free."""
+        return self._settle(factory)
 
     def _pass_ended(self) -> None:
         """Let trials that have ended and belong beyond their rung count in the next one, with the score they have."""

@@ -33,6 +33,7 @@ class Axis:
         base: Of a log: the value is `base**coordinate`; else 0.
         choices: Of a categorical: its values.
         leaf: The hyperparameter in its space.
+        log: Of an int: whether it is on a log scale.
     """
 
     route: tuple[str, ...]
@@ -42,6 +43,7 @@ class Axis:
     base: float = 0.0
     choices: Sequence[Any] = ()
     leaf: Leaf | None = None
+    log: bool = False
 
     @property
     def name(self) -> str:
@@ -61,6 +63,21 @@ class Axis:
                 return copy.deepcopy(self.choices[int(coordinate)])
             case "stepped":
                 return at_step(self._spec, min(max(int(coordinate), int(self.low)), int(self.high)))
+
+    def span(self, margin: float = 0.0) -> tuple[float, float]:
+        """Return where the axis begins and how wide it is, with a margin on both sides; on its scale."""
+        first, last = float(self.low) - margin, float(self.high) + margin
+        if self.log:
+            return self.along(first), self.along(last) - self.along(first)
+        return first, float(self.high) - float(self.low) + 2 * margin
+
+    def along(self, coordinate: float) -> float:
+        """Return where a coordinate is on the axis."""
+        return math.log(max(coordinate, 0.5)) if self.log else coordinate
+
+    def back(self, place: float) -> float:
+        """Return the coordinate at a place of the axis."""
+        return math.exp(place) if self.log else place
 
     @property
     def _spec(self) -> Mapping[str, Any]:
@@ -129,7 +146,7 @@ def with_new_bounds(axes: Sequence[Axis], space: Mapping[str, Any], method: str)
 
 def _meaning(axis: Axis) -> tuple[Any, ...]:
     places = (axis.low, axis.high, axis.leaf and axis.leaf.spec) if axis.kind == "stepped" else ()
-    return (axis.name, axis.kind, axis.base, list(axis.choices), places)
+    return (axis.name, axis.kind, axis.base, axis.log, list(axis.choices), places)
 
 
 def _axis(leaf: Leaf) -> Axis | None:
@@ -142,12 +159,13 @@ def _axis(leaf: Leaf) -> Axis | None:
         case "ordinal" | "int" | "double" | "log" if steps is not None:
             return Axis(leaf.route, "stepped", 0, steps - 1, leaf=leaf)
         case "int":
-            return Axis(leaf.route, "int", int(spec["minval"]), int(spec["maxval"]), leaf=leaf)
+            low, high = int(spec["minval"]), int(spec["maxval"])
+            return Axis(leaf.route, "int", low, high, leaf=leaf, log=bool(spec.get("log")))
         case "double":
             return Axis(leaf.route, "double", float(spec["minval"]), float(spec["maxval"]), leaf=leaf)
         case "log":
-            low, high = float(spec["minval"]), float(spec["maxval"])
-            return Axis(leaf.route, "log", low, high, float(spec["base"]), leaf=leaf)
+            first, last = float(spec["minval"]), float(spec["maxval"])
+            return Axis(leaf.route, "log", first, last, float(spec["base"]), leaf=leaf)
     return None
 
 

@@ -15,7 +15,7 @@ from detlab.schemas.expconf.blocks.model_searchers import (
     TPEConfig,
 )
 from detlab.schemas.space import leaves_of
-from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, Suggest
+from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, SetPoint, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, Standing, TrialFactory
@@ -27,7 +27,10 @@ from detlab_hub.core.searchers.sweep import refuse_units
 
 
 class ModelBased(SearchMethod):
-    """Random trials first; then each free place is filled by a suggestion that knows all trials, running ones too.
+    """Random trials first; then each point is a suggestion that knows all trials, running ones too.
+
+    A trial gets its point when it is placed, so that trials which wait for slots leave the model no less to learn from.
+    Under the rules of earlier versions it gets it when it is created.
 
     Args:
         axes: Of the space.
@@ -41,9 +44,10 @@ class ModelBased(SearchMethod):
 
     Config: ClassVar[type[ModelBasedConfig]]
     suggests = True
+    draws_late = True
     needs_metric = True
     starts_at_random: ClassVar[bool] = True
-    """Whether all places are filled at random at first; if not, only the startup trials are."""
+    """By earlier rules: whether all places are filled at random at first; if not, only the startup trials are."""
 
     def __init__(
         self,
@@ -78,7 +82,13 @@ class ModelBased(SearchMethod):
         self._invalid = 0
         self._asked = 0
         self._open: dict[int, int] = {}
-        """Points of the questions that are not answered."""
+        """By earlier rules: how many points the questions that are not answered are to have."""
+        self._due: list[str] = []
+        """Trials that were placed, and for whose points no question is open yet."""
+        self._for: dict[int, list[str]] = {}
+        """The trials for whose points a question is open."""
+        self._drawn = 0
+        """Points that trials were given when they were placed, or are about to."""
 
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
@@ -90,7 +100,7 @@ class ModelBased(SearchMethod):
             max_trials,
             fields.max_concurrent,
             fields.count("startup_trials", cls.default_startup(axes, max_trials)),
-            options=cls.options(fields, axes, max_trials) | _aims(fields.objectives),
+            options=cls.options(fields, axes, max_trials) | _aims(fields.objectives) | _distinct(fields, axes),
             results=_fitting(space, fields),
             expected=_expected(space),
         )
@@ -117,7 +127,7 @@ class ModelBased(SearchMethod):
         """
         if self._expected:
             factory.enqueue([self._expected])
-        if self.starts_at_random and not self._given:
+        if self.starts_at_random and not self._given and not factory.late:
             return [self._take(factory.draw()) for _ in range(self._places)]
         return self._fill(factory)
 
@@ -137,10 +147,38 @@ class ModelBased(SearchMethod):
         return self._fill(factory)
 
     def _take(self, trial: CreateTrial) -> CreateTrial:
-        at = tuple(coordinates(self._axes, trial.hparams))
-        self._records[trial.request_id] = Record(at, "running", None, len(self._given) + len(self._order))
         self._running[trial.request_id] = None
+        if trial.later:
+            self._records[trial.request_id] = Record((), "waiting", None, 0)
+        else:
+            self._drawn += 1
+            self._note_point(trial.request_id, trial.hparams)
         return trial
+
+    def _note_point(self, request_id: str, hparams: dict[str, Any]) -> None:
+        at = tuple(coordinates(self._axes, hparams))
+        self._records[request_id] = Record(at, "running", None, len(self._given) + len(self._order))
+
+    def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Give it a point that users added, or a random one while there are few; else ask for a suggestion."""
+        self._drawn += 1
+        if factory.enqueued or self._drawn - self._invalid <= self._at_random:
+            return [self._set(request_id, factory.due())]
+        self._due.append(request_id)
+        return self._ask()
+
+    def _set(self, request_id: str, hparams: dict[str, Any]) -> SetPoint:
+        self._note_point(request_id, hparams)
+        return SetPoint(request_id, hparams)
+
+    def _ask(self) -> list[Decision]:
+        """Ask for the points of all trials that lack one: one question at a time, so that each knows earlier points."""
+        if not self._due or self._for:
+            return []
+        asked = Suggest(self._asked, len(self._due))
+        self._for[asked.ticket], self._due = self._due, []
+        self._asked += 1
+        return [asked]
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
         """Keep a trial's best report; with several objectives its latest one, as none need be the best."""
@@ -171,7 +209,11 @@ class ModelBased(SearchMethod):
         """Record the result, and fill the free places."""
         record = self._records[request_id]
         del self._running[request_id]
-        if record.outcome == "running":
+        if not record.at and self._axes:  # it never had a point: there is nothing to learn from it
+            self._records[request_id] = record._replace(outcome="invalid" if record.outcome == "invalid" else "failed")
+            self._due = [one for one in self._due if one != request_id]
+            return self._fill(factory)
+        if record.outcome in ("waiting", "running"):
             outcome: Outcome = "done" if record.loss is not None else "failed"
             self._records[request_id] = record = record._replace(outcome=outcome)
         if record.outcome != "invalid":
@@ -184,6 +226,8 @@ class ModelBased(SearchMethod):
         made = len(self._records) - self._invalid + asked
         free = min(self._places - len(self._running) - asked, self._max_trials - made)
         decisions: list[Decision] = []
+        if factory.late:
+            return [self._take(factory.later()) for _ in range(free)]
         while free > 0 and (made < self._at_random or factory.enqueued):
             decisions.append(self._take(factory.draw()))
             free, made = free - 1, made + 1
@@ -194,7 +238,11 @@ class ModelBased(SearchMethod):
         return decisions
 
     def suggested(self, factory: TrialFactory, ticket: int, points: Sequence[dict[str, Any]]) -> list[Decision]:
-        """Create the suggested trials."""
+        """Give the trials that wait for them their points; by earlier rules, create the suggested trials."""
+        if ticket in self._for:
+            waiting = zip(self._for.pop(ticket), points, strict=True)
+            given = [self._set(name, found) for name, found in waiting if self._records[name].outcome == "waiting"]
+            return [*given, *self._ask()]
         del self._open[ticket]
         return [self._take(factory.at(found)) for found in points]
 
@@ -243,6 +291,9 @@ class ModelBased(SearchMethod):
             "invalid": self._invalid,
             "open": self._open,
             "asked": self._asked,
+            "due": self._due,
+            "for": self._for,
+            "drawn": self._drawn,
             "max_trials": self._max_trials,
             "max_concurrent": self._max_concurrent,
         }
@@ -252,6 +303,11 @@ def _aims(objectives: Objectives) -> dict[str, Any]:
     """Return a sampler's settings for several objectives and constraints; none for a single objective."""
     found: dict[str, Any] = {"objectives": 1 + len(objectives.others)} if objectives.others else {}
     return found | ({"constrained": True} if objectives.bounds else {})
+
+
+def _distinct(fields: Fields, axes: Sequence[Axis]) -> dict[str, Any]:
+    """Return the sampler's setting that no point is suggested twice; none where ranges are continuous."""
+    return {} if fields.repeats or any(axis.kind in ("double", "log") for axis in axes) else {"distinct": True}
 
 
 def _fitting(space: Mapping[str, Any], fields: Fields) -> list[tuple[dict[str, Any], float]]:
@@ -278,7 +334,7 @@ def _expected(space: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 class TPE(ModelBased):
-    """Tree-structured Parzen estimator: Bergstra et al., NeurIPS 2011."""
+    """Tree-structured Parzen estimator: Bergstra et al., NeurIPS 2011; with kernels as in `parzen.py`."""
 
     name = "tpe"
     Config = TPEConfig

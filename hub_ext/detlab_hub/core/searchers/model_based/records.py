@@ -8,17 +8,17 @@ from detlab_hub.core.searchers.objectives import Score
 
 GP_MOST = 300
 """Results beyond which a Gaussian process is not fitted any longer."""
-Outcome = Literal["running", "done", "failed", "invalid"]
+Outcome = Literal["waiting", "running", "done", "failed", "invalid"]
 
 
 class Record(NamedTuple):
     """The results of a trial so far; replaced by newer ones, never changed.
 
     Attributes:
-        at: Its coordinates; None on an axis that it does not have.
-        outcome: Whether it runs, and how it ended.
+        at: Its coordinates; None on an axis that it does not have; empty while it has no point.
+        outcome: Whether it waits for its point, runs, and how it ended.
         loss: Its best metric, smaller is better; None without a finite one.
-        ended: How many trials had ended when it was created: which generation it belongs to.
+        ended: How many trials had ended when its point was drawn: which generation it belongs to.
         reports: How often `loss`, `others` or `violation` changed.
         others: Where there are several objectives, the losses of the further ones.
         violation: By how much it breaks the constraints; 0 if it keeps them all.

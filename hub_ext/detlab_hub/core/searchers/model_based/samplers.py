@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,10 @@ from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, TPESampler
 from optuna.trial import TrialState
 
 from detlab.schemas.space import Space
+from detlab.schemas.space.values import weighted
 from detlab_hub.core.searchers.method import Question
-from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of
+from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.parzen import NarrowTPE
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Record
 from detlab_hub.core.searchers.model_based.studies import Kind, Studies
 from detlab_hub.core.searchers.randomness import SearchRandom
@@ -48,24 +50,36 @@ def suggest(question: Question, studies: Studies = _STUDIES) -> list[dict[str, A
     make = _cma if options["sampler"] == "cmaes" else partial(_optuna, studies)
     ask = make(axes, penalised(ended), running, question, options)
     at_random = SearchRandom(question.seed)
-    return [_allowed(space, ask, at_random) for _ in range(question.count)]
+    tried = {tuple(record.at) for record in (*ended, *running)} if options.get("distinct") else set()
+    found = []
+    for _ in range(question.count):
+        found.append(_allowed(space, ask, at_random, axes, tried))
+        if options.get("distinct"):
+            tried.add(tuple(coordinates(axes, found[-1])))
+    return found
 
 
 Ask = Callable[[], tuple[dict[str, Any], Callable[[], object]]]
 """Returns a point, and what to call if it breaks a relation, before another one is asked for."""
 _TRIES = 20
-"""Points that a sampler is asked for until one meets the relations."""
+"""Points that a sampler is asked for until one is to be tried."""
 
 
 def _no_axis(axis: Axis) -> Coordinate:
     raise AssertionError(axis)
 
 
-def _allowed(space: Space, ask: Ask, at_random: SearchRandom) -> dict[str, Any]:
-    """Return a suggestion that meets the relations, else a random point that does."""
+def _allowed(
+    space: Space,
+    ask: Ask,
+    at_random: SearchRandom,
+    axes: Sequence[Axis],
+    tried: Set[tuple[Coordinate | None, ...]],
+) -> dict[str, Any]:
+    """Return a suggestion that meets the relations and was not tried, else a random point that meets them."""
     for _ in range(_TRIES):
         found, refuse = ask()
-        if space.allows(found):
+        if space.allows(found) and not (tried and tuple(coordinates(axes, found)) in tried):
             return found
         refuse()
     return space.sample(at_random)
@@ -111,7 +125,7 @@ _VIOLATED = 1.0
 def _distribution(axis: Axis) -> BaseDistribution:
     match axis.kind:
         case "int" | "stepped":
-            return IntDistribution(int(axis.low), int(axis.high))
+            return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
         case "categorical":
             return CategoricalDistribution(tuple(range(len(axis.choices))))
         case _:  # the coordinate of a log is its exponent
@@ -147,7 +161,7 @@ def _optuna(
 def _suggested(trial: optuna.Trial, axis: Axis) -> Coordinate:
     match axis.kind:
         case "int" | "stepped":
-            return trial.suggest_int(axis.name, int(axis.low), int(axis.high))
+            return trial.suggest_int(axis.name, int(axis.low), int(axis.high), log=axis.log)
         case "categorical":
             return trial.suggest_categorical(axis.name, tuple(range(len(axis.choices))))
         case _:
@@ -157,14 +171,17 @@ def _suggested(trial: optuna.Trial, axis: Axis) -> Coordinate:
 def _tpe(seed: int, startup: int, options: Mapping[str, Any]) -> BaseSampler:
     # With conditions: one joint distribution for each set of hyperparameters that trials have together.
     group = bool(options["conditional"])
-    gamma = good_of(options["fewest_good"]) if "fewest_good" in options else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         warnings.simplefilter("ignore", FutureWarning)  # `gamma` is there until Optuna 6
-        make = partial(
-            TPESampler, seed=seed, n_startup_trials=startup, multivariate=True, group=group, constant_liar=True
-        )
-        return make() if gamma is None else make(gamma=gamma)
+        kind = _kind_of_tpe(options)
+        make = partial(kind, seed=seed, n_startup_trials=startup, multivariate=True, group=group, constant_liar=True)
+        return make(gamma=good_of(options["fewest_good"])) if "fewest_good" in options else make()
+
+
+def _kind_of_tpe(options: Mapping[str, Any]) -> type[TPESampler]:
+    """Return Optuna's for rungs and several objectives: narrower kernels were not measured there."""
+    return TPESampler if "fewest_good" in options or options.get("objectives", 1) > 1 else NarrowTPE
 
 
 def good_of(fewest: int) -> Callable[[int], int]:
@@ -204,7 +221,7 @@ def _cma(
     points = Points(Space(question.space))
 
     def ask() -> tuple[dict[str, Any], Callable[[], object]]:
-        chosen: list[Coordinate] = [int(draw.integers(0, int(axis.high) + 1)) for axis in _zeroed(axes)]
+        chosen: list[Coordinate] = [_drawn(axis, draw) for axis in _zeroed(axes)]
         if optimizer is not None:
             for at, part in zip(ordered, optimizer.ask(), strict=True):
                 chosen[at] = _scaled_back(axes[at], float(part))
@@ -216,6 +233,11 @@ def _cma(
 
 def _zeroed(axes: Sequence[Axis]) -> list[Axis]:
     return [axis if axis.kind == "categorical" else Axis(axis.route, "int", 0, 0) for axis in axes]
+
+
+def _drawn(axis: Axis, draw: np.random.Generator) -> int:
+    weights = axis.leaf.spec.get("weights") if axis.leaf is not None else None
+    return weighted(weights, draw.random()) if weights else int(draw.integers(0, int(axis.high) + 1))
 
 
 def _replayed(
@@ -251,12 +273,12 @@ def _middle_or(axis: Axis, coordinate: Coordinate | None) -> float:
 
 def _scaled(axis: Axis, coordinate: Coordinate) -> float:
     low, width = _span(axis)
-    return min(max((coordinate - low) / width, 0.0), 1.0)
+    return min(max((axis.along(coordinate) - low) / width, 0.0), 1.0)
 
 
 def _scaled_back(axis: Axis, part: float) -> Coordinate:
     low, width = _span(axis)
-    found = low + part * width
+    found = axis.back(low + part * width)
     return round(found) if axis.kind in _WHOLE else found
 
 
@@ -265,5 +287,4 @@ _WHOLE = ("int", "stepped")
 
 def _span(axis: Axis) -> tuple[float, float]:
     """Return where an axis begins and how wide it is; an int owns half a unit on both sides."""
-    half = 0.5 if axis.kind in _WHOLE else 0.0
-    return float(axis.low) - half, float(axis.high) - float(axis.low) + 2 * half
+    return axis.span(0.5 if axis.kind in _WHOLE else 0.0)

@@ -57,8 +57,8 @@ def _scaled(axes: Sequence[Axis], numbers: Sequence[int], at: Sequence[Coordinat
 
 
 def _part(axis: Axis, coordinate: Coordinate | None) -> float:
-    width = float(axis.high) - float(axis.low)
-    return 0.5 if coordinate is None or width <= 0 else (float(coordinate) - float(axis.low)) / width
+    first, width = axis.span()
+    return 0.5 if coordinate is None or width <= 0 else (axis.along(float(coordinate)) - first) / width
 
 
 def _standardised(gains: Sequence[float], rounds: Matrix) -> Matrix:
@@ -130,7 +130,8 @@ def _point(
 
     def coordinate(axis: Axis) -> Coordinate:
         if axis.name in chosen:
-            found = float(axis.low) + chosen[axis.name] * (float(axis.high) - float(axis.low))
+            first, width = axis.span()
+            found = axis.back(first + chosen[axis.name] * width)
             return found if axis.kind in ("double", "log") else round(found)
         before = kept[axis.name]
         return int(axis.low) if before is None else before

@@ -9,7 +9,6 @@ from scratch to the units of its rung.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -18,11 +17,18 @@ from typing import Any, Self
 from detlab.schemas.expconf import DEHBConfig
 from detlab.schemas.space import Space
 from detlab_hub.core.searchers.errors import SearcherConfigError, SteeringRefused
-from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason, StopTrial
+from detlab_hub.core.searchers.events import (
+    INVALID_REASONS,
+    CreateTrial,
+    Decision,
+    ExitReason,
+    SetPoint,
+    StopTrial,
+)
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.halving.adaptive import DEFAULT_MAX_RUNGS
-from detlab_hub.core.searchers.halving.hyperband import DIVISOR, bracket_sizes
-from detlab_hub.core.searchers.halving.rungs import rung_units
+from detlab_hub.core.searchers.halving.hyperband import DIVISOR, LOG_SLACK, bracket_sizes
+from detlab_hub.core.searchers.halving.rungs import Powers, rung_units
 from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of, coordinates
 from detlab_hub.core.searchers.objectives import Score, time_of
@@ -55,13 +61,13 @@ class Run:
     Attributes:
         level: Its rung.
         slot: Its place in the rung's population.
-        vector: Its point.
+        vector: Its point; None until it has one.
         active: Whether its result is still to come.
     """
 
     level: int
     slot: int
-    vector: Vector
+    vector: Vector | None
     active: bool = True
 
 
@@ -86,12 +92,13 @@ class Population:
             self.members[slot] = (vector, score)
 
 
-def jobs_of(rungs: int, divisor: float) -> list[tuple[int, int]]:
+def jobs_of(rungs: int, divisor: float, *, exact: bool = True) -> list[tuple[int, int]]:
     """Return the rung and the place of each trial of one round of Hyperband, in order."""
     found: list[tuple[int, int]] = []
-    for first, size in enumerate(bracket_sizes(rungs, divisor)):
+    powers = Powers(divisor, exact)
+    for first, size in enumerate(bracket_sizes(rungs, divisor, exact=exact)):
         for level in range(first, rungs):
-            found += [(level, slot) for slot in range(max(1, int(size / math.pow(divisor, level - first))))]
+            found += [(level, slot) for slot in range(max(1, int(size / powers.power(level - first))))]
     return found
 
 
@@ -101,6 +108,7 @@ class DEHB(SearchMethod):
     name = "dehb"
     Config = DEHBConfig
     needs_metric = True
+    draws_late = True
 
     def __init__(self, plan: Plan, axes: Sequence[Axis]) -> None:
         self._plan = plan
@@ -119,16 +127,16 @@ class DEHB(SearchMethod):
         Raises:
             SearcherConfigError: A field is missing or out of range.
         """
-        divisor, max_time, most = fields.divisor_or(DIVISOR), fields.count("max_time"), fields.count("max_trials")
-        reach = int(math.log(max_time) / math.log(divisor) + 1e-9) + 1
-        rungs = min(fields.count("max_rungs", DEFAULT_MAX_RUNGS), reach)
+        divisor, exact = fields.divisor_or(DIVISOR), fields.exact_rungs
+        max_time, most = fields.count("max_time"), fields.count("max_trials")
+        rungs = Powers(divisor, exact).within(max_time, fields.count("max_rungs", DEFAULT_MAX_RUNGS), LOG_SLACK)
         plan = Plan(
             max_trials=most,
             places=min(fields.max_concurrent or most, most),
             time_metric=str(fields.get("time_metric")),
-            units=rung_units(rungs, divisor, max_time),
-            jobs=jobs_of(rungs, divisor),
-            sizes=bracket_sizes(rungs, divisor),
+            units=rung_units(rungs, divisor, max_time, exact=exact),
+            jobs=jobs_of(rungs, divisor, exact=exact),
+            sizes=bracket_sizes(rungs, divisor, exact=exact),
             factor=_part(fields, "mutation_factor"),
             crossover=_part(fields, "crossover_probability"),
             worst=fields.objectives.worst(sys.float_info.max),
@@ -163,15 +171,27 @@ class DEHB(SearchMethod):
         return any(run.active and run.level == level - 1 for run in self._runs.values())
 
     def _create(self, factory: TrialFactory, level: int, slot: int) -> CreateTrial:
-        vector = None if factory.enqueued else self._vector(level, slot, factory.rng)
-        if vector is None:
-            trial = factory.draw()
-            found = coordinates(self._axes, trial.hparams)
-            vector = tuple(map(_share_of, self._axes, found))
+        if factory.late and not factory.enqueued:
+            trial, vector = factory.later(), None
         else:
-            trial = factory.at(factory.allowed(self._point(factory, vector)))
+            hparams, vector = self._descend(factory, level, slot)
+            trial = factory.at(hparams)
         self._runs[trial.request_id] = Run(level, slot, vector)
         return trial
+
+    def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
+        """Let it descend from the populations as they are now."""
+        run = self._runs[request_id]
+        hparams, run.vector = self._descend(factory, run.level, run.slot)
+        return [SetPoint(request_id, hparams)]
+
+    def _descend(self, factory: TrialFactory, level: int, slot: int) -> tuple[dict[str, Any], Vector]:
+        """Return the next point of a place of a rung: one that users added, a descendant's or a random one."""
+        vector = None if factory.enqueued else self._vector(level, slot, factory.rng)
+        if vector is not None:
+            return factory.allowed(self._point(factory, vector)), vector
+        hparams = factory.due()
+        return hparams, tuple(map(_share_of, self._axes, coordinates(self._axes, hparams)))
 
     def _vector(self, level: int, slot: int, rng: SearchRandom) -> Vector | None:
         """Return the point of the next trial of a rung; None to draw one at random."""
@@ -218,7 +238,7 @@ class DEHB(SearchMethod):
         time = time_of(self._plan.time_metric, time, request_id)
         if time < self._plan.units[run.level]:
             return []
-        self._populations[run.level].challenge(run.slot, run.vector, score)
+        self._challenge(run, score)
         run.active = False
         return [StopTrial(request_id, run.level == len(self._plan.units) - 1), *self._fill(factory)]
 
@@ -231,8 +251,12 @@ class DEHB(SearchMethod):
             self._invalid += 1
             decisions += [StopTrial(request_id)] if held else []
         elif held:
-            self._populations[run.level].challenge(run.slot, run.vector, self._plan.worst)
+            self._challenge(run, self._plan.worst)
         return decisions + self._fill(factory)
+
+    def _challenge(self, run: Run, score: Score) -> None:
+        if run.vector is not None:  # else it ended before it had a point
+            self._populations[run.level].challenge(run.slot, run.vector, score)
 
     def stopped(self, factory: TrialFactory, request_id: str) -> list[Decision]:
         """Fill the place of a trial that a stopping policy or a user ended."""
@@ -332,12 +356,12 @@ def _share_of(axis: Axis, coordinate: Coordinate | None) -> float:
     if coordinate is None:
         return 0.5
     low, width = _span(axis)
-    return min(max((float(coordinate) - low) / width, 0.0), 1.0) if width > 0 else 0.5
+    return min(max((axis.along(float(coordinate)) - low) / width, 0.0), 1.0) if width > 0 else 0.5
 
 
 def _coordinate(axis: Axis, part: float) -> Coordinate:
     low, width = _span(axis)
-    found = low + part * width
+    found = axis.back(low + part * width)
     if axis.kind in ("double", "log"):
         return found
     return min(max(round(found), int(axis.low)), int(axis.high))
@@ -345,5 +369,4 @@ def _coordinate(axis: Axis, part: float) -> Coordinate:
 
 def _span(axis: Axis) -> tuple[float, float]:
     """Return where an axis begins and how wide it is; whole numbers and choices own half a unit on both sides."""
-    half = 0.0 if axis.kind in ("double", "log") else 0.5
-    return float(axis.low) - half, float(axis.high) - float(axis.low) + 2 * half
+    return axis.span(0.0 if axis.kind in ("double", "log") else 0.5)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
 
+from detlab.schemas.script_names import normal
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     CheckpointRow,
@@ -35,13 +36,13 @@ def named(s: Session, name: str, asker: str) -> ModelRow | None:
 
 def of_name(s: Session, name: str, visible: ColumnElement[bool], most: int) -> list[ModelRow]:
     """Return models of a name, the oldest first."""
-    query = select(ModelRow).where(ModelRow.name == clean_text(name), visible)
+    query = select(ModelRow).where(ModelRow.name == normal(clean_text(name)), visible)
     return list(s.scalars(query.order_by(ModelRow.id).limit(most)))
 
 
 def of_owner(s: Session, owner: str, name: str) -> ModelRow | None:
     """Return somebody's model of a name."""
-    return s.scalars(select(ModelRow).where(ModelRow.owner == owner, ModelRow.name == clean_text(name))).first()
+    return s.scalars(select(ModelRow).where(ModelRow.owner == owner, ModelRow.name == normal(clean_text(name)))).first()
 
 
 def sharing(s: Session, uuid: str) -> list[ModelRow]:
@@ -73,7 +74,9 @@ def page(
     if after is not None:
         query = query.where(ModelRow.id < after)
     if name:
-        query = query.where(func.lower(ModelRow.name).contains(clean_text(name).lower(), autoescape=True))
+        text = normal(clean_text(name))  # SQLite knows the small letters of ASCII only
+        alike = func.lower(ModelRow.name).contains(text.lower(), autoescape=True)
+        query = query.where(or_(alike, ModelRow.name.contains(text, autoescape=True)))
     if owner:
         query = query.where(ModelRow.owner == clean_text(owner))
     for label in labels:
@@ -143,7 +146,7 @@ def newest(s: Session, model_id: int) -> VersionRow | None:
 
 def with_label(s: Session, model_id: int, label: str) -> VersionLabelRow | None:
     """Return which version has a label."""
-    return s.get(VersionLabelRow, (model_id, label))
+    return s.get(VersionLabelRow, (model_id, normal(label)))
 
 
 def with_semver(s: Session, model_id: int, semver: str) -> VersionRow | None:
@@ -187,7 +190,7 @@ def moves(s: Session, model_id: int, *, limit: int, label: str | None = None) ->
     """Return the moves of a model's labels, newest first."""
     query = select(LabelMoveRow).where(LabelMoveRow.model_id == model_id)
     if label is not None:
-        query = query.where(LabelMoveRow.label == label)
+        query = query.where(LabelMoveRow.label == normal(label))
     return list(s.scalars(query.order_by(LabelMoveRow.id.desc()).limit(limit)))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, false, intersect, not_, or_, select, true, union_all
 from sqlalchemy.orm import Session, aliased
 
+from detlab.schemas.script_names import normal
 from detlab_hub.core.registry.where import AllOf, AnyOf, Compare, Condition, Not, QueryError, number_in
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import ModelFact, ModelRow, VersionLabelRow, VersionMetric, VersionRow, clean_text
@@ -196,7 +197,9 @@ def _sources(one: Compare) -> list[Select[Any]]:
 
 def _holders(one: Compare) -> Select[Any]:
     """Return the versions that have one of some labels now."""
-    return select(VersionLabelRow.version_id).where(VersionLabelRow.label.in_(list(map(clean_text, one.values))))
+    return select(VersionLabelRow.version_id).where(
+        VersionLabelRow.label.in_([normal(clean_text(value)) for value in one.values])
+    )
 
 
 def _column_of(one: Compare) -> ColumnElement[bool] | None:
@@ -214,8 +217,9 @@ def _column_of(one: Compare) -> ColumnElement[bool] | None:
     if field in {_LABEL, _MOVING, *_TEXTS} and one.operator != "=":
         raise QueryError(f"`{field}` is a text: use =, != or in", one.column)
     if field in _TEXTS:
-        wanted: ColumnElement[bool] = _TEXTS[field].in_([clean_text(value) for value in one.values])
-        return wanted
+        text, values = _TEXTS[field], [clean_text(value) for value in one.values]
+        # What has no such text does not have this one: without the first part it would be neither in nor out.
+        return and_(text.is_not(None), text.in_([*values, *map(normal, values)]))
     return None
 
 

@@ -128,6 +128,24 @@ def experiments_due(s: Session, now: float) -> list[int]:
     return sorted({*s.scalars(query), *s.scalars(of_events)})
 
 
+def ended_early(s: Session, owner: str, name: str, since: float) -> int:
+    """Return how many tasks of this name have ended since a time without having completed, after the last that did."""
+    query = select(TaskRow.end_reason).where(TaskRow.owner == owner, TaskRow.name == name, TaskRow.created_at >= since)
+    found = list(s.scalars(query.where(TaskRow.ended_at.is_not(None)).order_by(TaskRow.created_at.desc()).limit(20)))
+    return next((count for count, reason in enumerate(found) if reason == "COMPLETED"), len(found))
+
+
+def retry(s: Session, experiment_id: int, now: float) -> int:
+    """Have the removals of an experiment that have begun or are overdue be tried now; return how many."""
+    mine = select(CheckpointRow.uuid).where(CheckpointRow.experiment_id == experiment_id)
+    waits = RemovalRow.begun_at.is_not(None) | (RemovalRow.due_at <= now)
+    uuids = list(s.scalars(select(RemovalRow.uuid).where(RemovalRow.uuid.in_(mine), waits)))
+    for part in chunks(uuids):
+        changes = update(RemovalRow).where(RemovalRow.uuid.in_(part)).values(due_at=now, by_task=True, failure="")
+        s.execute(changes.execution_options(synchronize_session="fetch"))
+    return len(uuids)
+
+
 def hasten(s: Session, experiment_id: int, now: float) -> None:
     """Have all removals of an experiment be due now, by a task, and for good."""
     mine = select(CheckpointRow.uuid).where(CheckpointRow.experiment_id == experiment_id)
@@ -215,6 +233,17 @@ def trash_of(s: Session, uuids: Sequence[str]) -> dict[str, float]:
         restorable = and_(RemovalRow.uuid.in_(part), RemovalRow.begun_at.is_(None), RemovalRow.paths.is_(None))
         found.update(
             (uuid, due) for uuid, due in s.execute(select(RemovalRow.uuid, RemovalRow.due_at).where(restorable))
+        )
+    return found
+
+
+def being_removed(s: Session, uuids: Sequence[str]) -> dict[str, str]:
+    """Return uuid -> why the last attempt failed, or nothing, of those whose files are being removed."""
+    found: dict[str, str] = {}
+    for part in chunks(uuids):
+        begun = and_(RemovalRow.uuid.in_(part), RemovalRow.begun_at.is_not(None))
+        found.update(
+            (uuid, failure) for uuid, failure in s.execute(select(RemovalRow.uuid, RemovalRow.failure).where(begun))
         )
     return found
 

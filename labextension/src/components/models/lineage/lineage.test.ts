@@ -104,12 +104,13 @@ test('lines of a diff are what they begin with, within hunks only', () => {
   expect(diffLines('--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y\n z\n--- not a head\n').map(line => line.kind)).toEqual(['head', 'head', 'hunk', 'del', 'add', 'same', 'del']);
 });
 
-test.each([['digits', null], ['a', null], ['my model.v2', null], ['12', /digits/], ['', /needed/], ['-a', /begin/], ['a/b', /begin/], ['a@b', /begin/], ['a ', /begin/], ['a'.repeat(257), /begin/]] as const)(
+test.each([['digits', null], ['a', null], ['my model.v2', null], ['12', /digits/], ['', /needed/], ['-a', /begin/], ['a/b', /begin/], ['a@b', /begin/], ['a ', /begin/], ['a'.repeat(257), /begin/], ['Größe', null], ['数字识别', null], ['हिन्दी', null], ['e\u0301', null], ['१२', /digits/], ['a\u202eb', /begin/], ['a\uff0fb', /begin/]] as const)(
   'the name %j', (name, problem) => (problem ? expect(nameProblem(name)).toMatch(problem) : expect(nameProblem(name)).toBeNull())
 );
 
 test('labels and versions as people write them', () => {
   expect(labelProblem('production')).toBeNull();
-  for (const bad of ['', '1', 'latest', 'a b', 'ü', 'a'.repeat(65)]) expect(labelProblem(bad)).not.toBeNull();
+  for (const good of ['ü', '生产']) expect(labelProblem(good)).toBeNull();
+  for (const bad of ['', '1', '१', 'latest', 'a b', 'a\u200bb', 'a'.repeat(65)]) expect(labelProblem(bad)).not.toBeNull();
   expect(versionsOf(' 3, production 3\n1.0.0,')).toEqual(['3', 'production', '1.0.0']);
 });
