@@ -44,10 +44,11 @@ CLUSTERS := $(SHORT) $(patsubst %,--ignore=%,$(SIMULATED_TESTS) $(QUICK_TESTS))
 # Simulations have a time of their own and wait for nobody, so they run all the while on what the others, who wait for
 # processes and browsers, leave of the processors. Their output comes when the others are through.
 SIMULATED_LOG := .pytest_cache/simulated.log
+CHOSEN := .pytest_cache/affected
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test test-kubernetes test-slurm simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-backends bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean python prerequisites system-packages
+.PHONY: help demo dev test affected test-kubernetes test-slurm simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-backends bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean python prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -76,6 +77,14 @@ test-kubernetes: setup-test  ## what runs on Kubernetes, on a real one: built fr
 
 test-slurm: setup-test  ## what runs on a real Slurm of two nodes on this machine: the runtime's contract, searches, faults, notebooks
 	$(PYTEST) $(SLURM) $(PYTEST_ARGS)
+
+affected: setup-test  ## the tests that a change can reach: make affected SINCE=HEAD~3 ONLY=quick; WHY=tests/… says why one of them
+	@PYTHONPATH=tests $(BIN)/python -m affected --since "$(SINCE)" --why "$(WHY)" --only "$(ONLY)" --into $(CHOSEN)
+	@failed=0; \
+	if [ -e $(CHOSEN)/front ]; then $(MAKE) --no-print-directory lint-front && (cd labextension && npm test --silent -- $(ASKS_PYTHON)) || failed=1; fi; \
+	if [ -e $(CHOSEN)/tests ]; then DETLAB_ONE_DATABASE=1 $(SHORT) $(WORKERS) $(PYTEST_ARGS) @$(CHOSEN)/tests || [ $$? -eq 5 ] || failed=1; fi; \
+	if [ -e $(CHOSEN)/alone ]; then $(PYTEST) -m alone $(PYTEST_ARGS) @$(CHOSEN)/alone || [ $$? -eq 5 ] || failed=1; fi; \
+	exit $$failed
 
 simulated:  # the part of `make test` that runs beside its others
 	@$(SHORT) $(SIMULATED_TESTS) $(WORKERS) $(PYTEST_ARGS) || [ $$? -eq 5 ]

@@ -123,6 +123,7 @@ def with_its_part(cluster: Cluster, part: str, port: int) -> bool:
     return holders(port) == {cluster.pid("supervisor"), cluster.pid(part)}
 
 
+@pytest.mark.soak
 def test_no_moment_in_which_a_port_of_a_killed_service_is_free(folder: Path) -> None:
     with running_cluster(folder) as cluster:
         for part, fields in SERVICES.items():

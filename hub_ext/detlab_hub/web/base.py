@@ -8,7 +8,8 @@ import re
 from collections.abc import Awaitable
 from http import HTTPStatus
 from itertools import islice
-from typing import Annotated, Any, ClassVar
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ValidationError
@@ -433,7 +434,7 @@ class Guarded(Recognized):
             values = self._query_texts(name)
             if not values:
                 continue
-            if "list" in str(info.annotation):
+            if takes_list(info.annotation):
                 raw[name] = [part for value in values for part in _parts(value)]
             else:
                 raw[name] = values[-1]
@@ -578,6 +579,14 @@ def access_log(handler: web.RequestHandler) -> None:
     path = urlsplit(handler.request.uri or "").path
     taken = 1000 * handler.request.request_time()
     log.log(level, "%d %s %s (%s) %.1f ms", status, handler.request.method, path, who, taken)
+
+
+def takes_list(annotation: object) -> bool:
+    """Say whether a field of this type may be a list: it is one, or a union that has one."""
+    origin = get_origin(annotation)
+    if list in {annotation, origin}:
+        return True
+    return origin in {Union, UnionType, Annotated} and any(takes_list(part) for part in get_args(annotation))
 
 
 def _parts(value: str) -> list[str]:

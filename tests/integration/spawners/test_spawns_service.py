@@ -83,6 +83,7 @@ async def test_a_spawn_waits_with_place_and_reason_then_runs(make_world):
     (task,) = agent.tasks.values()
     assert task.launch.environment["JUPYTERHUB_API_TOKEN"] == "very-secret"
     assert task.launch.entrypoint[-2:] == ["--kind", "notebook"]
+    assert not task.launch.holds
     assert task.launch.service is not None
     assert task.launch.user_home
 
@@ -208,6 +209,7 @@ async def test_a_hold_runs_nothing_of_the_users(make_world):
     await world.steps(3)
     (task,) = agent.tasks.values()
     assert task.launch.entrypoint[-2:] == ["--kind", "hold"]
+    assert task.launch.holds
     assert task.launch.runtime == "process"
 
 

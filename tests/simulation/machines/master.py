@@ -9,7 +9,6 @@ import logging
 import random
 import shutil
 import sqlite3
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 from detlab_hub.store.errors import LeaseHeld, StoreError
 from detlab_hub.store.groups import Waiting
+from detlab_hub.store.writer import StoreCall
 from detlab_hub.web.base import error_view, status_of
 from detlab_hub.web.cluster.nodes import DrainRequest
 from simulation.loop import Process
@@ -83,9 +83,9 @@ class Writer(InlineExecutor):
         """Run a read or a write."""
         if not self._master.process.alive:
             raise MasterDied
-        writes = getattr(fn, "__name__", "") == "_write"
+        writes = isinstance(fn, StoreCall) and fn.writes
         # A caller that awaits hears of it a little later, as from a thread; what is written, in its order.
-        awaited = sys._getframe(1).f_code.co_name in {"write", "read"}
+        awaited = isinstance(fn, StoreCall) and fn.awaited
         if writes and awaited and self._slow:
             return self._hold(fn, Waiting(*args))
         future = self._write(fn, *args) if writes else super().submit(fn, *args, **kwargs)

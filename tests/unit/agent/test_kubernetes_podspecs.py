@@ -235,7 +235,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "shell": {"kind": "shell", "service": ServiceSpec(), "user_home": True},
     "tensorboard": {"kind": "tensorboard", "service": ServiceSpec()},
     "gc": {"kind": "gc"},
-    "kept slots": {"entrypoint": ["x", "--kind", "hold"]},
+    "kept slots": {"holds": True},
     "password": {"container": ContainerSpec(image="r.io/x:1", registry_auth={"username": "u", "password": "p"})},
 }
 
@@ -243,10 +243,7 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("more", KINDS.values(), ids=KINDS)
 def test_every_pod_is_admitted_by_pod_security_and_known_to_the_api(more: dict[str, Any]) -> None:
     """No seccomp profile was set, so that a namespace at the level "restricted" took no pod of ours."""
-    more = dict(more)
-    order = an_order(config={"environment": {"pod_spec": FULL}}, **{k: v for k, v in more.items() if k != "entrypoint"})
-    if "entrypoint" in more:
-        order.launch.entrypoint = more["entrypoint"]
+    order = an_order(config={"environment": {"pod_spec": FULL}}, **more)
     options = Options.model_validate({"image": "x", "home": {"size": "1Gi"}, **OPERATORS, "priority_class": "tasks"})
     made = pod(order, "p", node(), Rules(options, "agent"))
     assert not list(violations(made["spec"]))

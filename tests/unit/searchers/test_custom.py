@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from detlab.testing.searchers import SearchMethodContract
 from detlab_hub.core.searchers import (
     Answered,
     BudgetSpent,
@@ -38,6 +37,7 @@ from detlab_hub.core.searchers import (
     event_to_json,
     make_searcher,
 )
+from detlab_hub.testing.searchers import SearchMethodContract
 
 CONFIG: dict[str, Any] = {
     "name": "custom",

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import pytest
 from test_built_in_methods_contract import HALVING, MB, TestBOHB, TestDEHB, TestPBT
 
-from detlab.testing.searchers import SearchMethodContract, drive
 from detlab_hub.core.searchers import Question, StopTrial, WouldStop
 from detlab_hub.core.searchers.model_based import samplers
 from detlab_hub.core.searchers.model_based.records import Record
+from detlab_hub.testing.searchers import SearchMethodContract, drive
 
 TWO = {"metrics": [{"name": "loss"}, {"name": "speed", "smaller_is_better": False}]}
 BOUND = {"constraints": {"size": {"max": 0.6}}}

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from detlab.testing.searchers import drive
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
     Continued,
@@ -33,6 +32,7 @@ from detlab_hub.core.searchers import (
 )
 from detlab_hub.core.searchers.population.explore import Explore
 from detlab_hub.core.searchers.randomness import SearchRandom
+from detlab_hub.testing.searchers import drive
 
 SPACE: dict[str, Any] = {
     "act": {"type": "categorical", "vals": ["relu", "tanh"]},

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from detlab.schemas.expconf.checks.search_plans import plans
 from detlab.schemas.expconf.rungs import rungs_within
-from detlab.testing.searchers import Driven, drive
 from detlab_hub.core.searchers import (
     ConcurrencySet,
     Continued,
@@ -36,6 +35,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.core.searchers.halving.adaptive import plan_brackets
 from detlab_hub.core.searchers.halving.hyperband import bracket_sizes
 from detlab_hub.core.searchers.halving.rungs import rung_units
+from detlab_hub.testing.searchers import Driven, drive
 
 SPACE: dict[str, Any] = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0, "count": 9}}
 RUNGS = {"metric": "loss", "time_metric": "step", "max_trials": 30}

@@ -9,7 +9,6 @@ import pytest
 
 from detlab.schemas.expconf import check, errors_of
 from detlab.schemas.space import Space
-from detlab.testing.searchers import SearchMethodContract, drive
 from detlab_hub.core.searchers import (
     BudgetSpent,
     CheckpointCommitted,
@@ -40,6 +39,7 @@ from detlab_hub.core.searchers.hyperparameters import Grid
 from detlab_hub.core.searchers.model_based.axes import axes_of, coordinates
 from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.searchers.suggesting import answer, to_json
+from detlab_hub.testing.searchers import SearchMethodContract, drive
 
 TREE: dict[str, Any] = {
     "optimizer": {"type": "categorical", "vals": ["sgd", "adam"]},

@@ -341,6 +341,8 @@ class Launch(Wire):
     agents with `Hello.asks_point`."""
     user_home: bool = False
     """HOME is the user's own persistent home on the node (notebooks, shells), not the task's."""
+    holds: bool = False
+    """Whether it only keeps slots for a server that the Hub starts by itself, which asks for their devices."""
     reach: list[str] = []
     """The operator's own directories that the task gets into, whatever closed ones are above them; never a path of
     the experiment's: a root agent would open other people's directories for its author."""

@@ -14,6 +14,7 @@ from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, Say
 from detlab_agent.runtimes.dispatch import NodeRuntime
 from detlab_agent.runtimes.kubernetes.cluster import Cluster
+from detlab_agent.runtimes.kubernetes.flags import KubernetesFlags
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.runtimes.kubernetes.lease import Held, Standing, holder_of
 from detlab_agent.runtimes.kubernetes.options import Options, Rules, read_options
@@ -221,7 +222,8 @@ def make(setup: RuntimeSetup) -> NodeRuntime | None:
     if not setup.required:
         return None
     settings = setup.settings
-    options = read_options(settings.kubernetes_settings)
+    flags: KubernetesFlags = settings.of_runtimes.get(KUBERNETES, KubernetesFlags())
+    options = read_options(flags.settings)
     rules = Rules(
         options,
         label_value(settings.marked_id),
@@ -231,6 +233,6 @@ def make(setup: RuntimeSetup) -> NodeRuntime | None:
         settings.task_memory,
         restricted(options, settings),
     )
-    access = Access(settings.kubeconfig, settings.kube_context, settings.kube_namespace, setup.environ)
+    access = Access(flags.kubeconfig, flags.context, flags.namespace, setup.environ)
     opened, sees_all = asyncio.run(prepare(access, LEASE, rules, setup.directory, setup.maker.directory))
     return KubernetesRuntime(opened, rules, setup.directory, sees_all=sees_all)

@@ -19,8 +19,8 @@ from typing import Protocol
 
 from detlab.schemas.wire import QueueHello
 from detlab_agent.runtimes.slurm.answers import FIELDS, PREFIX, Job, JobEnd, each_of, job_of, partition_of, status_of
+from detlab_agent.runtimes.slurm.options import WHOLE_OPTION
 from detlab_agent.runtimes.taskfiles import open_owned
-from detlab_agent.slurm_options import WHOLE_OPTION
 
 PATIENCE = 60.0
 """Seconds for one command. A controller that is away is asked again by Slurm's own commands for a while."""

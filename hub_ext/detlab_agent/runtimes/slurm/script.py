@@ -19,7 +19,7 @@ from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.slurm.answers import PREFIX
 from detlab_agent.runtimes.slurm.client import OWNERS, THE_AGENTS, Whose
-from detlab_agent.slurm_options import SlurmOptions
+from detlab_agent.runtimes.slurm.options import SlurmOptions
 
 LEAVE_SECONDS = 120
 """Seconds before the time limit at which a trial is asked to leave, if its config does not say."""

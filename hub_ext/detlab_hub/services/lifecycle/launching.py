@@ -137,7 +137,8 @@ def launch_of_task(turn: Turn, row: AllocationRow, task: TaskRow, seat: LaunchSe
     run_token = None
     if kind is TaskKind.NOTEBOOK_RUN and TaskNote.BY_RUN not in task.source:
         run_token = tokens.issue(turn.session, "run", row.id, expires_at, turn.now)
-    runs = "hold" if task.source.get(TaskNote.HOLD) else kind.value
+    holds = bool(task.source.get(TaskNote.HOLD))
+    runs = "hold" if holds else kind.value
     entrypoint = [*HUB_SERVER, "--kind", runs] if kind.served_by_hub else config["entrypoint"]
     info = _info(turn, row, seat, config).model_copy(update={"task_type": kind.value.upper()})
     return Launch(
@@ -161,6 +162,7 @@ def launch_of_task(turn: Turn, row: AllocationRow, task: TaskRow, seat: LaunchSe
         container=_container(config, agent) if takes_image(row.runtime) else None,
         service=_service(turn, row, task, agent) if kind.served_by_hub else None,
         user_home=kind in {TaskKind.NOTEBOOK, TaskKind.SHELL},
+        holds=holds and kind.served_by_hub,
         reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
     )
 

@@ -133,7 +133,7 @@ async def test_a_hold_stayed_pending_where_nodes_run_pods_only(make_world):
     assert world.services.shell.scheduler_kick.is_set(), "a node that connects wakes what waits"
     await world.services.schedule()
     (launch,) = cluster.launches().values()
-    assert (launch.runtime, launch.entrypoint[-2:]) == ("kubernetes", ["--kind", "hold"])
+    assert (launch.runtime, launch.holds) == ("kubernetes", True)
     assert launch.container is not None
     assert (await world.services.spawns.get(HubCaller(), view.task_id)).agent_id in {"cluster/big", "cluster/small"}
 

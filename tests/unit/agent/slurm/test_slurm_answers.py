@@ -21,10 +21,10 @@ from detlab_agent.runtimes.slurm import task
 from detlab_agent.runtimes.slurm.answers import Job, JobEnd, job_of, partition_of, status_of
 from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmFull, SlurmRefused, Whose
 from detlab_agent.runtimes.slurm.ends import exit_of, of_ranks
+from detlab_agent.runtimes.slurm.options import SlurmOptions
 from detlab_agent.runtimes.slurm.script import file_of, files_of, once, request_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
-from detlab_agent.slurm_options import SlurmOptions
 
 
 def said(code: int | None, reason: str = "", message: str = "") -> str:

@@ -19,10 +19,10 @@ from detlab_agent.runtimes.slurm import arrays as arrays_module
 from detlab_agent.runtimes.slurm.answers import Job, JobEnd, each_of
 from detlab_agent.runtimes.slurm.arrays import Arrays, Member, alike, array_of
 from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmFull, SlurmRefused, Whose
+from detlab_agent.runtimes.slurm.options import SlurmOptions
 from detlab_agent.runtimes.slurm.script import Request, files_of, request_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import MOST_ENDED, JobWatch
-from detlab_agent.slurm_options import SlurmOptions
 
 SHARED = PurePosixPath("/shared")
 

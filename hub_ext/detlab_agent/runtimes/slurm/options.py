@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import click
+
+from detlab_agent.runtimes.flags import RuntimeFlags
 
 ContainerProgram = Literal["none", "apptainer", "pyxis"]
 WHOLE_OPTION = re.compile(r"--[a-z]+(?:-[a-z]+)*(?:=[^\x00-\x1f\x7f]+)?")
 """The form of every option that is passed to sbatch, the operator's included."""
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -120,17 +121,7 @@ _OPTIONS = (
 )
 
 
-def slurm_options(command: Command) -> Command:
-    """Add the options to a command, which gets them as `slurm…` arguments; see `taken`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def taken(given: dict[str, Any]) -> SlurmOptions | None:
-    """Return the options among a command's arguments; None without `--slurm`."""
-    if not given["slurm"]:
-        return None
+def _read(given: Mapping[str, Any]) -> SlurmOptions:
     return SlurmOptions(
         host=given["slurm_host"],
         directory=given["slurm_dir"],
@@ -143,3 +134,6 @@ def taken(given: dict[str, Any]) -> SlurmOptions | None:
         interval=given["slurm_interval"],
         array_size=given["slurm_array_size"],
     )
+
+
+FLAGS = RuntimeFlags("slurm", _OPTIONS, _read)
