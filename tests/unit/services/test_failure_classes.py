@@ -69,6 +69,24 @@ def test_an_error_is_of_the_class_that_its_last_line_says(error: str, code: int,
 
 
 @pytest.mark.parametrize(
+    ("error", "means", "helps"),
+    [
+        ("AssertionError: Torch not compiled with CUDA enabled", "a GPU that this task does not have", "is_available"),
+        ("RuntimeError: Found no NVIDIA driver on your system.", "a GPU that this task does not have", "det slot list"),
+        ("RuntimeError: No CUDA GPUs are available", "a GPU that this task does not have", "a pool with GPUs"),
+        ("torch.AcceleratorError: CUDA error: invalid device ordinal", "a number that this task does not", "cuda:0"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_said_with_what_helps(error: str, means: str, helps: str) -> None:
+    """Regression: the card said `Torch not compiled with CUDA enabled` and to read the whole output."""
+    found = classify(raised(error), Evidence(1))
+    assert found.kind == "exception"
+    assert means in found.message
+    assert found.message.endswith(error)
+    assert helps in found.helps
+
+
+@pytest.mark.parametrize(
     ("texts", "evidence", "kind", "said"),
     [
         (["step 3", f"detlab: {LOST}"], Evidence(1), "exception", LOST),

@@ -149,7 +149,7 @@ class Experiments:
         shell, slots = self._shell, slots_per_trial(config)
         if shell.halted:
             pool = queue_fields(shell.settings, config, slots, caller)["resource_pool"]
-            return ForecastView(pool=pool, reason=why_waiting.DRAINING, detail=shell.halted)
+            return ForecastView(pool=pool, reason=why_waiting.halted_code(shell.halted), detail=shell.halted)
         now, nodes, refusals = shell.clock(), shell.backend.nodes(shell.clock()), dict(shell.refusals)
         fields, asked = queue_fields(shell.settings, config, slots, caller), request_fields(config)
         job = Job("this experiment", fields["priority"], fields["weight"] or 1.0, fields["max_slots"], submitted=now)

@@ -175,14 +175,17 @@ class Settings:
         """The blocks whose stores are the cluster's own: the default one first."""
         return (self.default_checkpoint_storage, *self.checkpoint_stores)
 
-    def check_not_a_copy(self) -> None:
-        """Check that this installation may remove checkpoints.
+    def check_not_a_copy(self, otherwise: str = "nothing is removed") -> None:
+        """Check that this installation may remove checkpoints, and start tasks.
+
+        Args:
+            otherwise: What follows if it is a copy, for the message.
 
         Raises:
             Conflict: It is a copy of a cluster that was not told to take over.
         """
         if self.is_copy:
-            raise Conflict(f"nothing is removed: {A_COPY}", hint="det storage usage and all other reading works")
+            raise Conflict(f"{otherwise}: {A_COPY}", hint="det storage usage and all other reading works")
 
     @property
     def outputs_dir(self) -> Path:

@@ -8,6 +8,7 @@ from detlab.schemas.jobwire import HintView, WaitView
 from detlab_hub.core.scheduling import Decision, Scheduler, Snapshot, Task, TaskState, hand_over, schedule
 from detlab_hub.core.scheduling.hints import Hint, hints
 from detlab_hub.core.scheduling.order import in_order
+from detlab_hub.services.kernel.settings import A_COPY
 from detlab_hub.services.queue.job_views import Entry
 from detlab_hub.services.queue.start_estimates import Forecasts
 from detlab_hub.store.queries.jobs import Live
@@ -18,6 +19,8 @@ _TRIED = 3
 """Most different tasks for which hints are tried: each try is a pass."""
 DRAINING = "draining"
 """Beside the scheduler's reasons: nothing starts until the master is restarted."""
+COPY = "copy"
+"""Beside them: this cluster is a copy, which starts nothing until it takes over."""
 BATCH_SYSTEM = "batch_system"
 """Beside them, too: it was handed to the pool's batch system, in whose queue it waits."""
 STARTING = "starting"
@@ -26,6 +29,11 @@ STARTING = "starting"
 
 Awaited = Callable[[str, str], str]
 """From the name of a pool and of a waiting task to the instances that are on their way for it, in words."""
+
+
+def halted_code(halted: str) -> str:
+    """Return the code of why nothing starts at all."""
+    return COPY if halted == A_COPY else DRAINING
 
 
 def nothing_awaited(pool: str, task: str) -> str:
@@ -147,7 +155,7 @@ def _view(one: Live, outlook: _Outlook, places: Mapping[str, int], ahead: int, n
     code, detail = STARTING, "it starts with the next pass of the scheduler"
     reason = outlook.decision.waiting.get(one.allocation_id)
     if outlook.halted:
-        code, detail = DRAINING, outlook.halted
+        code, detail = halted_code(outlook.halted), outlook.halted
     elif reason is not None:
         code, detail = reason.code.value, reason.detail
     seconds = outlook.starts.get(one.allocation_id)

@@ -71,7 +71,7 @@ class CheckingTasks:
         """
         wanted = request.checks
         assert wanted is not None
-        self._shell.settings.check_not_a_copy()
+        self._shell.settings.check_not_a_copy("no storage is compared, which a task does")
         own = request.config, request.config_yaml, request.bundle, request.reads
         if request.kind is not TaskKind.COMMAND or any(one is not None for one in own):
             raise taskconf.refused([Problem("checks", "the master writes the command that compares storages itself")])

@@ -40,7 +40,7 @@ async def test_a_copy_starts_nothing_and_says_why(world: World) -> None:
     assert set(world.services.shell.pending_reasons.values()) == {A_COPY}
     assert (await world.services.cluster.view(ALICE)).is_copy
     why = await world.services.jobs.why(ALICE, str(made.id))
-    assert [item.detail for item in why.items] == [A_COPY]
+    assert [(item.reason, item.detail) for item in why.items] == [("copy", A_COPY)]
 
 
 async def test_a_copy_removes_nothing_whoever_asks(world: World, tmp_path: Path) -> None:
