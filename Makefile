@@ -207,7 +207,7 @@ $(VENV)-mlflow/.installed: tests/testbed/mlflow/requirements.txt | $(VENV)/.inst
 
 $(VENV)-bench/.installed: pyproject.toml constraints.txt
 	@echo "==> the trainer and other frameworks into $(VENV)-bench"
-	$(PYTHON) -m venv $(VENV)-bench
+	[ -x $(VENV)-bench/bin/pip ] || $(PYTHON) -m venv $(VENV)-bench
 	$(VENV)-bench/bin/python -m pip --disable-pip-version-check install --quiet --upgrade "pip>=25.1"
 	$(VENV)-bench/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
 		--group bench --editable .
@@ -227,7 +227,7 @@ docs-publish: $(VENV)-docs/.installed
 
 $(VENV)-docs/.installed: pyproject.toml constraints.txt
 	@echo "==> MkDocs into $(VENV)-docs (half a minute, 80 MB)"
-	$(PYTHON) -m venv $(VENV)-docs
+	[ -x $(VENV)-docs/bin/pip ] || $(PYTHON) -m venv $(VENV)-docs
 	$(VENV)-docs/bin/python -m pip --disable-pip-version-check install --quiet --upgrade "pip>=25.1"
 	$(VENV)-docs/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --group docs
 	@touch $@
