@@ -217,13 +217,13 @@ reference: setup  ## make anew what repeats the code: reference pages, and the l
 	$(BIN)/python docs/generate.py
 
 docs: $(VENV)-docs/.installed  ## the documentation as a site, in site/: search, light and dark, the API from docstrings; every link checked
-	$(VENV)-docs/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict --quiet
 	@echo "site/index.html; to read while you write: $(VENV)-docs/bin/mkdocs serve"
 
 # One more version on the branch gh-pages, and `latest` with it: make docs-publish VERSION=0.2.0
 docs-publish: $(VENV)-docs/.installed
-	$(VENV)-docs/bin/mike deploy --push --update-aliases $(VERSION) latest
-	$(VENV)-docs/bin/mike set-default --push latest
+	PATH="$(CURDIR)/$(VENV)-docs/bin:$$PATH" mike deploy --push --update-aliases $(VERSION) latest
+	PATH="$(CURDIR)/$(VENV)-docs/bin:$$PATH" mike set-default --push latest
 
 $(VENV)-docs/.installed: pyproject.toml constraints.txt
 	@echo "==> MkDocs into $(VENV)-docs (half a minute, 80 MB)"
