@@ -1,4 +1,4 @@
-"""Makes the reference pages that repeat what the code says: those of `MAKERS`.
+"""Makes what repeats what the code says: the reference pages of `MAKERS`, and what works in the README.
 
     python docs/generate.py           write them
     python docs/generate.py --check   exit 1 and name the pages that are not current
@@ -29,8 +29,10 @@ from reference_pages.sbatch import sbatch_options
 from reference_pages.sdk import client, core_api
 from reference_pages.storage_access import storage_access
 from reference_pages.trainer import pytorch
+from reference_pages.what_works import readme
 
 PAGES = Path(__file__).parent / "reference"
+README = Path(__file__).parents[1] / "README.md"
 MAKERS: dict[str, Callable[[], str]] = {
     "cli.md": cli,
     "magics.md": magics,
@@ -55,8 +57,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not current")
     options = parser.parse_args()
     stale = 0
-    for name, make in MAKERS.items():
-        path, text = PAGES / name, make()
+    made = {
+        README: readme(README.read_text(encoding="utf-8")),
+        **{PAGES / name: make() for name, make in MAKERS.items()},
+    }
+    for path, text in made.items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         stale += 1

@@ -1,4 +1,4 @@
-"""The interface of a way to run tasks, as processes or containers: start, find again, end, forget."""
+"""The interface of a way to run tasks (processes, containers, pods, jobs): start, find again, end, forget."""
 
 from __future__ import annotations
 

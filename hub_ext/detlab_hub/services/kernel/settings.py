@@ -150,7 +150,7 @@ class Settings:
     """Period in seconds of the check for passed deadlines and lost agents."""
     checkpoint_file_limit: int = 100_000
     default_runtime: str = "process"
-    """The runtime of tasks that name none: process or docker."""
+    """The runtime of tasks that name none."""
     default_image: dict[str, str] = field(default_factory=dict)
     """The image, by kind of slot (cpu, cuda, rocm), of tasks that name none; empty: Determined's names."""
     uids: UidPolicy = field(default_factory=UidPolicy)
