@@ -26,6 +26,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 log = logging.getLogger("detlab.web")
@@ -68,6 +69,7 @@ class RecordsQuery(Wire):
     """Which of the agent's nodes had the launcher."""
 
 
+@route("agents", relayed=True)
 class Agents(Guarded):
     """All agents."""
 
@@ -77,6 +79,7 @@ class Agents(Guarded):
         return await self.services.agents.list(self.person)
 
 
+@route("agents/enrolments")
 class Enrolments(Guarded):
     """Enrolment tokens."""
 
@@ -87,6 +90,7 @@ class Enrolments(Guarded):
         return EnrolmentToken.model_validate(made, from_attributes=True)
 
 
+@route("agents/enrol")
 class Enrol(Guarded):
     """Enrolling."""
 
@@ -96,6 +100,7 @@ class Enrol(Guarded):
         return await self.services.agents.enrol(self.enrolment, body)
 
 
+@route("agents/records")
 class AgentRecords(Guarded):
     """Records that an agent delivers for a launcher that died."""
 
@@ -105,6 +110,7 @@ class AgentRecords(Guarded):
         return await self.services.agents.records(self.agent, query.allocation_id, body, query.node)
 
 
+@route("agents/connect")
 class Connect(Guarded, WebSocketHandler):
     """The connection of one agent. Authenticated before the upgrade, like everything else."""
 

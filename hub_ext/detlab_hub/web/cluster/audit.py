@@ -8,6 +8,7 @@ from detlab.schemas.taskwire import AuditPage
 from detlab.schemas.wire import Wire
 from detlab_hub.services.views.pages import within
 from detlab_hub.web.base import Guarded, RowId
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -23,6 +24,7 @@ class AuditQuery(Wire):
     """Only `experiment.kill` or the like, or all of a resource: `experiment`."""
 
 
+@route("audit")
 class Audit(Guarded):
     """The audit log."""
 

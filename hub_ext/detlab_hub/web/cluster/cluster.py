@@ -12,6 +12,7 @@ from detlab.schemas.wire import ClusterView, PersonRequest, UserView, Wire
 from detlab_hub.core.rights import Action
 from detlab_hub.services.cluster.overview import me
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import page, route
 from detlab_hub.web.scopes import needs
 
 
@@ -32,6 +33,7 @@ class OpenApiDocument(RootModel[dict[str, Any]]):
     """An OpenAPI 3.1 document."""
 
 
+@page("health")
 class HealthRoute(Guarded):
     """Liveness."""
 
@@ -43,6 +45,7 @@ class HealthRoute(Guarded):
         return Health()
 
 
+@route("me", relayed=True)
 class Me(Guarded):
     """The caller."""
 
@@ -52,6 +55,7 @@ class Me(Guarded):
         return me(self.person)
 
 
+@route("cluster", relayed=True)
 class Cluster(Guarded):
     """The cluster."""
 
@@ -61,6 +65,7 @@ class Cluster(Guarded):
         return await self.services.cluster.view(self.person)
 
 
+@route("cluster/drain")
 class Drain(Guarded):
     """Draining."""
 
@@ -70,6 +75,7 @@ class Drain(Guarded):
         return await self.services.cluster.drain(self.person, body.timeout)
 
 
+@route("openapi.json", relayed=True)
 class OpenApi(Guarded):
     """The description of this API."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from detlab.schemas.elasticwire import ElasticPoolList
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
+@route("instances", relayed=True)
 class Instances(Guarded):
     """The instances of elastic pools."""
 

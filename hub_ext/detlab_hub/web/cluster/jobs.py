@@ -6,6 +6,7 @@ from detlab.schemas.jobwire import JobList, JobUpdate, JobView, JobWhy
 from detlab_hub.core.rights import Action
 from detlab_hub.services.views.pages import in_part
 from detlab_hub.web.base import Guarded, PartQuery
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -18,6 +19,7 @@ class JobsQuery(PartQuery):
     """Only the caller's own."""
 
 
+@route("jobs", relayed=True)
 class Jobs(Guarded):
     """The jobs that hold slots or wait for some."""
 
@@ -28,6 +30,7 @@ class Jobs(Guarded):
         return in_part(found, query.skip)
 
 
+@route("jobs/{job_id}", relayed=True)
 class Job(Guarded):
     """One job: an experiment's number, or a user task's id."""
 
@@ -37,6 +40,7 @@ class Job(Guarded):
         return await self.services.jobs.update(self.person, job_id, body)
 
 
+@route("jobs/{job_id}/why", relayed=True)
 class Why(Guarded):
     """Why a job waits."""
 

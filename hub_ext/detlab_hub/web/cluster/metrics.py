@@ -5,9 +5,11 @@ from __future__ import annotations
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
+@route("metrics")
 class Metrics(Guarded):
     """Metrics of the cluster."""
 

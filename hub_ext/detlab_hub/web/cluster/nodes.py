@@ -8,9 +8,11 @@ from detlab.schemas.wire import AgentView, PersonRequest
 from detlab_hub.core.rights import Action
 from detlab_hub.services.agents.drains import Drain
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
+@route("agents/{agent_id}/enable", relayed=True)
 class Enable(Guarded):
     """New work on an agent, again."""
 
@@ -20,6 +22,7 @@ class Enable(Guarded):
         return await self.services.nodes.enable(self.person, agent_id)
 
 
+@route("agents/{agent_id}/disable", relayed=True)
 class Disable(Guarded):
     """No new work on an agent."""
 
@@ -38,6 +41,7 @@ class DrainRequest(PersonRequest):
     """Seconds after which what is still there is ended; null: nothing is."""
 
 
+@route("agents/{agent_id}/drain", relayed=True)
 class DrainNode(Guarded):
     """An agent that is being drained."""
 
@@ -47,6 +51,7 @@ class DrainNode(Guarded):
         return await self.services.nodes.drain(self.person, agent_id, body.trials, body.deadline)
 
 
+@route("agents/{agent_id}/slots/{slot_id}/enable")
 class EnableSlot(Guarded):
     """New work on a single slot, again."""
 
@@ -56,6 +61,7 @@ class EnableSlot(Guarded):
         return await self.services.nodes.set_slot(self.person, agent_id, slot_id, enabled=True)
 
 
+@route("agents/{agent_id}/slots/{slot_id}/disable")
 class DisableSlot(Guarded):
     """No new work on a single slot."""
 
@@ -65,6 +71,7 @@ class DisableSlot(Guarded):
         return await self.services.nodes.set_slot(self.person, agent_id, slot_id, enabled=False)
 
 
+@route("agents/{agent_id}")
 class Node(Guarded):
     """One agent."""
 

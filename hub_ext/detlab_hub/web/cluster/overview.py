@@ -6,6 +6,7 @@ from detlab.schemas.taskwire import OverviewView, QueueView, TimelineView
 from detlab.schemas.wire import Wire
 from detlab_hub.services.views.pages import in_part
 from detlab_hub.web.base import Guarded, PartQuery
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -16,6 +17,7 @@ class OverviewQuery(Wire):
     """Those of all users that the caller may see, not only the caller's own."""
 
 
+@route("overview", relayed=True)
 class Overview(Guarded):
     """The initial state of a panel."""
 
@@ -25,6 +27,7 @@ class Overview(Guarded):
         return await self.services.overview.view(self.person, everybody=query.all)
 
 
+@route("queue", relayed=True)
 class Queue(Guarded):
     """The pending tasks."""
 
@@ -34,6 +37,7 @@ class Queue(Guarded):
         return in_part(await self.services.queue.view(self.person), query.skip)
 
 
+@route("experiments/{experiment_id}/timeline", relayed=True)
 class Timeline(Guarded):
     """The course of an experiment."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from detlab.schemas.jobwire import QuotaList, QuotaRemoval, QuotaRequest
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
+@route("quotas", relayed=True)
 class Quotas(Guarded):
     """Slots that users and groups may hold at a time, and bytes that they may keep."""
 

@@ -9,12 +9,14 @@ from jupyterhub.httpclient import JupyterHubHTTPClient
 from detlab.schemas.taskwire import HealthView, TokenList, TokenView
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 if TYPE_CHECKING:
     from detlab_hub.web.auth import Identifier
 
 
+@route("tokens")
 class Tokens(Guarded):
     """Tokens of detlab's own."""
 
@@ -24,6 +26,7 @@ class Tokens(Guarded):
         return await self.services.credentials.list(self.person)
 
 
+@route("tokens/{token_id}")
 class Token(Guarded):
     """One token."""
 
@@ -33,6 +36,7 @@ class Token(Guarded):
         return await self.services.credentials.revoke(self.person, token_id)
 
 
+@route("service")
 class Service(Guarded):
     """How the service is."""
 

@@ -8,6 +8,7 @@ from detlab.schemas.wire import Wire
 from detlab.schemas.wire.storage import EmptyTrash, StorageBy, StorageUsage, TrashView
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 MOST = 1000
@@ -20,6 +21,7 @@ class UsageQuery(Wire):
     limit: int = Field(100, ge=1, le=MOST)
 
 
+@route("storage/usage", relayed=True)
 class StorageUsageRoute(Guarded):
     """Bytes of checkpoints, trash, code and outputs."""
 
@@ -36,6 +38,7 @@ class TrashQuery(Wire):
     """Of one experiment; else of all that the caller owns."""
 
 
+@route("storage/trash", relayed=True)
 class Trash(Guarded):
     """Deleted checkpoints that can still be restored."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from detlab.schemas.jobwire import UidList
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
+@route("uids")
 class Uids(Guarded):
     """Under which uids tasks run."""
 

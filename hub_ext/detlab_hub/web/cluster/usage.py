@@ -11,6 +11,7 @@ from detlab.schemas.taskwire import UsageView
 from detlab.schemas.wire import Wire
 from detlab_hub.services.cluster.usage import to_csv
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import Operation, needs
 
 LONGEST = 3660
@@ -38,6 +39,7 @@ class UsageQuery(Wire):
         return self
 
 
+@route("usage", relayed=True)
 class Usage(Guarded):
     """Slot hours by day, user and kind of task."""
 

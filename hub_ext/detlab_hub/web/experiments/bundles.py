@@ -9,6 +9,7 @@ from detlab.schemas.wire import Wire
 from detlab_hub.core.rights import Action
 from detlab_hub.services import AgentCaller
 from detlab_hub.web.files import Download
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.uploads import Upload
 
@@ -21,6 +22,7 @@ class BundleStored(Wire):
     """False if the caller had sent it before; uploads of other users do not count."""
 
 
+@route("bundles/{digest}")
 class Bundle(Upload, Download):
     """One bundle, by its digest."""
 

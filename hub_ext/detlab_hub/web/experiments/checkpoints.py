@@ -10,6 +10,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.views.pages import in_part
 from detlab_hub.web.base import Guarded, PartQuery
 from detlab_hub.web.files import Download
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -33,6 +34,7 @@ class StepValues(Wire):
     items: list[SeriesView]
 
 
+@route("checkpoints/{uuid}", relayed=True)
 class Checkpoint(Guarded):
     """One checkpoint."""
 
@@ -47,6 +49,7 @@ class Checkpoint(Guarded):
         return await self.services.removals.delete(self.person, uuid, now=query.now)
 
 
+@route("checkpoints/{uuid}/undelete", relayed=True)
 class Undelete(Guarded):
     """A checkpoint in the trash."""
 
@@ -56,6 +59,7 @@ class Undelete(Guarded):
         return await self.services.removals.undelete(self.person, uuid)
 
 
+@route("checkpoints/{uuid}/pins", relayed=True)
 class Pins(Guarded):
     """What keeps a checkpoint."""
 
@@ -65,6 +69,7 @@ class Pins(Guarded):
         return in_part(await self.services.collecting.pins(self.person, uuid), query.skip)
 
 
+@route("checkpoints/{uuid}/bookmark", relayed=True)
 class BookmarkOf(Guarded):
     """The caller's bookmark of a checkpoint."""
 
@@ -79,6 +84,7 @@ class BookmarkOf(Guarded):
         return await self.services.collecting.unbookmark(self.person, uuid)
 
 
+@route("checkpoints/{uuid}/edit")
 class Edit(Guarded):
     """The metadata of a checkpoint."""
 
@@ -88,6 +94,7 @@ class Edit(Guarded):
         return await self.services.removals.edit(self.person, uuid, body)
 
 
+@route("checkpoints/{uuid}/remove-files")
 class RemoveSome(Guarded):
     """Some files of a checkpoint."""
 
@@ -97,6 +104,7 @@ class RemoveSome(Guarded):
         return await self.services.removals.remove_files(self.person, uuid, body.globs)
 
 
+@route("checkpoints/{uuid}/metrics")
 class Metrics(Guarded):
     """What was reported at the step of a checkpoint."""
 
@@ -106,6 +114,7 @@ class Metrics(Guarded):
         return StepValues(items=await self.services.checkpoints.metrics(self.person, uuid, query.group))
 
 
+@route("checkpoints/{uuid}/files/{digest}", relayed=True)
 class CheckpointFileBytes(Download):
     """One file of a checkpoint."""
 
@@ -116,6 +125,7 @@ class CheckpointFileBytes(Download):
         await self.send_contents(opening, "application/octet-stream")
 
 
+@route("checkpoints/{uuid}/archive", relayed=True)
 class CheckpointArchive(Download):
     """All files of a checkpoint."""
 

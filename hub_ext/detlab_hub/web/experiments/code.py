@@ -5,9 +5,11 @@ from __future__ import annotations
 from detlab.schemas.taskwire import CodeList
 from detlab_hub.services.views.pages import in_part
 from detlab_hub.web.base import Guarded, PartQuery
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
+@route("experiments/{experiment_id}/code", relayed=True)
 class CodeFiles(Guarded):
     """The files of an experiment's code."""
 
@@ -17,6 +19,7 @@ class CodeFiles(Guarded):
         return in_part(await self.services.code.list(self.person, experiment_id), query.skip)
 
 
+@route("experiments/{experiment_id}/code/{digest}", relayed=True)
 class CodeText(Guarded):
     """One file of an experiment's code, by its digest."""
 

@@ -8,6 +8,7 @@ from detlab.schemas.wire import Wire
 from detlab.schemas.wire.storage import DeletionReply, GcPolicy, GcPreview, GcRequest
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -24,6 +25,7 @@ class PolicyQuery(Wire):
         return GcPolicy(**dict.fromkeys(GcPolicy.model_fields, 0) | given) if given else None
 
 
+@route("experiments/{experiment_id}/tensorboard-files", relayed=True)
 class EventFiles(Guarded):
     """The TensorBoard event files of an experiment."""
 
@@ -34,6 +36,7 @@ class EventFiles(Guarded):
         return DeletionReply(deleted=experiment_id, left=left)
 
 
+@route("experiments/{experiment_id}/gc", relayed=True)
 class Gc(Guarded):
     """Collection of an experiment's checkpoints."""
 

@@ -24,6 +24,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.store.queries.trial_order import CONDITION, ORDER
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.files import Download
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -111,6 +112,7 @@ class CheckpointsQuery(Wire):
     """A validation metric, whose value at its step each checkpoint then has in `metrics`."""
 
 
+@route("experiments", relayed=True)
 class Experiments(Guarded):
     """All experiments."""
 
@@ -127,6 +129,7 @@ class Experiments(Guarded):
         return ExperimentPage(items=items, next=following)
 
 
+@route("experiments/{experiment_id}", relayed=True)
 class Experiment(Guarded):
     """One experiment."""
 
@@ -145,6 +148,7 @@ class Experiment(Guarded):
         return DeletionReply(deleted=experiment_id, left=left)
 
 
+@route("experiments/{experiment_id}/edit", relayed=True)
 class Edit(Guarded):
     """What people wrote about it."""
 
@@ -154,6 +158,7 @@ class Edit(Guarded):
         return await self.services.edits.edit(self.person, experiment_id, body)
 
 
+@route("experiments/{experiment_id}/pause", relayed=True)
 class Pause(Guarded):
     """Pausing."""
 
@@ -163,6 +168,7 @@ class Pause(Guarded):
         return await self.services.experiments.pause(self.person, experiment_id)
 
 
+@route("experiments/{experiment_id}/activate", relayed=True)
 class Activate(Guarded):
     """Activating."""
 
@@ -172,6 +178,7 @@ class Activate(Guarded):
         return await self.services.experiments.activate(self.person, experiment_id)
 
 
+@route("experiments/{experiment_id}/cancel", relayed=True)
 class Cancel(Guarded):
     """Cancelling."""
 
@@ -181,6 +188,7 @@ class Cancel(Guarded):
         return await self.services.experiments.cancel(self.person, experiment_id)
 
 
+@route("experiments/{experiment_id}/kill", relayed=True)
 class Kill(Guarded):
     """Killing."""
 
@@ -190,6 +198,7 @@ class Kill(Guarded):
         return await self.services.experiments.kill(self.person, experiment_id)
 
 
+@route("log-retention")
 class LogRetention(Guarded):
     """For how long output is kept."""
 
@@ -199,6 +208,7 @@ class LogRetention(Guarded):
         return await self.services.log_retention.keep(self.person, body)
 
 
+@route("experiments/{experiment_id}/bundle")
 class Bundle(Download):
     """The code of an experiment."""
 
@@ -209,6 +219,7 @@ class Bundle(Download):
         await self.send_path(path, "application/gzip")
 
 
+@route("experiments/{experiment_id}/trials", relayed=True)
 class Trials(Guarded):
     """The trials of an experiment."""
 
@@ -219,6 +230,7 @@ class Trials(Guarded):
         return TrialPage(items=items, next=following)
 
 
+@route("experiments/{experiment_id}/checkpoints", relayed=True)
 class Checkpoints(Guarded):
     """The checkpoints of an experiment."""
 
@@ -231,6 +243,7 @@ class Checkpoints(Guarded):
         return CheckpointList(items=items, next=following)
 
 
+@route("experiments/{experiment_id}/curves", relayed=True)
 class Curves(Guarded):
     """The snapshot that a live view starts from."""
 

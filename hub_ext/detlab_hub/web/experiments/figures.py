@@ -8,6 +8,7 @@ from pydantic import Field
 
 from detlab.schemas.wire import Wire
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 _MOST_NAMES = 12
@@ -45,6 +46,7 @@ class FigureView(Wire):
     """Without a template: who shows it chooses its colours."""
 
 
+@route("experiments/{experiment_id}/figures/{kind}", relayed=True)
 class Figure(Guarded):
     """A figure of an experiment's search."""
 

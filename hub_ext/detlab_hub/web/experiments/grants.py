@@ -5,9 +5,11 @@ from __future__ import annotations
 from detlab.schemas.wire import GrantList, GrantRequest, GrantTo
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
+@route("experiments/{experiment_id}/grants", relayed=True)
 class Grants(Guarded):
     """The grants of an experiment."""
 

@@ -19,6 +19,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -49,6 +50,7 @@ class ReplayQuery(Wire):
     """`standing`: without the list of trials."""
 
 
+@route("experiments/{experiment_id}/search", relayed=True)
 class Steer(Guarded):
     """What users do to a search."""
 
@@ -58,6 +60,7 @@ class Steer(Guarded):
         return await self.services.steering.steer(self.person, experiment_id, body)
 
 
+@route("experiments/{experiment_id}/search/ask")
 class Ask(Guarded):
     """Trials that users evaluate themselves."""
 
@@ -67,6 +70,7 @@ class Ask(Guarded):
         return await self.services.by_hand.ask(self.person, experiment_id, body)
 
 
+@route("experiments/{experiment_id}/search/tell")
 class Tell(Guarded):
     """Values of such trials."""
 
@@ -76,6 +80,7 @@ class Tell(Guarded):
         return await self.services.by_hand.tell(self.person, experiment_id, body)
 
 
+@route("experiments/{experiment_id}/search/journal", relayed=True)
 class Journal(Guarded):
     """The journal of a search."""
 
@@ -88,6 +93,7 @@ class Journal(Guarded):
         return JournalPage(items=items, next=following)
 
 
+@route("experiments/{experiment_id}/search/replay", relayed=True)
 class Replay(Guarded):
     """The replay of a search."""
 

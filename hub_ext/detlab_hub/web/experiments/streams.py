@@ -9,6 +9,7 @@ from pydantic import Field, Json, WithJsonSchema
 from detlab.schemas.wire import Event, LogLine, Wire
 from detlab_hub.services.streams.stream import Follow
 from detlab_hub.web.base import RowId
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.streaming import StreamHandler
 
@@ -63,6 +64,7 @@ class LogsQuery(Wire):
     """Only lines with a larger id."""
 
 
+@route("experiments/{experiment_id}/stream", relayed=True)
 class ExperimentStream(StreamHandler):
     """One experiment, live."""
 
@@ -74,6 +76,7 @@ class ExperimentStream(StreamHandler):
         await self.stream(source)
 
 
+@route("stream", relayed=True)
 class AllStream(StreamHandler):
     """Everything the caller may see, live."""
 
@@ -84,6 +87,7 @@ class AllStream(StreamHandler):
         await self.stream(self.services.stream.events(self.person, None, after=query.after, follows=follows))
 
 
+@route("trials/{trial_id}/logs/stream", relayed=True)
 class LogStream(StreamHandler):
     """The output of a trial, live."""
 

@@ -11,6 +11,7 @@ from detlab.schemas.wire import LogLine, SeriesView, TrialView, Wire
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.experiments import CheckpointList, CheckpointsQuery
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -109,6 +110,7 @@ class LogsQuery(Wire):
     """A regular expression in the syntax of RE2 that is found in the text."""
 
 
+@route("trials/{trial_id}", relayed=True)
 class Trial(Guarded):
     """One trial."""
 
@@ -118,6 +120,7 @@ class Trial(Guarded):
         return await self.services.trials.get(self.person, trial_id)
 
 
+@route("trials/{trial_id}/kill", relayed=True)
 class Kill(Guarded):
     """Killing one trial."""
 
@@ -127,6 +130,7 @@ class Kill(Guarded):
         return await self.services.trials.kill(self.person, trial_id)
 
 
+@route("trials/{trial_id}/metrics", relayed=True)
 class Metrics(Guarded):
     """The scalar series of a trial."""
 
@@ -144,6 +148,7 @@ class Metrics(Guarded):
         return SeriesList(items=items, left_out=left_out, next=following)
 
 
+@route("trials/{trial_id}/values", relayed=True)
 class Values(Guarded):
     """The structured values of a trial."""
 
@@ -156,6 +161,7 @@ class Values(Guarded):
         return ValueList.model_validate({"items": items, "next": older and f"{older[0]}.{older[1]}"})
 
 
+@route("trials/{trial_id}/logs", relayed=True)
 class Logs(Guarded):
     """The output of a trial."""
 
@@ -166,6 +172,7 @@ class Logs(Guarded):
         return LogPage(items=items, **asdict(edges))
 
 
+@route("trials/{trial_id}/checkpoints", relayed=True)
 class Checkpoints(Guarded):
     """The checkpoints of a trial."""
 

@@ -21,6 +21,7 @@ from detlab.schemas.wire.registry import (
 )
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -66,6 +67,7 @@ class Words(Wire):
     items: list[str]
 
 
+@route("models", relayed=True)
 class Models(Guarded):
     """All models."""
 
@@ -88,6 +90,7 @@ class Models(Guarded):
         return await self.services.models.create(self.person, body)
 
 
+@route("model-labels")
 class ModelLabels(Guarded):
     """The labels of all models."""
 
@@ -97,6 +100,7 @@ class ModelLabels(Guarded):
         return Words(items=[*await self.services.models.words(self.person)])
 
 
+@route("models/{model}", relayed=True)
 class Model(Guarded):
     """One model."""
 
@@ -111,6 +115,7 @@ class Model(Guarded):
         return await self.services.models.delete(self.person, model, force=query.force)
 
 
+@route("models/{model}/edit", relayed=True)
 class EditOne(Guarded):
     """What people write about a model."""
 
@@ -120,6 +125,7 @@ class EditOne(Guarded):
         return await self.services.models.edit(self.person, model, body)
 
 
+@route("models/{model}/compare", relayed=True)
 class Compare(Guarded):
     """Versions side by side."""
 
@@ -130,6 +136,7 @@ class Compare(Guarded):
         return await self.services.comparisons.compare(self.person, model, named)
 
 
+@route("models/{model}/labels", relayed=True)
 class History(Guarded):
     """The moves of labels."""
 
@@ -139,6 +146,7 @@ class History(Guarded):
         return await self.services.version_labels.history(self.person, model, query.limit, query.label)
 
 
+@route("models/{model}/labels/{label}", relayed=True)
 class Move(Guarded):
     """One label of a model's versions."""
 
@@ -148,6 +156,7 @@ class Move(Guarded):
         return await self.services.version_labels.move(self.person, model, label, body)
 
 
+@route("models/{model}/labels/{label}/remove", relayed=True)
 class Remove(Guarded):
     """The removal of a label."""
 
@@ -157,6 +166,7 @@ class Remove(Guarded):
         return await self.services.version_labels.remove(self.person, model, label, body)
 
 
+@route("models/{model}/grants", relayed=True)
 class Grants(Guarded):
     """The grants of a model."""
 

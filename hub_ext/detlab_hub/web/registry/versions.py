@@ -8,6 +8,7 @@ from detlab.schemas.wire import Wire
 from detlab.schemas.wire.registry import CreateVersion, EditVersion, LineageGraph, VersionList, VersionView
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
+from detlab_hub.web.paths import route
 from detlab_hub.web.registry.models import Forced
 from detlab_hub.web.scopes import needs
 
@@ -30,6 +31,7 @@ class BestQuery(VersionsQuery):
     """A condition: `label = vision and dataset = v3 and hp.lr < 0.1`."""
 
 
+@route("models/{model}/versions", relayed=True)
 class Versions(Guarded):
     """The versions of a model."""
 
@@ -44,6 +46,7 @@ class Versions(Guarded):
         return await self.services.versions.register(self.person, model, body)
 
 
+@route("models/{model}/versions/{version}", relayed=True)
 class Version(Guarded):
     """One version."""
 
@@ -58,6 +61,7 @@ class Version(Guarded):
         return await self.services.versions.delete(self.person, model, version, force=query.force)
 
 
+@route("models/{model}/versions/{version}/edit", relayed=True)
 class EditOne(Guarded):
     """What people write about a version."""
 
@@ -67,6 +71,7 @@ class EditOne(Guarded):
         return await self.services.versions.edit(self.person, model, version, body)
 
 
+@route("models/{model}/versions/{version}/lineage", relayed=True)
 class Lineage(Guarded):
     """Where a version comes from."""
 
@@ -76,6 +81,7 @@ class Lineage(Guarded):
         return await self.services.versions.lineage(self.person, model, version)
 
 
+@route("model-versions", relayed=True)
 class Search(Guarded):
     """Versions of all models."""
 

@@ -11,10 +11,12 @@ from detlab_hub.services.usertasks.outputs import OutputsTooLarge
 from detlab_hub.services.views.pages import in_part
 from detlab_hub.web.base import Guarded, PartQuery
 from detlab_hub.web.files import Download
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.uploads import Upload
 
 
+@route("task/outputs/{name}")
 class TaskOutput(Upload):
     """One file of the calling task."""
 
@@ -41,6 +43,7 @@ class TaskOutput(Upload):
         return await self.services.outputs.put(self.task, name, await self.uploaded())
 
 
+@route("tasks/{task_id}/outputs", relayed=True)
 class Outputs(Guarded):
     """All files of a task."""
 
@@ -50,6 +53,7 @@ class Outputs(Guarded):
         return in_part(await self.services.outputs.list(self.person, task_id), query.skip)
 
 
+@route("tasks/{task_id}/outputs/{digest}", relayed=True)
 class OutputBytes(Download):
     """One of them."""
 

@@ -6,11 +6,13 @@ from detlab.schemas.taskwire import ActivityReply, ActivityReport, SpawnOffers, 
 from detlab.schemas.wire import Wire
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.streaming import StreamHandler
 from detlab_hub.web.tasks.tasks import TaskRoute
 
 
+@route("spawns")
 class Spawns(Guarded):
     """All of them."""
 
@@ -26,6 +28,7 @@ class OffersQuery(Wire):
     owner: str
 
 
+@route("spawns/offers")
 class Offers(Guarded):
     """The choices of a form."""
 
@@ -35,6 +38,7 @@ class Offers(Guarded):
         return await self.services.spawns.offers(self.hub, query.owner)
 
 
+@route("spawns/{task_id}")
 class Spawn(Guarded):
     """One of them."""
 
@@ -49,6 +53,7 @@ class Spawn(Guarded):
         return await self.services.spawns.delete(self.hub, task_id)
 
 
+@route("spawns/{task_id}/claim")
 class Claim(Guarded):
     """Taking one over."""
 
@@ -58,6 +63,7 @@ class Claim(Guarded):
         return await self.services.spawns.claim(self.hub, task_id)
 
 
+@route("spawns/{task_id}/stream")
 class SpawnStream(StreamHandler):
     """One of them, live."""
 
@@ -67,6 +73,7 @@ class SpawnStream(StreamHandler):
         await self.stream(self.services.spawns.follow(self.hub, task_id))
 
 
+@route("task/activity")
 class Activity(TaskRoute):
     """When a task was last used."""
 

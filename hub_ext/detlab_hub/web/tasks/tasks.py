@@ -38,6 +38,7 @@ from detlab.schemas.wire import (
 from detlab.schemas.wire.storage import CollectList, CollectReport
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -77,6 +78,7 @@ class TaskRoute(Guarded):
     """Base of the task routes: tokens only."""
 
 
+@route("task/records", often=True)
 class Records(TaskRoute):
     """Metrics, progress, status and log lines."""
 
@@ -86,6 +88,7 @@ class Records(TaskRoute):
         return await self.services.tasks.records(self.task, body, query.node)
 
 
+@route("task/preempt", often=True)
 class Preempt(TaskRoute):
     """The preemption signal."""
 
@@ -100,6 +103,7 @@ class Preempt(TaskRoute):
         await self.services.tasks.leave_soon(self.task)
 
 
+@route("task/preempt/ack")
 class PreemptAck(TaskRoute):
     """Its acknowledgement."""
 
@@ -109,6 +113,7 @@ class PreemptAck(TaskRoute):
         await self.services.tasks.ack_preempt(self.task)
 
 
+@route("task/search")
 class CustomSearch(TaskRoute):
     """The events of a custom search, for the task that runs its class."""
 
@@ -123,6 +128,7 @@ class CustomSearch(TaskRoute):
         return await self.services.search_tasks.answer(self.task, body)
 
 
+@route("task/collection")
 class Collection(TaskRoute):
     """The checkpoints that a task of the master's is to remove."""
 
@@ -137,6 +143,7 @@ class Collection(TaskRoute):
         return await self.services.collection_tasks.report(self.task, body)
 
 
+@route("task/rendezvous")
 class Meeting(TaskRoute):
     """The rendezvous of an attempt's nodes."""
 
@@ -146,6 +153,7 @@ class Meeting(TaskRoute):
         return await self.services.tasks.rendezvous(self.task, body, query.timeout_seconds)
 
 
+@route("task/point")
 class Point(TaskRoute):
     """The hyperparameters of a trial that was launched without."""
 
@@ -155,6 +163,7 @@ class Point(TaskRoute):
         return await self.services.tasks.point(self.task, query.timeout_seconds)
 
 
+@route("task/certificate")
 class Certificate(TaskRoute):
     """The certificate of a server whose address was not known when it was launched."""
 
@@ -165,6 +174,7 @@ class Certificate(TaskRoute):
         return await self.services.tasks.certificate(self.task, body.address)
 
 
+@route("task/ranks")
 class Ranks(TaskRoute):
     """The states of ranks."""
 
@@ -174,6 +184,7 @@ class Ranks(TaskRoute):
         return await self.services.tasks.ranks(self.task, body)
 
 
+@route("task/checkpoints")
 class Checkpoints(TaskRoute):
     """Committing."""
 
@@ -183,6 +194,7 @@ class Checkpoints(TaskRoute):
         return await self.services.tasks.commit_checkpoint(self.task, body)
 
 
+@route("task/checkpoints/{uuid}")
 class Checkpoint(TaskRoute):
     """One checkpoint, as a task may see it."""
 
@@ -197,6 +209,7 @@ class Checkpoint(TaskRoute):
         await self.services.tasks.delete_checkpoint(self.task, uuid)
 
 
+@route("task/metadata")
 class TrialMetadata(TaskRoute):
     """The trial's notes."""
 
@@ -212,6 +225,7 @@ class TrialMetadata(TaskRoute):
         return body
 
 
+@route("task/best-validation")
 class BestValidation(TaskRoute):
     """The experiment's best."""
 
@@ -221,6 +235,7 @@ class BestValidation(TaskRoute):
         return await self.services.tasks.best_validation(self.task)
 
 
+@route("task/checkpoint")
 class Reading(TaskRoute):
     """What the task reads for its owner."""
 
@@ -231,6 +246,7 @@ class Reading(TaskRoute):
         return await self.services.reading_tasks.get(self.task)
 
 
+@route("task/storage-check")
 class StorageCheck(TaskRoute):
     """What the task compares with what the master knows."""
 
@@ -246,6 +262,7 @@ class StorageCheck(TaskRoute):
         return await self.services.checking_tasks.verdicts(self.task, body)
 
 
+@route("task/storage-check/expected")
 class StorageExpected(TaskRoute):
     """What is to be in a storage."""
 
@@ -255,6 +272,7 @@ class StorageExpected(TaskRoute):
         return await self.services.checking_tasks.expected(self.task, query)
 
 
+@route("task/storage-credentials")
 class Credentials(TaskRoute):
     """Short-lived credentials of the checkpoint storage."""
 
@@ -265,6 +283,7 @@ class Credentials(TaskRoute):
         return await self.services.tasks.storage_credentials(self.task)
 
 
+@route("task/token")
 class Token(TaskRoute):
     """Renewal."""
 

@@ -11,6 +11,7 @@ from detlab.schemas.wire import LogLine, Wire
 from detlab_hub.core.rights import Action
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.trials import LogPage, LogsQuery
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.streaming import StreamHandler
 
@@ -33,6 +34,7 @@ class FollowQuery(Wire):
     """Only lines with a larger id."""
 
 
+@route("tasks", relayed=True)
 class UserTasks(Guarded):
     """All of them."""
 
@@ -54,6 +56,7 @@ class UserTasks(Guarded):
         return await self.services.start_task(self.person, body)
 
 
+@route("tasks/{task_id}", relayed=True)
 class UserTask(Guarded):
     """One task."""
 
@@ -63,6 +66,7 @@ class UserTask(Guarded):
         return await self.services.usertasks.get(self.person, task_id)
 
 
+@route("tasks/{task_id}/kill", relayed=True)
 class Kill(Guarded):
     """Killing one task."""
 
@@ -72,6 +76,7 @@ class Kill(Guarded):
         return await self.services.end_task(self.person, task_id)
 
 
+@route("tasks/{task_id}/logs", relayed=True)
 class Logs(Guarded):
     """The output of a task."""
 
@@ -82,6 +87,7 @@ class Logs(Guarded):
         return LogPage(items=items, **asdict(edges))
 
 
+@route("tasks/{task_id}/logs/stream", relayed=True)
 class LogStream(StreamHandler):
     """The output of a task, live."""
 
