@@ -19,6 +19,12 @@ from detlab.pasted import word
 from detlab.schemas.wire import AgentView
 from detlab.trust import join_enrolment
 
+COMMANDS = {
+    "agent": "Agents: list, enable, disable, enrol, remove, run.",
+    "cluster": "The cluster as a whole: simulate scheduling.",
+    "slot": "Slots of the agents: list, enable, disable.",
+}
+
 NO_AGENTS = "No agents. Start one: det agent run --master URL"
 
 

@@ -14,6 +14,11 @@ from detlab.schemas.expconf.blocks.environment import parse_size
 from detlab.schemas.jobwire import MOST_BYTES, MOST_SLOTS, QuotaList, QuotaView, StorageQuotaView
 from detlab.schemas.wire.grants import GrantKind
 
+COMMANDS = {
+    "limits": "Limits of users, and who is at or near one.",
+    "quota": "Quotas of users and groups: list, set, remove.",
+}
+
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def quota() -> None:
