@@ -17,6 +17,9 @@ from tornado import template, web
 import detlab
 from detlab.errors import NotFound
 from detlab.schemas.wire import API_PREFIX, ExperimentView, Wire
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.web.assets import Asset, asset
 from detlab_hub.web.base import Guarded, NoSuchRoute, error_view, status_of
 from detlab_hub.web.crosssite import is_local
@@ -222,14 +225,14 @@ class Plain(Page):
     async def get(self) -> None:
         """Show the cluster, its agents and the caller's recent experiments."""
         caller = self.person
-        items, _ = await self.services.experiments.list(
+        items, _ = await self.services[Experiments].list(
             caller, limit=_RECENT, before=None, state=None, owner=None, name=None
         )
         page = _PLAIN.generate(
             shown=shown,
             user=caller,
-            cluster=await self.services.cluster.view(caller),
-            agents=await self.services.agents.list(caller),
+            cluster=await self.services[Cluster].view(caller),
+            agents=await self.services[Agents].list(caller),
             experiments=[_row(item) for item in items],
             server_url=f"{self.settings['hub_public_url']}spawn/{quote(caller.name, safe='')}",
             home_url=f"{self.settings['hub_public_url']}home",

@@ -12,6 +12,7 @@ from detlab_hub.core.rights import Kind
 from detlab_hub.core.scheduling import Scheduler
 from detlab_hub.services.kernel.access import knows, owns
 from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.kernel.service import Service
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.lifecycle.accounting import TRIAL
@@ -25,11 +26,8 @@ ANOTHER_USER = "another user"
 """Shown in place of a user whose name the caller may not see."""
 
 
-class Queue:
+class Queue(Service):
     """The one list of trials and user tasks that wait, of all pools."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def view(self, caller: Caller) -> QueueView:
         """Return the queue. Of tasks that the caller may not read (I9) only position, size and age are shown."""

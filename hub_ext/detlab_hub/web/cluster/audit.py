@@ -6,6 +6,7 @@ from pydantic import Field
 
 from detlab.schemas.taskwire import AuditPage
 from detlab.schemas.wire import Wire
+from detlab_hub.services.kernel.audit import Audit as AuditService
 from detlab_hub.services.views.pages import within
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.paths import route
@@ -31,6 +32,6 @@ class Audit(Guarded):
     @needs("admin", cross_site="xsrf")
     async def get(self, query: AuditQuery) -> AuditPage:
         """List actions, newest first."""
-        page = await self.services.audit.page(self.person, **query.model_dump())
+        page = await self.services[AuditService].page(self.person, **query.model_dump())
         items = within(page.items)
         return page if len(items) == len(page.items) else AuditPage(items=items, next=items[-1].id)

@@ -10,6 +10,7 @@ from pydantic import Field, RootModel
 from detlab.errors import Unavailable
 from detlab.schemas.wire import ClusterView, PersonRequest, UserView, Wire
 from detlab_hub.core.rights import Action
+from detlab_hub.services.cluster.cluster import Cluster as ClusterService
 from detlab_hub.services.cluster.overview import me
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.paths import page, route
@@ -40,7 +41,7 @@ class HealthRoute(Guarded):
     @needs("public", cross_site="open")
     async def get(self) -> Health:
         """Say whether the master serves: 503 when it cannot write."""
-        if not self.services.cluster.healthy():
+        if not self.services[ClusterService].healthy():
             raise Unavailable("the master cannot write now", hint="Its log says why.")
         return Health()
 
@@ -62,7 +63,7 @@ class Cluster(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self) -> ClusterView:
         """Return a view of the cluster."""
-        return await self.services.cluster.view(self.person)
+        return await self.services[ClusterService].view(self.person)
 
 
 @route("cluster/drain")
@@ -72,7 +73,7 @@ class Drain(Guarded):
     @needs("admin", cross_site="xsrf", action=Action.CLUSTER_DRAIN)
     async def post(self, body: DrainRequest) -> ClusterView:
         """Preempt all tasks (uncounted) and start nothing new until the master is restarted."""
-        return await self.services.cluster.drain(self.person, body.timeout)
+        return await self.services[ClusterService].drain(self.person, body.timeout)
 
 
 @route("openapi.json", relayed=True)

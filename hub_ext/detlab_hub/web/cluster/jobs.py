@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from detlab.schemas.jobwire import JobList, JobUpdate, JobView, JobWhy
 from detlab_hub.core.rights import Action
+from detlab_hub.services.queue.jobs import Jobs as JobsService
 from detlab_hub.services.views.pages import in_part
 from detlab_hub.web.base import Guarded, PartQuery
 from detlab_hub.web.paths import route
@@ -26,7 +27,7 @@ class Jobs(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, query: JobsQuery) -> JobList:
         """List jobs by pool, in the order of each pool's queue; other users' jobs have no name."""
-        found = await self.services.jobs.list(self.person, pool=query.pool, mine=query.mine)
+        found = await self.services[JobsService].list(self.person, pool=query.pool, mine=query.mine)
         return in_part(found, query.skip)
 
 
@@ -37,7 +38,7 @@ class Job(Guarded):
     @needs("write", cross_site="xsrf", action=Action.JOB_UPDATE)
     async def post(self, job_id: str, body: JobUpdate) -> JobView:
         """Change a job's priority, weight, pool or place; the same change again changes nothing."""
-        return await self.services.jobs.update(self.person, job_id, body)
+        return await self.services[JobsService].update(self.person, job_id, body)
 
 
 @route("jobs/{job_id}/why", relayed=True)
@@ -47,4 +48,4 @@ class Why(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, job_id: str) -> JobWhy:
         """Say why each waiting task of a job, or `trial-12` alone, waits and what would let it start now."""
-        return await self.services.jobs.why(self.person, job_id)
+        return await self.services[JobsService].why(self.person, job_id)

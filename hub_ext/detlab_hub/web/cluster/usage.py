@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from detlab.schemas.taskwire import UsageView
 from detlab.schemas.wire import Wire
+from detlab_hub.services.cluster.usage import Usage as UsageService
 from detlab_hub.services.cluster.usage import to_csv
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.paths import route
@@ -46,7 +47,7 @@ class Usage(Guarded):
     @needs("read", cross_site="link")
     async def get(self, query: UsageQuery) -> UsageView:
         """Return slot hours: of all users for administrators, else the caller's; CSV by `format` or `Accept`."""
-        return await self.services.usage.view(self.person, query.first, query.last)
+        return await self.services[UsageService].view(self.person, query.first, query.last)
 
     def send(self, operation: Operation, value: Any) -> None:
         """Write JSON, or CSV if the caller asks for it."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, Json, WithJsonSchema
 
 from detlab.schemas.wire import Event, LogLine, Wire
-from detlab_hub.services.streams.stream import Follow
+from detlab_hub.services.streams.stream import Follow, Stream
 from detlab_hub.web.base import RowId
 from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
@@ -72,7 +72,7 @@ class ExperimentStream(StreamHandler):
     async def get(self, experiment_id: int, query: EventsQuery) -> None:
         """Follow an experiment: its state, trials, metrics and checkpoints."""
         names, groups = query.names or None, query.groups or None
-        source = self.services.stream.events(self.person, experiment_id, after=query.after, names=names, groups=groups)
+        source = self.services[Stream].events(self.person, experiment_id, after=query.after, names=names, groups=groups)
         await self.stream(source)
 
 
@@ -84,7 +84,7 @@ class AllStream(StreamHandler):
     async def get(self, query: AllEventsQuery) -> None:
         """Follow the states of all experiments, trials and tasks, and the metrics of those in `follow`."""
         follows = [one.wanted() for one in query.follow]
-        await self.stream(self.services.stream.events(self.person, None, after=query.after, follows=follows))
+        await self.stream(self.services[Stream].events(self.person, None, after=query.after, follows=follows))
 
 
 @route("trials/{trial_id}/logs/stream", relayed=True)
@@ -94,4 +94,4 @@ class LogStream(StreamHandler):
     @needs("read", cross_site="xsrf", streams=LogLine)
     async def get(self, trial_id: int, query: LogsQuery) -> None:
         """Follow a trial's output; the stream ends when the trial has ended."""
-        await self.stream(self.services.stream.logs(self.person, trial_id, query.after))
+        await self.stream(self.services[Stream].logs(self.person, trial_id, query.after))

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from detlab.schemas.wire import LogLine, SeriesView, TrialView, Wire
 from detlab_hub.core.rights import Action
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.experiments import CheckpointList, CheckpointsQuery
 from detlab_hub.web.paths import route
@@ -117,7 +118,7 @@ class Trial(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int) -> TrialView:
         """Return a trial with the summaries of its metrics."""
-        return await self.services.trials.get(self.person, trial_id)
+        return await self.services[Trials].get(self.person, trial_id)
 
 
 @route("trials/{trial_id}/kill", relayed=True)
@@ -127,7 +128,7 @@ class Kill(Guarded):
     @needs("write", cross_site="xsrf", action=Action.TRIAL_KILL)
     async def post(self, trial_id: int) -> TrialView:
         """Kill the trial; its experiment continues."""
-        return await self.services.trials.kill(self.person, trial_id)
+        return await self.services[Trials].kill(self.person, trial_id)
 
 
 @route("trials/{trial_id}/metrics", relayed=True)
@@ -137,7 +138,7 @@ class Metrics(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: MetricsQuery) -> SeriesList:
         """Return curves, down-sampled so that extremes and the last point stay exact."""
-        items, left_out, following = await self.services.trials.curves(
+        items, left_out, following = await self.services[Trials].curves(
             self.person,
             trial_id,
             group=query.group,
@@ -157,7 +158,7 @@ class Values(Guarded):
         """Return structured values."""
         place = None if query.before is None else query.before.split(".")
         wanted = query.model_dump() | {"before": place and (int(place[0]), int(place[1]))}
-        items, older = await self.services.trials.values(self.person, trial_id, **wanted)
+        items, older = await self.services[Trials].values(self.person, trial_id, **wanted)
         return ValueList.model_validate({"items": items, "next": older and f"{older[0]}.{older[1]}"})
 
 
@@ -168,7 +169,7 @@ class Logs(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: LogsQuery) -> LogPage:
         """Return log lines in order."""
-        items, edges = await self.services.trials.logs(self.person, trial_id, **query.model_dump())
+        items, edges = await self.services[Trials].logs(self.person, trial_id, **query.model_dump())
         return LogPage(items=items, **asdict(edges))
 
 
@@ -179,5 +180,5 @@ class Checkpoints(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: CheckpointsQuery) -> CheckpointList:
         """List the committed checkpoints."""
-        items, following = await self.services.trials.checkpoint_page(self.person, trial_id, **query.model_dump())
+        items, following = await self.services[Trials].checkpoint_page(self.person, trial_id, **query.model_dump())
         return CheckpointList(items=items, next=following)

@@ -7,6 +7,7 @@ from pathlib import Path
 from detlab.errors import DetlabError
 from detlab.schemas.taskwire import OutputList, OutputView
 from detlab_hub.core.rights import Action
+from detlab_hub.services.usertasks.outputs import Outputs as OutputsService
 from detlab_hub.services.usertasks.outputs import OutputsTooLarge
 from detlab_hub.services.views.pages import in_part
 from detlab_hub.web.base import Guarded, PartQuery
@@ -40,7 +41,7 @@ class TaskOutput(Upload):
     @needs("task", cross_site="token", action=Action.ATTEMPT_REPORT, accepts="application/octet-stream")
     async def put(self, name: str) -> OutputView:
         """Hand over a file; one of the same name is replaced."""
-        return await self.services.outputs.put(self.task, name, await self.uploaded())
+        return await self.services[OutputsService].put(self.task, name, await self.uploaded())
 
 
 @route("tasks/{task_id}/outputs", relayed=True)
@@ -50,7 +51,7 @@ class Outputs(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, task_id: str, query: PartQuery) -> OutputList:
         """Return the output files that a task has uploaded so far."""
-        return in_part(await self.services.outputs.list(self.person, task_id), query.skip)
+        return in_part(await self.services[OutputsService].list(self.person, task_id), query.skip)
 
 
 @route("tasks/{task_id}/outputs/{digest}", relayed=True)
@@ -60,4 +61,6 @@ class OutputBytes(Download):
     @needs("read", cross_site="link", media="application/octet-stream")
     async def get(self, task_id: str, digest: str) -> None:
         """Download an output file of a task."""
-        await self.send_file(self.services.outputs.open(self.person, task_id, digest), "application/octet-stream")
+        await self.send_file(
+            self.services[OutputsService].open(self.person, task_id, digest), "application/octet-stream"
+        )

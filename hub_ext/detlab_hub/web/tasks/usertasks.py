@@ -9,6 +9,7 @@ from pydantic import Field
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, Wire
 from detlab_hub.core.rights import Action
+from detlab_hub.services.usertasks.usertasks import UserTasks as UserTasksService
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.trials import LogPage, LogsQuery
 from detlab_hub.web.paths import route
@@ -41,7 +42,7 @@ class UserTasks(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, query: TasksQuery) -> TaskPage:
         """List user tasks, newest first."""
-        return await self.services.usertasks.list(
+        return await self.services[UserTasksService].list(
             self.person,
             limit=query.limit,
             before=query.before,
@@ -63,7 +64,7 @@ class UserTask(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, task_id: str) -> TaskView:
         """Return a task with its config, secrets masked."""
-        return await self.services.usertasks.get(self.person, task_id)
+        return await self.services[UserTasksService].get(self.person, task_id)
 
 
 @route("tasks/{task_id}/kill", relayed=True)
@@ -83,7 +84,7 @@ class Logs(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, task_id: str, query: LogsQuery) -> LogPage:
         """Return log lines in order."""
-        items, edges = await self.services.usertasks.logs(self.person, task_id, **query.model_dump())
+        items, edges = await self.services[UserTasksService].logs(self.person, task_id, **query.model_dump())
         return LogPage(items=items, **asdict(edges))
 
 
@@ -94,4 +95,4 @@ class LogStream(StreamHandler):
     @needs("read", cross_site="xsrf", streams=LogLine)
     async def get(self, task_id: str, query: FollowQuery) -> None:
         """Follow a task's output; the stream ends when the task has ended."""
-        await self.stream(self.services.usertasks.follow_logs(self.person, task_id, query.after))
+        await self.stream(self.services[UserTasksService].follow_logs(self.person, task_id, query.after))
