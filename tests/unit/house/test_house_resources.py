@@ -17,7 +17,7 @@ LAYERS = {
 """Where the other layers of a module in `web` are."""
 OTHERWISE_NAMED = {
     "audit": {"wire", "operations", "commands"},  # taskwire, tasks, administration
-    "bundles": {"operations", "commands"},  # of an experiment that is submitted
+    "bundles": {"wire", "operations", "commands"},  # of an experiment that is submitted
     "checkpoints": {"wire", "operations"},  # views, edits and collection
     "cluster": {"wire", "operations"},  # views, experiments
     "code": {"wire", "operations", "commands"},  # of an experiment
