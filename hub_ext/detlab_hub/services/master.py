@@ -38,9 +38,8 @@ from detlab_hub.services.experiments.figures import Figures
 from detlab_hub.services.experiments.suggestions import Drawing, Suggestions
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import ServiceLookup
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import ServiceLookup, Shell
 from detlab_hub.services.kernel.turn import Lifecycle, Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle import log_policies, trials_to_make

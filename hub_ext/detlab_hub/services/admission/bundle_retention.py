@@ -16,8 +16,7 @@ from typing import Self
 
 from detlab_hub.core.collection import code_goes
 from detlab_hub.services.admission.bundles import Bundles, bundle_file
-from detlab_hub.services.kernel.service import Service, ServiceLookup
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import bundles
 from detlab_hub.store.queries.statements import chunks

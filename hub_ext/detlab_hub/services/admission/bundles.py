@@ -23,9 +23,8 @@ from detlab_hub.core.rights import Kind, Right, Thing, right_of
 from detlab_hub.services.admission import upload_limits
 from detlab_hub.services.kernel.access import administers, person, thing_of, things, who_is
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
-from detlab_hub.services.kernel.service import Service
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import bundles, parts

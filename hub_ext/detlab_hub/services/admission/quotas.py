@@ -20,7 +20,7 @@ from detlab_hub.services.admission import storage_quotas
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers, person
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import jobs
 from detlab_hub.store.tables import QuotaRow, StorageQuotaRow, clean_text

@@ -15,7 +15,7 @@ from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.limiter import Limiter
 from detlab_hub.services.kernel.limits.model import GIB, Limits
 from detlab_hub.services.kernel.limits.reached import PREFIX, Reached
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import limits as counts
 from detlab_hub.store.tables import AllocationRow

@@ -35,8 +35,7 @@ from detlab_hub.services.kernel.access import administers, check_administers, kn
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of, current_holder
 from detlab_hub.services.kernel.offers import is_off, known_node
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.placement.active_rows import PLACED

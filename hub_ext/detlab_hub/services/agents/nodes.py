@@ -20,8 +20,7 @@ from detlab_hub.services.agents.many_nodes import is_spoken_for
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service, ServiceLookup
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import send_kill
 from detlab_hub.services.placement.active_rows import PLACED

@@ -14,7 +14,7 @@ from detlab_hub.services.checkpoints.removals import DELETED
 from detlab_hub.services.checkpoints.stores import OpenStore, readable
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries.metrics import curves

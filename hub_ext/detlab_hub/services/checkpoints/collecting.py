@@ -22,7 +22,7 @@ from detlab_hub.services.checkpoints.pins import NeedsCheckpoints, Pins, pins_of
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.views import experiment_views
 from detlab_hub.services.views.pages import within

@@ -29,7 +29,7 @@ from detlab_hub.services.checkpoints.stores import OpenStore, StoreOperation, op
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.threads import TooSlow
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids

@@ -12,7 +12,7 @@ from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers, person
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.placement.active_rows import PLACED, slots_for_tasks
 from detlab_hub.store.queries.rights import visible

@@ -15,7 +15,7 @@ from detlab_hub.services.agents import removed
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
 

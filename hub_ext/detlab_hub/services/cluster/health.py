@@ -18,8 +18,7 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.store.tables import AgentRow, AllocationRow
 
 PATIENCE = 5.0

@@ -13,8 +13,7 @@ from detlab.schemas.wire import ClusterView
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.health import count_waiting
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service, ServiceLookup
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 
 
 @dataclass(frozen=True)

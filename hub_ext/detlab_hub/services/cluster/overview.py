@@ -15,8 +15,7 @@ from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.kernel.access import administers
 from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE, Caller
-from detlab_hub.services.kernel.service import Service, ServiceLookup
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.queue import queue
 from detlab_hub.services.views import experiment_views, pages, task_views
 from detlab_hub.store.queries import events, experiments

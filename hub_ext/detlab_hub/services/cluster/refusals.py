@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.limits.bucket import Buckets
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 
 ACTION = "access.refused"

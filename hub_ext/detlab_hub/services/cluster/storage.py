@@ -10,7 +10,7 @@ from detlab.schemas.wire.storage import StorageBy, StorageUsage, StorageUse
 from detlab_hub.services.admission import storage_quotas
 from detlab_hub.services.kernel.access import person
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.store.queries import experiments, jobs, workspaces
 from detlab_hub.store.queries.storage import usage
 from detlab_hub.store.queries.storage.usage import Key, Use

@@ -20,8 +20,7 @@ from detlab.schemas.expconf.checks.walk import visit
 from detlab.schemas.expconf.raw.paths import render
 from detlab.schemas.taskconf import TaskConfig
 from detlab.schemas.wire import ExperimentState, TrialState
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from detlab.visible import is_formula
 from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel.access import knows, person
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.lifecycle.accounting import TRIAL, day_of, split_by_day
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import usage

@@ -53,8 +53,7 @@ from detlab_hub.services.admission.instance_records import Learned, Note
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.placement import snapshots
 from detlab_hub.services.placement.active_rows import PLACED

@@ -21,8 +21,7 @@ from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.threads import FairPlaces
 from detlab_hub.store.tables import clean_text
 

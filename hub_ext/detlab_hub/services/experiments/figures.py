@@ -16,8 +16,7 @@ from detlab.viz.__main__ import to_json
 from detlab_hub.services.experiments.answer_process import LineProcess
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service, ServiceLookup
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.kernel.threads import FairPlaces
 
 PATIENCE = 30.0

@@ -10,7 +10,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import rights
 from detlab_hub.store.tables import GrantRow

@@ -21,8 +21,7 @@ from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import Question, SearcherNotInstalled, Suggested, method_class, searcher_names
 from detlab_hub.services.experiments.answer_process import PATIENCE, AnswerProcess
 from detlab_hub.services.kernel.searches import SearchLostError
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.threads import FairPlaces
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import ask_open_questions, tell_search

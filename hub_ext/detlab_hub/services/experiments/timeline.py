@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.taskwire import TimelineItem, TimelineView
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.store.queries import audit
 from detlab_hub.store.queries.experiments import journal_decisions
 from detlab_hub.store.queries.trials import stopping_of

@@ -41,8 +41,7 @@ from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.kernel.access import no_such, who_is
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_attempt, current_holder
-from detlab_hub.services.kernel.service import Service, ServiceLookup
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.kernel.threads import TooSlow, user_of
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until

@@ -11,7 +11,7 @@ from detlab.errors import StaleAttempt
 from detlab.schemas.wire import AllocationState
 from detlab_hub.services.kernel.callers import READ, WRITE, AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of, current_holder
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import AllocationRow, TaskRow, TokenRow, TrialRow

@@ -8,7 +8,7 @@ from detlab.schemas.taskwire import AuditItem, AuditPage
 from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import audit
 from detlab_hub.store.tables import AuditRow

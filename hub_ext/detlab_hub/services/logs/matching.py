@@ -11,8 +11,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Unavailable
 from detlab.schemas.patterns import BadPattern, compile_pattern
 from detlab.schemas.wire import LogRecord, RecordBatch
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.lifecycle import log_policies
 from detlab_hub.services.lifecycle.log_policies import Finding, Policy
 from detlab_hub.store.tables import AllocationRow, ExperimentRow

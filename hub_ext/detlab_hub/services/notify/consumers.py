@@ -19,8 +19,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Unavailable
 from detlab.plugins import Plugins
 from detlab.schemas.wire import Event
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.store.queries import consumers, events

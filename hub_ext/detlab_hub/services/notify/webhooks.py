@@ -21,9 +21,8 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab_hub.services.kernel.outgoing import Allowed, Outgoing, OutgoingError
-from detlab_hub.services.kernel.service import Service
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.store.tables import WebhookRow

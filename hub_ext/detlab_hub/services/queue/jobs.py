@@ -25,8 +25,7 @@ from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for, knows, owns, trial_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_priority
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.placement import snapshots
 from detlab_hub.services.queue import why_waiting

@@ -12,7 +12,7 @@ from detlab.schemas.poolwire import BatchSystemView, PoolList, PoolView
 from detlab.schemas.wire import Partition
 from detlab_hub.backends.base import BatchSystem, Node
 from detlab_hub.core.scheduling import PoolConfig, Pools, Scheduler
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.placement.active_rows import PLACED, slots_for_tasks
 from detlab_hub.store.queries import pools
 

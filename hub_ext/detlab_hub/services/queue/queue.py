@@ -12,9 +12,8 @@ from detlab_hub.core.rights import Kind
 from detlab_hub.core.scheduling import Scheduler
 from detlab_hub.services.kernel.access import knows, owns
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.lifecycle.accounting import TRIAL
 from detlab_hub.services.views.experiment_views import Reasons
 from detlab_hub.store.queries import jobs

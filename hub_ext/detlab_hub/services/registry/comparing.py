@@ -15,8 +15,7 @@ from detlab.schemas.wire.registry import Comparison, Difference, FileDifference,
 from detlab_hub.services.experiments.code import FILE_LIMIT, Code
 from detlab_hub.services.kernel.access import may_read, model_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service, ServiceLookup
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.kernel.threads import TooSlow
 from detlab_hub.services.registry.labels import version_of
 from detlab_hub.services.registry.views import version_views

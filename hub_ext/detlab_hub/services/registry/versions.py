@@ -19,7 +19,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting, model_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import Fact, version_facts

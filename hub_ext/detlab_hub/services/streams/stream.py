@@ -19,8 +19,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import Event, LogLine, TrialState
 from detlab_hub.services.kernel.access import experiment_for, trial_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.streams.batches import Follow, Part, Reader, Subscription
 from detlab_hub.services.streams.reads import LogRead
 from detlab_hub.services.streams.tails import Sink, Tail, Tails

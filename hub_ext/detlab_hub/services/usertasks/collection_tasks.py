@@ -22,7 +22,7 @@ from detlab_hub.services.checkpoints import event_files
 from detlab_hub.services.checkpoints.removals import end_removal
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import queue_fields

@@ -26,9 +26,8 @@ from detlab.schemas.taskwire import OutputList, OutputView
 from detlab_hub.services.admission import upload_limits
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
-from detlab_hub.services.kernel.service import Service
 from detlab_hub.services.kernel.settings import MIB, Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.threads import user_of
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.usertasks.usertasks import owned_task

@@ -19,8 +19,8 @@ from detlab_hub.services.kernel.access import checkpoint_for, owns
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
 from detlab_hub.services.kernel.masking import masked_config
-from detlab_hub.services.kernel.service import Service
 from detlab_hub.services.kernel.settings import MIB, Settings
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.usertasks.collection_tasks import task_config
 from detlab_hub.services.usertasks.outputs import MOST_FILES, OutputsTooLarge

@@ -20,8 +20,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import TrialState
-from detlab_hub.services.kernel.service import Service, ServiceLookup
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.store.queries.logs import lines as logs

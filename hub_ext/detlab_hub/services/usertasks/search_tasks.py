@@ -32,7 +32,7 @@ from detlab_hub.core.searchers import Answered, OperationsRefused
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
 from detlab_hub.services.kernel.searches import SearchLostError
-from detlab_hub.services.kernel.service import Service
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle import uids

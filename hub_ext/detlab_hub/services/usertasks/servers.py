@@ -21,8 +21,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel.access import check_may_ask
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_config
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.usertasks.ended_servers import StoppedServers
 from detlab_hub.services.usertasks.hub_client import HubServers, Server

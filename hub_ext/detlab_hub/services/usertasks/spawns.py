@@ -23,8 +23,7 @@ from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.lifecycle.allocation import NOT_BEGUN
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.callers import Caller, HubCaller
-from detlab_hub.services.kernel.service import Service
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle.allocation_transitions import send_launch
