@@ -34,7 +34,7 @@ OTHERWISE_NAMED = {
     "overview": {"wire", "operations", "commands"},  # for front ends
     "quotas": {"wire"},  # jobwire
     "searches": {"commands"},  # search
-    "service": {"wire", "operations", "commands"},  # taskwire, tasks, administration
+    "service": {"wire", "service", "operations", "commands"},  # taskwire, health and credentials, tasks, administration
     "storage": {"commands"},  # usage, in its package
     "streams": {"wire", "operations", "commands"},  # views; stream, in its package
     "trials": {"wire", "operations"},  # views, experiments
