@@ -28,6 +28,7 @@ from detlab_hub.core.searchers import (
     TrialCreated,
     TrialExited,
     TrialPaused,
+    TrialPlaced,
     ValidationReported,
     make_searcher,
 )
@@ -74,7 +75,7 @@ class Grown:
 
     Attributes:
         held: Milliseconds of CPU of each event since it was cleared, with what is read for a `Suggest`.
-        questions: That were not answered.
+        questions: That were asked while it was measured.
         open: Trials that have a worker.
         created: How many trials there were.
     """
@@ -88,7 +89,7 @@ class Grown:
         self._at: dict[str, int] = {}
         self._left: dict[str, str] = {}
         self._rng = random.Random(0)
-        self._answers = True
+        self._measured = False
         self._step(Started())
         while self.created < trials + len(self.open) and self.open:  # paused ones of a promoting method stay so
             self.end_one()
@@ -107,9 +108,9 @@ class Grown:
             self._step(TrialPaused(request_id))
 
     def measure(self) -> None:
-        """Let some trials end, and leave the questions open."""
+        """Let some trials end, and keep the questions."""
         self.held.clear()
-        self._answers = False
+        self._measured = True
         for _ in range(MEASURED):
             self.end_one()
 
@@ -124,15 +125,15 @@ class Grown:
                     self.open.append(request_id)
                     self.created += 1
                     self._step(TrialCreated(request_id))
+                    self._step(TrialPlaced(request_id))
                 case ResumeTrial(request_id):
                     self.open.append(request_id)
                 case StopTrial(request_id):
                     self._left[request_id] = "stopped"
                 case PauseTrial(request_id):
                     self._left[request_id] = "paused"
-        if not self._answers:
+        if self._measured:
             self.questions += asked
-            return
         for question in asked:
             self._step(Suggested(question.ticket, ()))
 

@@ -21,6 +21,7 @@ from detlab_hub.core.searchers import (
     TrialCreated,
     TrialExited,
     TrialPaused,
+    TrialPlaced,
     ValidationReported,
     method_class,
     searcher_names,
@@ -86,7 +87,9 @@ def fits_models(entry: Entry) -> bool:
 
 @dataclass
 class _Trial:
-    curve: Curve
+    curve: Curve = field(default_factory=list)
+    """Of its point, from when it is placed."""
+    placed: bool = False
     at: int = 0
     """Reports that it has made."""
     state: str = "waiting"
@@ -133,6 +136,9 @@ class Workers:
         while self._ready and len(self._busy) < WORKERS:
             request_id = self._ready.popleft()
             trial = self._trials[request_id]
+            if not trial.placed and trial.state != "ending":
+                self._step(TrialPlaced(request_id))
+                trial.placed, trial.curve = True, self.task.curve(self.search.points[request_id])
             if trial.state == "ending" or trial.at == len(trial.curve):
                 self._step(TrialExited(request_id))
                 continue
@@ -165,8 +171,8 @@ class Workers:
     def _step(self, event: Event) -> None:
         for decision in list(self.search.step(event)):
             match decision:
-                case CreateTrial(request_id, _, hparams):
-                    self._trials[request_id] = _Trial(self.task.curve(hparams), number=decision.index)
+                case CreateTrial(request_id):
+                    self._trials[request_id] = _Trial(number=decision.index)
                     self._ready.append(request_id)
                     self._step(TrialCreated(request_id))
                 case StopTrial(request_id):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from detlab_hub.core.searchers import (
     CreateTrial,
     Decision,
     Event,
+    SetPoint,
     Started,
     Suggest,
     Suggested,
     TrialCreated,
     TrialExited,
+    TrialPlaced,
     ValidationReported,
     make_searcher,
     method_class,
@@ -30,12 +32,16 @@ class Search:
         space: The `hyperparameters` block.
         seed: Of the search.
         stopping: The `stopping` list.
+
+    Attributes:
+        points: The trials' points, by request id; empty until a trial has one.
     """
 
     def __init__(
         self, block: dict[str, Any], space: dict[str, Any], seed: int, stopping: Sequence[dict[str, Any]] = ()
     ) -> None:
         self.searcher = make_searcher(block, space, seed, stopping=stopping)
+        self.points: dict[str, Mapping[str, Any]] = {}
         self._method = method_class(block["name"])
 
     def step(self, event: Event) -> Iterator[Decision]:
@@ -44,8 +50,10 @@ class Search:
             if isinstance(decision, Suggest):
                 question = self.searcher.question(decision.ticket)
                 yield from self.step(Suggested(decision.ticket, tuple(self._method.suggest(question))))
-            else:
-                yield decision
+                continue
+            if isinstance(decision, CreateTrial | SetPoint):
+                self.points[decision.request_id] = decision.hparams
+            yield decision
 
 
 class Detlab:
@@ -69,12 +77,13 @@ class Detlab:
         self._ready += [one for one in self._search.step(event) if isinstance(one, CreateTrial)]
 
     def ask(self) -> tuple[str, dict[str, Any]] | None:
-        """Return the next trial; None if there is none."""
+        """Place the first trial that waits; None if there is none."""
         if not self._ready:
             return None
-        trial = self._ready.pop(0)
-        self._step(TrialCreated(trial.request_id))
-        return trial.request_id, trial.hparams
+        request_id = self._ready.pop(0).request_id
+        self._step(TrialCreated(request_id))
+        self._step(TrialPlaced(request_id))
+        return request_id, dict(self._search.points[request_id])
 
     def tell(self, handle: str, loss: float) -> None:
         """Report a trial's result and its end."""

@@ -3,7 +3,7 @@
 # taken before those of the index; with them and PIP_NO_INDEX=1 nothing is downloaded.
 ARG BASE=python:3.12-slim-bookworm
 FROM ${BASE} AS packages
-ARG EXTRAS=aws,hub,kube,postgres,registry,storage
+ARG EXTRAS=aws,gcp,hub,kube,postgres,registry,storage
 ARG PIP_NO_INDEX=
 COPY . /wheels
 RUN python3 -m venv /opt/detlab \

@@ -34,26 +34,33 @@ COMMANDS: dict[str, str] = {
     "master cluster-message": "set get clear",
     "model": "create list describe list-versions register-version move delete",
     "template": "create list describe set remove",
+    "template set-value": "config",
     "workspace": "create edit describe list list-members list-pools list-projects archive unarchive delete",
+    "workspace bindings": "list set delete",
+    "workspace resource-quota": "set",
     "project": "create edit describe list list-experiments archive unarchive delete",
     "user": "create edit rename activate deactivate change-password link-with-agent-user list login logout whoami",
+    "user-group": "create list describe add-user remove-user change-name delete",
+    "auth": "login list-providers",
+    "oauth client": "add list remove",
     "rbac": "assign-role unassign-role list-roles describe-role list-users-roles list-groups-roles my-permissions",
     "token": "create edit list describe login revoke",
     "config-policies": "set describe delete",
     "dev": "auth-token curl",
+    "dev bindings": "list call",
     "deploy local": "cluster-up cluster-down master-up master-down agent-up agent-down logs",
 }
 _LOGS = "follow head tail json agent-id container-id rank-id timestamp-before timestamp-after level source stdtype"
 _TASK_LOGS = f"{_LOGS} allocation-id"
 _LIST = "all quiet workspace-name sort-by order-by csv json"
-_START = "config-file volume context include config template workspace-name project-name preview detach"
+_START = "config-file volume context include config template workspace-name detach"
 
-# Long options of those commands in Determined 0.38.1 that are commands here, too.
+# Long options of those commands in Determined 0.38.1 that are commands here, too; read from its own parser.
 OPTIONS: dict[str, str] = {
-    "experiment create": "include git local template config follow-first-trial paused test-mode project_id publish",
-    "experiment list": "all show_project csv limit offset",
+    "experiment create": "include local template config follow-first-trial paused test-mode project_id publish",
+    "experiment list": "all show_project csv limit offset pages",
     "experiment describe": "metrics csv json outdir",
-    "experiment list-trials": "csv limit offset",
+    "experiment list-trials": "csv limit offset pages",
     "experiment list-checkpoints": "best csv",
     "experiment logs": _LOGS,
     "experiment download": "output-dir top-n sort-by smaller-is-better quiet",
@@ -62,18 +69,17 @@ OPTIONS: dict[str, str] = {
     "experiment delete": "yes",
     "experiment set gc-policy": "save-experiment-best save-trial-best save-trial-latest yes",
     "experiment set log-retention": "days forever",
-    "trial describe": "metrics-summary metrics csv json limit offset",
+    "trial describe": "metrics-summary metrics csv json limit offset pages",
     "trial download": "best latest uuid output-dir sort-by smaller-is-better quiet",
     "trial logs": _LOGS,
-    "checkpoint describe": "json",
     "checkpoint download": "output-dir quiet mode",
     "checkpoint delete": "yes",
     "checkpoint rm": "yes glob",
-    "notebook start": f"{_START} no-browser",
+    "notebook start": f"{_START} preview no-browser",
     "notebook list": _LIST,
     "notebook logs": _TASK_LOGS,
     "notebook kill": "force",
-    "shell start": f"{_START} passphrase show-ssh-command",
+    "shell start": f"{_START} show-ssh-command",
     "shell open": "show-ssh-command",
     "shell list": _LIST,
     "shell logs": _TASK_LOGS,
@@ -82,36 +88,29 @@ OPTIONS: dict[str, str] = {
     "command list": _LIST,
     "command logs": _TASK_LOGS,
     "command kill": "force",
-    "tensorboard start": f"{_START} no-browser trial-ids",
+    "tensorboard start": "config-file context include config workspace-name detach no-browser trial-ids",
     "tensorboard list": _LIST,
     "tensorboard logs": _TASK_LOGS,
     "tensorboard kill": "force",
     "task list": "csv json",
     "task logs": _TASK_LOGS,
-    "job list": "resource-pool limit offset reverse json yaml table csv",
-    "job update": "priority weight resource-pool ahead-of behind-of",
+    "job list": "resource-pool limit offset reverse json yaml table csv pages",
+    "job update": "priority weight resource-pool",
     "agent list": "csv json",
     "agent enable": "all",
     "agent disable": "all drain csv json",
     "slot list": "csv json",
     "model create": "json description workspace-name",
-    "model list": "json sort-by order-by workspace-names limit offset",
+    "model list": "json sort-by order-by workspace-names",
     "model describe": "json version",
     "model list-versions": "json",
     "model register-version": "json",
-    "token list": "csv json yaml table show-inactive",
+    "token list": "json yaml show-inactive",
+    "command describe": "csv json",
+    "task config": "json",
+    "task kill": "root",
+    "user logout": "all",
 }
-OTHER_COMMANDS = {
-    "deploy local cluster-up": "det up",
-    "deploy local cluster-down": "det down",
-    "deploy local agent-up": "det agent run",
-    "experiment set priority": "det job update --priority",
-    "experiment set weight": "det job update --weight",
-    "master info": "det status",
-    "resources aggregated": "det usage",
-    "trial set log-retention": "det experiment set log-retention",
-}
-"""Commands of other names here, where a command of the same name is missing."""
 
 # Public methods of the SDK's classes, and functions and classes of `determined.experimental.client`, in 0.38.1.
 SDK: dict[str, str] = {
@@ -138,8 +137,9 @@ SDK: dict[str, str] = {
 }
 
 INTRO = """
-Which names of Determined 0.38.1 are in this version. What is under "not here" is refused by name: a command as unknown,
-a method by `AttributeError`. [Come from Determined](../how-to/come-from-determined.md) says how what is here differs.
+Which names of Determined 0.38.1 are in this version. What is not here is refused by name: a command with what to use
+instead, a method by `AttributeError`. [Come from Determined](../how-to/come-from-determined.md) says how what is here
+differs.
 """
 
 
@@ -155,7 +155,7 @@ def determined_names() -> str:
     return page(
         "Names of Determined",
         INTRO,
-        f"## Commands\n\n{table(('`det …`', 'here', 'not here'), _commands())}",
+        f"## Commands\n\n{table(('`det …`', 'here', 'refused: what to use instead'), _commands())}",
         OPTIONS_INTRO,
         table(("`det …`", "here", "refused: what to use instead"), _options()),
         f"## Python\n\n{table(('', 'here', 'not here'), _sdk())}",
@@ -163,18 +163,18 @@ def determined_names() -> str:
 
 
 def _commands() -> list[tuple[str, ...]]:
+    from detlab.cli.determined_options import instead_of_command
+
     rows = []
     for group, leaves in COMMANDS.items():
-        here, missing = [], []
+        here = [f"`{leaf}`" for leaf in leaves.split() if exists(f"{group} {leaf}")]
+        refused: dict[str, list[str]] = {}
         for leaf in leaves.split():
-            full = f"{group} {leaf}"
-            if exists(full):
-                here.append(f"`{leaf}`")
-            elif full in OTHER_COMMANDS:
-                here.append(f"`{leaf}`: `{OTHER_COMMANDS[full]}`")
-            else:
-                missing.append(f"`{leaf}`")
-        rows.append((f"`{group}`", ", ".join(here), ", ".join(missing)))
+            if not exists(f"{group} {leaf}"):
+                found = instead_of_command([*group.split(), leaf])
+                assert found is not None, (group, leaf)
+                refused.setdefault(found[1], []).append(f"`{leaf}`")
+        rows.append((f"`{group}`", ", ".join(here), ". ".join(f"{', '.join(v)}: {k}" for k, v in refused.items())))
     return rows
 
 
@@ -203,7 +203,8 @@ def options_of(words: str) -> set[str]:
     """Return the options of a command of `det`."""
     command = command_of(words)
     assert command is not None, words
-    return {name for parameter in command.params if isinstance(parameter, click.Option) for name in parameter.opts}
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    return {name for option in options for name in (*option.opts, *option.secondary_opts)}
 
 
 def _options() -> list[tuple[str, ...]]:

@@ -379,7 +379,7 @@ OF_DETERMINED: Mapping[str, type[DetlabError]] = MappingProxyType(
 
 
 class _Unraised(Exception):
-    """Base of Determined's errors of its own machinery, which nothing here raises."""
+    """Base of Determined's errors of its own machinery, which nothing here raises but where it is said."""
 
 
 class EnterpriseOnlyError(_Unraised):
@@ -387,7 +387,7 @@ class EnterpriseOnlyError(_Unraised):
 
 
 class InternalException(_Unraised):
-    """Determined's, about itself."""
+    """Determined's, about itself; the trainer's error before training has started is one, too."""
 
 
 class SkipWorkloadException(_Unraised):

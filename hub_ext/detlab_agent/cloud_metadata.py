@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,8 +35,10 @@ _OPEN = (("udp", 53), ("tcp", 53), ("udp", 123))
 _OUT, _IN = "DETLAB-METADATA", "DETLAB-METADATA-IN"
 _JUMPS = (("filter", "OUTPUT", _OUT), ("raw", "PREROUTING", _IN))
 TIMEOUT = 30.0
-PERIOD = 30.0
-"""Seconds between two looks whether the rules are still there."""
+PERIOD = 5.0
+"""Seconds between two looks whether the rules are still there, and in the first place."""
+_FRESH = 1.0
+"""Seconds for which a look is good: tasks that start together need one."""
 
 
 class MetadataGuard:
@@ -41,10 +46,13 @@ class MetadataGuard:
 
     What a task in the machine's own network sends is refused in OUTPUT, by its uid. What comes out of a network
     namespace or of a container is dropped before it is routed: no order of rules in FORWARD matters there, which
-    others write anew.
+    others write anew. Both are the first rule of their chain: an earlier one may let everything pass. A firewall
+    that is loaded again flushes them, so they are looked for before each task starts, and every `PERIOD`.
     """
 
     def __init__(self) -> None:
+        self._looked = -math.inf
+        self._lock = threading.Lock()
         path = f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}"
         families: list[tuple[str, tuple[str, ...]]] = [("iptables", ADDRESSES)]
         if Path("/proc/net/if_inet6").exists():
@@ -65,8 +73,7 @@ class MetadataGuard:
                     raise OSError(f"{name} not found (package iptables)")
                 _run([f"{program}-restore", "-w", "--noflush"], rules(addresses))
                 for table, chain, own in _JUMPS:
-                    if not _has(program, table, chain, own):
-                        _run([program, "-w", "-t", table, "-I", chain, "-j", own])
+                    _jump_first(program, table, chain, own)
             except (OSError, subprocess.SubprocessError) as error:
                 raise AgentError(
                     f"--task-metadata block: {error}. Tasks could take this machine's credentials from the cloud; "
@@ -74,27 +81,44 @@ class MetadataGuard:
                 ) from error
 
     def is_there(self) -> bool:
-        """Whether the rules are as they were made."""
+        """Whether the rules are as they were made, and where."""
         try:
             return all(
-                program is not None and _has(program, table, chain, own) and _ends_in_refusal(program, table, own)
+                program is not None
+                and _places_of(program, table, chain, own) == [1]
+                and _ends_in_refusal(program, table, own)
                 for _, program, _ in self._families
                 for table, chain, own in _JUMPS
             )
         except (OSError, subprocess.SubprocessError) as error:
             _log.warning("the rules that keep tasks from the metadata service cannot be looked at: %s", error)
-            return True
+            return False
+
+    def hold(self, fresh: float = _FRESH) -> None:
+        """Make the rules again if somebody has removed them, or put others in front.
+
+        Args:
+            fresh: Seconds for which an earlier look is good.
+
+        Raises:
+            AgentError: They cannot be made.
+        """
+        with self._lock:
+            if time.monotonic() - self._looked < fresh:
+                return
+            if not self.is_there():
+                _log.warning("the rules that keep tasks from the metadata service were gone: they are made again")
+                self.open()
+            self._looked = time.monotonic()
 
     async def keep(self) -> None:
-        """Make the rules again whenever somebody has removed them; for ever."""
+        """Hold the rules, for ever."""
         while True:
+            try:
+                await asyncio.to_thread(self.hold)
+            except AgentError as error:
+                _log.error("tasks reach the cloud's metadata service: %s", error)
             await asyncio.sleep(PERIOD)
-            if not await asyncio.to_thread(self.is_there):
-                _log.warning("the rules that keep tasks from the metadata service were gone: they are made again")
-                try:
-                    await asyncio.to_thread(self.open)
-                except AgentError as error:
-                    _log.error("tasks reach the cloud's metadata service: %s", error)
 
 
 def rules(addresses: Sequence[str]) -> str:
@@ -109,11 +133,18 @@ def rules(addresses: Sequence[str]) -> str:
     return "\n".join([*filtered, "*raw", f":{_IN} - [0:0]", *passing, "COMMIT", ""])
 
 
-def _has(program: str, table: str, chain: str, own: str) -> bool:
-    command = [program, "-w", "-t", table, "-C", chain, "-j", own]
-    with sparing():
-        done = subprocess.run(command, capture_output=True, check=False, timeout=TIMEOUT, env={})
-    return done.returncode == 0
+def _jump_first(program: str, table: str, chain: str, own: str) -> None:
+    """Have the chain begin with the one jump into ours; at no moment is there none, if there was one."""
+    if _places_of(program, table, chain, own)[:1] != [1]:
+        _run([program, "-w", "-t", table, "-I", chain, "1", "-j", own])
+    for place in reversed(_places_of(program, table, chain, own)[1:]):
+        _run([program, "-w", "-t", table, "-D", chain, str(place)])
+
+
+def _places_of(program: str, table: str, chain: str, own: str) -> list[int]:
+    """Return which of the chain's rules, counted from 1, jump into ours unconditionally."""
+    listed = [line for line in _run([program, "-w", "-t", table, "-S", chain]).splitlines() if line.startswith("-A ")]
+    return [place for place, line in enumerate(listed, 1) if line.strip() == f"-A {chain} -j {own}"]
 
 
 def _ends_in_refusal(program: str, table: str, own: str) -> bool:

@@ -13,12 +13,14 @@ import signal
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import detlab
 from detlab.launch.host.identity import UidRules, read_uids
 from detlab.schemas import wire
 from detlab.schemas.runtimes import SLURM
+from detlab_agent import copied
 from detlab_agent.capacity import usable_cpus, usable_memory
 from detlab_agent.cloud_metadata import MetadataGuard
 from detlab_agent.connection import Connector, run_until
@@ -91,9 +93,12 @@ def _tenancy_of(settings: AgentSettings, made: Sequence[NodeRuntime], own: Tenan
     return own
 
 
+_LOCK = "agent.lock"
+
+
 def _lock(directory: Path) -> int:
     """Make sure that this is the only agent of the directory; the lock ends with the process."""
-    descriptor = os.open(directory / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -118,7 +123,8 @@ async def run_agent(settings: AgentSettings) -> None:
     directory.mkdir(mode=0o711, parents=True, exist_ok=True)
     lock = _lock(directory)
     try:
-        await _serve(settings, directory, stop)
+        mark = await asyncio.to_thread(copied.settle, directory, directory / _LOCK)
+        await _serve(replace(settings, mark=mark), directory, stop)
     finally:
         os.close(lock)
 
@@ -148,7 +154,7 @@ async def _serve(settings: AgentSettings, directory: Path, stop: asyncio.Event) 
         await asyncio.to_thread(guard.open)
     made = await asyncio.to_thread(make_runtimes, maker, settings, directory, os.environ)
     tenancy = maker.tenancy = _tenancy_of(settings, made, tenancy)
-    runtimes = RuntimeTable(maker, made)
+    runtimes = RuntimeTable(maker, made) if guard is None else RuntimeTable(maker, made, guard.hold)
     table = TaskTable(runtimes, LeftoverShipper(settings.endpoints, keys.token).deliver)
     table.recover()
 

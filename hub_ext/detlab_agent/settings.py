@@ -59,6 +59,7 @@ class AgentSettings:
         kube_context: Its context; None for the current one.
         kube_namespace: Namespace of the pods; None for the context's.
         kubernetes_settings: File with the rest of the settings for Kubernetes.
+        mark: What tells this agent from the one whose directory it has a copy of; "" where it is none.
     """
 
     endpoints: Endpoints
@@ -95,6 +96,12 @@ class AgentSettings:
     kube_context: str | None = None
     kube_namespace: str | None = None
     kubernetes_settings: Path | None = None
+    mark: str = ""
+
+    @property
+    def marked_id(self) -> str:
+        """The name by which containers, pods and jobs are known as this agent's."""
+        return f"{self.agent_id}-{self.mark}" if self.mark else self.agent_id
 
 
 def for_cluster(settings: AgentSettings, runtime: str) -> AgentSettings:

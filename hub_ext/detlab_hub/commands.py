@@ -39,8 +39,9 @@ _found_dir_option = click.option(
 
 _COPY = (
     "This cluster is a copy of one that may still run. It starts nothing, and leaves the checkpoints alone: they are",
-    "the original's. Once that is stopped for good: det down && det up --take-over",
+    "the original's. Once that is stopped for good: det down{0} && det up{0} --take-over",
 )
+"""Lines about a copy, for the option that names its folder: without it the commands might mean the original."""
 
 
 @click.command()
@@ -109,10 +110,12 @@ def up(
     state = StateFolder(folder)
     if renew_certificate and state.locked:
         raise DetlabError(
-            "the cluster is running and serves the certificate that it has", hint="det down, then this again"
+            "the cluster is running and serves the certificate that it has",
+            hint=f"det down{_dir_option(folder)}, then this again",
         )
     if take_over and state.locked:
-        raise DetlabError("the cluster is running", hint="det down, then det up --take-over")
+        named = _dir_option(folder)
+        raise DetlabError("the cluster is running", hint=f"det down{named}, then det up{named} --take-over")
     last = state.read_plan()
     options = lifecycle.Options(
         port=port or (lifecycle.Options.port if last is None else last.port),
@@ -142,7 +145,8 @@ def up(
     plan = cluster.plan
     other_front = (ip and plan.ip != ip) or (tls and not plan.fingerprint)
     if cluster.already and ((port and plan.port != port) or (slots and plan.slots != slots) or other_front):
-        click.echo("It already runs with the settings below; to change them: det down, then det up.")
+        named = _dir_option(folder)
+        click.echo(f"It already runs with the settings below; to change them: det down{named}, then det up{named}.")
     if not cluster.already and (said := inspection.since_last_time(last, plan)):
         click.echo(said)
     _print_cluster(cluster, folder)
@@ -173,11 +177,16 @@ def _folder_above() -> Path | None:
     return None if found.parent == Path.cwd() else found
 
 
+def _dir_option(folder: Path) -> str:
+    """Return the option of further commands that names the cluster of a folder, "" where they find it without."""
+    return "" if folder == _DEFAULT_DIR else f" --dir {word(folder)}"
+
+
 def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> None:
     from detlab_hub.embedded.inspection import open_first, warm_pool_promise
 
     view, plan = cluster.view, cluster.plan
-    where = "" if folder == _DEFAULT_DIR else f" --dir {word(folder)}"
+    where = _dir_option(folder)
     password = cluster.password_file.read_text(encoding="ascii").strip()
     lines = [
         "detlab is up." if not cluster.already else "detlab is up already.",
@@ -204,7 +213,7 @@ def _print_cluster(cluster: Any, folder: Path, *, attached: bool = False) -> Non
     if (first := open_first(cluster.folder, plan)) is not None:
         lines += [f"To begin: log in, and open {first} in the file browser"]
     if view.is_copy:
-        lines += list(_COPY)
+        lines += [line.format(where) for line in _COPY]
     lines += [f"To stop it: {'Ctrl-C, or elsewhere ' if attached else ''}det down{where}"]
     click.echo("\n".join(lines))
 
@@ -282,7 +291,8 @@ def _print_status(found: Any) -> None:
         console.print(f"slots        {view.slots_used} of {view.slots_total} in use, {view.agents} connected agents")
         console.print(f"experiments  {view.experiments_active} active" + (", draining" if view.draining else ""))
         if view.is_copy:
-            console.print("\n".join(_COPY), markup=False, soft_wrap=True)
+            lines = "\n".join(_COPY).format(f" --dir {word(found.folder)}")
+            console.print(lines, markup=False, soft_wrap=True)
     if found.warm_pool:
         console.print(f"warm pool    {found.warm_pool}", markup=False)
     if found.problem:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from detlab.client import Experiment
-from detlab.client.facts import missed_metric
+from detlab.client.facts import to_get_a_result, without_result
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine
 from detlab_magics.cells.outside import outside_warnings
@@ -227,9 +227,9 @@ def interrupted(session: KernelSession, experiment_id: int) -> StoppedWatching:
 
 
 def _raise_unless_completed(view: ExperimentView, wait: bool) -> None:
-    missed = missed_metric(view)
+    missed = without_result(view)
     if wait and missed is not None:
-        hint = f"make searcher.metric ({plain(view.metric)}) one of the names that the code reports"
+        hint = plain(to_get_a_result(view), 200)
         raise ExperimentFailed(f"experiment {view.id} has no result: {plain(missed, 300)}", hint=hint)
     if not wait or view.state is ExperimentState.COMPLETED:
         return

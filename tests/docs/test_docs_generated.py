@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from types import ModuleType
 
+import click
 import pytest
 from docs_snippets import DOCS, ROOT
 
@@ -49,11 +51,20 @@ def test_every_generated_file_is_checked(generate: ModuleType) -> None:
 
 
 def test_commands_of_other_names_exist(generate: ModuleType) -> None:
-    """The page of Determined's names sends nobody to a command that is not there, or past one that is."""
+    """The page of Determined's names, and what `det` says, send nobody to a command that is not there."""
     names = importlib.import_module("reference_pages.determined")
-    targets = {words: target.split(" --")[0].removeprefix("det ") for words, target in names.OTHER_COMMANDS.items()}
-    assert [target for target in targets.values() if not names.exists(target)] == []
-    assert [words for words in targets if names.exists(words)] == []
-    listed = {f"{group} {leaf}" for group, leaves in names.COMMANDS.items() for leaf in leaves.split()}
-    assert set(targets) <= listed
+    hints = importlib.import_module("detlab.cli.determined_options")
+    texts = [*hints.COMMANDS.values(), *(text for by_name in hints.INSTEAD.values() for text in by_name.values())]
+    named = {found for text in texts for found in re.findall(r"\bdet ((?:[a-z][a-z-]+ ?){1,3})", text)}
+    words = {text.strip() for text in named}
+    assert {"job update", "search concurrency", "pool list"} <= words
+    assert [text for text in words if not _begins_with_a_command(names, text)] == []
     assert not names.exists("experiment nothing-of-that-name")
+
+
+def _begins_with_a_command(names: ModuleType, text: str) -> bool:
+    """Tell whether words, of which the last may belong to the sentence, are a command that is no mere group."""
+    words = text.split()
+    found = (names.command_of(" ".join(words[:count])) for count in range(len(words), 0, -1))
+    command = next((one for one in found if one is not None), None)
+    return command is not None and not isinstance(command, click.Group)

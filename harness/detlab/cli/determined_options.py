@@ -1,9 +1,12 @@
-"""Options of Determined's `det` that are not here, by command, and what to use instead.
+"""Commands and options of Determined's `det` that are not here, and what to use instead.
 
-A command that does not know an option asks here before it says so; the page of Determined's names is made from this.
+Whoever does not know a command or an option asks here before it says so; the page of Determined's names is made from
+this.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 _WORKSPACE = "lists are not narrowed by workspace; `workspace` and `project` are keys of a config"
 _TEMPLATE = "the master has no templates: keep the file and give it to --config-file, or merge it yourself"
@@ -16,9 +19,7 @@ _LIST = {"--workspace-name": _WORKSPACE}
 _START = {
     "--template": _TEMPLATE,
     "--workspace-name": "user tasks are in no workspace",
-    "--project-name": "user tasks are in no project",
     "--preview": "`det config resolve` prints a config with all defaults",
-    "--detach": "leave --wait out, and add --no-open: the command then returns at once",
 }
 _BY_JSON = {"--yaml": "use --json", "--table": "it is what is printed without --json and --csv"}
 
@@ -34,6 +35,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "experiment list": {
         "--offset": _PAGES,
+        "--pages": _PAGES,
         "--show-project": "--json has workspace and project",
         "--show_project": "--json has workspace and project",
     },
@@ -42,21 +44,22 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--csv": "use det e list-trials ID --csv",
         "--outdir": "write --json, or det e list-trials ID --csv, into a file of your own",
     },
-    "experiment list-trials": {"--limit": _WHOLE, "--offset": _WHOLE},
+    "experiment list-trials": {"--limit": _WHOLE, "--offset": _WHOLE, "--pages": _WHOLE},
     "experiment list-checkpoints": {"--limit": _WHOLE, "--offset": _WHOLE},
     "experiment logs": _LOGS,
     "experiment download": {"--sort-by": _METRIC, "--smaller-is-better": _METRIC},
-    "trial describe": {"--csv": "use --metrics --json", "--limit": _WHOLE, "--offset": _WHOLE},
+    "trial describe": {"--csv": "use --metrics --json", "--limit": _WHOLE, "--offset": _WHOLE, "--pages": _WHOLE},
     "trial download": {"--sort-by": _METRIC, "--smaller-is-better": _METRIC},
     "trial logs": _LOGS,
     "checkpoint download": {"--quiet": "use --json"},
     "notebook start": _START,
+    "command describe": {"--csv": "use --json"},
     "notebook list": _LIST,
     "notebook logs": _LOGS,
-    "shell start": {**_START, "--passphrase": "your own key is used, with the passphrase that it has"},
+    "shell start": _START,
     "shell list": _LIST,
     "shell logs": _LOGS,
-    "command run": {key: text for key, text in _START.items() if key != "--detach"},
+    "command run": _START,
     "command list": _LIST,
     "command logs": _LOGS,
     "tensorboard start": {
@@ -68,10 +71,13 @@ INSTEAD: dict[str, dict[str, str]] = {
     "tensorboard list": _LIST,
     "tensorboard logs": _LOGS,
     "task logs": _LOGS,
+    "task kill": {"--root": "tasks have no parents here: name each"},
+    "user logout": {"--all": "name each cluster: det logout URL"},
     "job list": {
         "--resource-pool": "use --pool",
         "--limit": _WHOLE,
         "--offset": _WHOLE,
+        "--pages": _WHOLE,
         "--reverse": "turn the lines around yourself: det job list --csv | tac",
         **_BY_JSON,
     },
@@ -82,18 +88,119 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--csv": "use --json",
     },
     "model create": {"--description": "use --notes", "--workspace-name": "models are in no workspace"},
-    "model list": {
-        "--workspace-names": "models are in no workspace",
-        "--limit": "the list is whole",
-        "--offset": _WHOLE,
-    },
+    "model list": {"--workspace-names": "models are in no workspace"},
     "model describe": {"--version": "use det model list-versions NAME"},
     "token list": {"--show-inactive": "revoked tokens are not listed", **_BY_JSON},
 }
 """By command: each long option of Determined's that it lacks, and what to use instead."""
 
-_SHORT = {"experiment create": {"-t": "--test-mode", "-g": "--git"}, "job list": {"-p": "--resource-pool"}}
-_NAMES = {"cmd": "command"}
+_WORKSPACES = {"-w": "--workspace-name"}
+_SHORT: dict[str, dict[str, str]] = {
+    "experiment create": {"-t": "--test-mode", "-g": "--git", "-p": "--publish"},
+    "checkpoint download": {"-q": "--quiet"},
+    "job list": {"-p": "--resource-pool"},
+    "model create": _WORKSPACES,
+    "model list": {"-w": "--workspace-names"},
+    "notebook start": _WORKSPACES,
+    "notebook list": _WORKSPACES,
+    "shell start": _WORKSPACES,
+    "shell list": _WORKSPACES,
+    "command run": _WORKSPACES,
+    "command list": _WORKSPACES,
+    "tensorboard start": {**_WORKSPACES, "-i": "--include"},
+    "tensorboard list": _WORKSPACES,
+    "user logout": {"-a": "--all"},
+}
+_NAMES = {
+    "cmd": "command",
+    "p": "project",
+    "res": "resources",
+    "rp": "resource-pool",
+    "tpl": "template",
+    "w": "workspace",
+}
+
+_WORKSPACE_KEYS = "a workspace and a project are made by the config that names them, and have no rights of their own"
+_HUB_USERS = "the Hub has the accounts: its admin page, /hub/admin, or its configuration"
+_ROLES = "rights come from the Hub's groups and roles, and of one experiment from det experiment share; det user whoami"
+_MASTER = "the master's configuration is jupyterhub_config.py or the file of its service; det status shows what runs"
+COMMANDS: dict[str, str] = {
+    "help": "use --help",
+    "auth": "det login URL, with a token of the Hub's",
+    "config-policies": "limits are quotas (det quota set) and settings of the master",
+    "deploy": "det up for this machine, det agent run for a node; elastic pools launch instances on AWS and GCP",
+    "deploy local cluster-up": "det up",
+    "deploy local cluster-down": "det down",
+    "deploy local master-up": "det up",
+    "deploy local master-down": "det down",
+    "deploy local agent-up": "det agent run",
+    "deploy local agent-down": "end the process of det agent run, or its service; det agent drain before",
+    "deploy local logs": "det status names the log files of a cluster of this machine",
+    "dev": "the API is plain HTTP: curl with the header `Authorization: token …` and a token of the Hub's",
+    "experiment continue": "det search extend ID, or a new experiment with searcher.source_checkpoint_uuid",
+    "experiment move": "set `workspace` and `project` before the submission",
+    "experiment set priority": "det job update ID --priority N",
+    "experiment set weight": "det job update ID --weight N",
+    "experiment set max-slots": "det search concurrency ID N",
+    "master info": "det version; on the cluster's own machine det status",
+    "master logs": "on the cluster's own machine, the log that det status names, or that of its service",
+    "master config": _MASTER,
+    "master cluster-message": "the Hub's own announcement: c.JupyterHub.template_vars",
+    "model move": "models are in no workspace",
+    "oauth": _HUB_USERS,
+    "project": _WORKSPACE_KEYS,
+    "project list-experiments": "det experiment list --json has workspace and project of each",
+    "rbac": _ROLES,
+    "resource-pool": "det pool list, det pool describe",
+    "resource-pool bindings": "who may use a pool is a setting of the pool: c.DetHub.pools",
+    "resources": "det usage: slot hours by user and day",
+    "resources allocations": "det task list --json",
+    "resources raw": "det usage --json",
+    "task cleanup-logs": "output is kept for c.DetHub.tasks_keep_days; det experiment set log-retention",
+    "task create": "det cmd run",
+    "task fork": "det cmd run",
+    "task pause": "experiments can be paused: det experiment pause",
+    "task unpause": "experiments can be paused: det experiment activate",
+    "template": "the master has no templates: keep the file, det experiment create --template FILE",
+    "token create": "the Hub makes users' tokens: its page /hub/token",
+    "token describe": "det token list",
+    "token edit": "the Hub has users' tokens: its page /hub/token",
+    "token login": "det login URL asks for a token",
+    "trial set": "det experiment set log-retention ID",
+    "trial support-bundle": "det trial logs, det trial describe --json",
+    "user create": _HUB_USERS,
+    "user edit": _HUB_USERS,
+    "user rename": _HUB_USERS,
+    "user activate": _HUB_USERS,
+    "user deactivate": _HUB_USERS,
+    "user change-password": _HUB_USERS,
+    "user link-with-agent-user": _HUB_USERS,
+    "user list": _HUB_USERS,
+    "user-group": "the Hub has the groups: its admin page, /hub/admin, or its configuration",
+    "workspace": _WORKSPACE_KEYS,
+    "workspace bindings": "the namespace of pods is the agent's: det agent run --kubernetes-settings",
+    "workspace resource-quota": "det quota set --user NAME --slots N",
+}
+"""By command, or group of commands: each of Determined's that is not here, and what to use instead."""
+
+
+def instead_of_command(words: Sequence[str]) -> tuple[str, str] | None:
+    """Return which command of Determined's was typed, and what to use instead.
+
+    Args:
+        words: What was typed after `det`, options and arguments too.
+
+    Returns:
+        The words that name it, and a hint; None if it is none of Determined's.
+    """
+    full = [_NAMES.get(word, word) if place == 0 else word for place, word in enumerate(words)]
+    if full[-1:] == ["help"] or full[:1] == ["help"]:
+        return " ".join(words), COMMANDS["help"]
+    for count in range(min(len(full), 3), 0, -1):
+        name = " ".join(full[:count])
+        if name in COMMANDS:
+            return name, COMMANDS[name]
+    return None
 
 
 def instead_of(command: str, option: str) -> str | None:

@@ -112,6 +112,8 @@ class LazyGroup(click.Group):
         """Find the command of the arguments; suggest near names for an unknown one."""
         word = args[0]
         if not (ctx.resilient_parsing or word.startswith("-")) and self.get_command(ctx, word) is None:
+            if (told := _instead(ctx, args)) is not None:
+                ctx.fail(told)
             near = get_close_matches(word, [*self.list_commands(ctx), *self.short])
             tail = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
             ctx.fail(f"No such command {word!r}.{tail}")
@@ -134,6 +136,18 @@ class LazyGroup(click.Group):
             rows.append((names.get(name, name), text))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _instead(ctx: click.Context, args: list[str]) -> str | None:
+    """Return what to say of a command of Determined's that is not here; None of any other."""
+    from detlab.cli.determined_options import instead_of_command
+
+    words, context = list(args), ctx
+    while context.parent is not None:
+        words.insert(0, context.command.name or context.info_name or "")
+        context = context.parent
+    found = instead_of_command(words)
+    return None if found is None else f"`det {found[0]}` of Determined is not here: {found[1]}"
 
 
 def _load(target: str) -> click.Command:

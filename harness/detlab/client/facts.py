@@ -52,7 +52,7 @@ def moment(seconds: float | None) -> str | None:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def missed_metric(view: ExperimentView) -> str | None:
+def _missed_metric(view: ExperimentView) -> str | None:
     """Return the warning of an experiment that completed with validations, none of which had its searcher's metric."""
     if view.state is not ExperimentState.COMPLETED or view.best is not None:
         return None
@@ -67,7 +67,14 @@ def without_result(view: ExperimentView) -> str | None:
     if view.best is not None and math.isfinite(view.best.value):
         return None
     no_value = (warning for warning in view.warnings if warning.startswith(f"no finite value of {view.metric!r}"))
-    return next(no_value, None) or missed_metric(view)
+    return next(no_value, None) or _missed_metric(view)
+
+
+def to_get_a_result(view: ExperimentView) -> str:
+    """Return what to do about an experiment that has none: see `without_result`."""
+    if _missed_metric(view) is not None:
+        return f"make searcher.metric ({view.metric}) one of the names that the code reports"
+    return f"look at where {view.metric} stopped being a number: a smaller learning rate, clipped gradients, the data"
 
 
 class ExperimentFacts:
@@ -127,13 +134,13 @@ class ExperimentFacts:
         return list(self.view.warnings)
 
     @property
-    def misspelt_metric(self) -> str | None:
-        """The master's warning if it completed without a result: its validations had other metrics than the searcher's.
+    def no_result(self) -> str | None:
+        """The master's warning if it completed without a result.
 
-        Code that validates nothing may have been run for its output; a searcher metric that the code calls otherwise
-        is a mistake.
+        The searcher's metric was never a finite number, or its validations had other metrics. Code that validates
+        nothing may have been run for its output: that is no mistake.
         """
-        return missed_metric(self.view)
+        return without_result(self.view)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, ExperimentFacts) and other.id == self.id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from detlab.errors import DetlabError
+from detlab.errors import DetlabError, InternalException
 
 
 class TrainerError(DetlabError):
@@ -30,6 +30,10 @@ class UncountableBatch(DataError, TypeError):
 
 class LoaderRefused(DataError, RuntimeError):
     """What a trial built is no data loader that the trainer can shard over ranks and resume."""
+
+
+class NotTraining(TrainerError, InternalException):
+    """What is known while `train_batch` runs was asked for before."""
 
 
 class CallbackFailed(TrainerError):

@@ -28,6 +28,7 @@ from detlab.schemas.taskwire import (
 )
 from detlab.storage.base import StorageManager
 from detlab.storage.inventory import Stored, Uploads, inventory, remove
+from detlab.storage.own_folders import is_clusters_own
 from detlab.storage.unfinished import is_uuid
 
 LISTED = 1000
@@ -142,6 +143,8 @@ def _look_at_uploads(
                 if repair:
                     uploads.abort(one)
                     found.repaired, found.repaired_bytes = found.repaired + 1, found.repaired_bytes + one.bytes
+            elif is_clusters_own(one.uuid):
+                found.uploads_own += 1
             elif verdict == "unknown":
                 found.uploads_unknown += 1
     except DetlabError as error:

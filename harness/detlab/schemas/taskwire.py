@@ -264,6 +264,8 @@ class StorageFound(Wire):
     """Uploads of large files that never ended, of what is in `never`."""
     uploads_bytes: int = 0
     uploads_unknown: int = 0
+    uploads_own: int = 0
+    """Of what a cluster keeps beside the checkpoints, such as event files: they are left alone."""
     uploads_note: str = ""
     """Why they could not be listed."""
     repaired: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
-from detlab.errors import CheckpointMissing, StorageError
+from detlab.errors import CheckpointError, CheckpointMissing, StorageError
 from detlab.storage.base import StorageManager
 
 _NAMED = 3
@@ -116,4 +116,6 @@ def _is_published(store: StorageManager, uuid: str) -> bool:
         store.manifest(uuid)
     except CheckpointMissing:
         return False
+    except CheckpointError:  # no manifest that can be read, but one that is there
+        return True
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from detlab.storage.base import StorageManager, StorageType
 from detlab.storage.posix import SharedFSStorage
 
 _SCHEMES = {"s3": "s3", "gs": "gcs", "az": "azure", "ms": "azure"}
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/|$)")
 
 
 def from_config(config: Mapping[str, Any]) -> StorageManager:
@@ -44,21 +46,29 @@ def storage_type(name: object) -> StorageType:
 
 
 def from_string(where: str) -> StorageManager:
-    """Return the store for a directory path, or for an address as `s3://bucket/prefix`, `gs://…`, `az://…`.
+    """Return the store for a directory, as a path or `file:///path`, or for `s3://bucket/prefix`, `gs://…`, `az://…`.
 
     The address of an object store says nothing of credentials: the environment's are used.
 
     Raises:
-        StorageError: It is an address of another kind, or names no bucket.
+        StorageError: It is an address of another kind, names no bucket, or has a query.
     """
     scheme, separator, rest = where.partition("://")
-    if not separator:
+    scheme = scheme.lower()
+    if not separator and not _HOST_AND_PORT.match(where):
         return SharedFSStorage(Path(where).absolute())
+    if scheme == "file" and rest.startswith("/"):
+        return SharedFSStorage(Path(rest))
     if scheme not in _SCHEMES:
         known = ", ".join(f"{name}://" for name in _SCHEMES)
         raise StorageError(
             f"checkpoint storage {where.partition('?')[0]!r} is neither a directory nor a known address",
             hint=f"addresses begin with {known}; for others give a block: checkpoint_storage={{'type': …}}",
+        )
+    if "?" in rest or "#" in rest:
+        raise StorageError(
+            f"checkpoint storage {re.split('[?#]', where)[0]!r} is followed by a query, which an address cannot have",
+            hint="give credentials by the environment, or a block: checkpoint_storage={'type': …, 'access_key': …}",
         )
     bucket, _, prefix = rest.partition("/")
     if scheme in {"az", "ms"}:

@@ -58,6 +58,11 @@ def walk(root: Path, selector: Callable[[str], bool] | None = None) -> Found:
     return Found(tuple(sorted(files)), tuple(sorted(empty)))
 
 
+def chosen_folders(empty: Iterable[str], selector: Callable[[str], bool] | None) -> tuple[str, ...]:
+    """Return the empty folders that a selector wants, which is asked for each with a `/` after its path."""
+    return tuple(name for name in empty if selector is None or selector(f"{name}/"))
+
+
 def _walk(root: Path, selector: Callable[[str], bool] | None) -> Iterator[tuple[Path, list[str], list[str]]]:
     pending = [root]
     while pending:

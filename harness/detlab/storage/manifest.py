@@ -14,6 +14,10 @@ from detlab.schemas.wire import CheckpointFile, encode_floats
 
 MANIFEST_NAME = "manifest.json"
 METADATA_NAME = "metadata.json"
+MOST_MANIFEST = 32 * 1024**2
+"""Bytes of a manifest, and of other objects that are read as a whole: the master reads what tasks have written.
+
+It takes no commit that is larger."""
 _FORMAT = 1
 
 
@@ -57,7 +61,11 @@ class Manifest:
         return "sha256:" + hashlib.sha256(self.to_bytes()).hexdigest()
 
     def to_bytes(self) -> bytes:
-        """Return the one encoding of this manifest."""
+        """Return the one encoding of this manifest.
+
+        Raises:
+            CheckpointError: Nobody would read one as large.
+        """
         document = {
             "format": _FORMAT,
             "uuid": self.uuid,
@@ -65,7 +73,9 @@ class Manifest:
             "directories": sorted(self.directories),
             "metadata": encode_floats(self.metadata),
         }
-        return json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False).encode()
+        data = json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False).encode()
+        check_size(f"{MANIFEST_NAME} of checkpoint {self.uuid}", len(data))
+        return data
 
     @classmethod
     def from_bytes(cls, data: bytes, *, uuid: str) -> Manifest:
@@ -95,6 +105,23 @@ class Manifest:
     ) -> Manifest:
         """Build a manifest from parts."""
         return cls(uuid, dict(files), directories, dict(metadata))
+
+
+def check_size(what: str, size: int) -> None:
+    """Check that something may be read as a whole.
+
+    Args:
+        what: Its name for the message.
+        size: Its bytes.
+
+    Raises:
+        CheckpointError: It is too large for that.
+    """
+    if size > MOST_MANIFEST:
+        raise CheckpointError(
+            f"{what} has {size:,} bytes, and at most {MOST_MANIFEST:,} are read",
+            hint="checkpoints have fewer files and shorter metadata: store what is large as a file",
+        )
 
 
 def safe_path(path: str) -> str:

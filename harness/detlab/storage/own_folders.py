@@ -38,6 +38,14 @@ def tensorboard_folder(cluster_id: str, experiment_id: int, trial_id: int) -> st
     return f"tensorboard-{cluster_id}-{experiment_id}-{trial_id}"
 
 
+_TENSORBOARD = re.compile(r"tensorboard-.+-[0-9]+-[0-9]+", re.DOTALL)
+
+
+def is_clusters_own(name: str) -> bool:
+    """Whether a folder at the top of a root is one that clusters make beside the checkpoints: event files, records."""
+    return _TENSORBOARD.fullmatch(name) is not None or name == ".owner"
+
+
 class OwnFolders:
     """This user's own private folders at the top of a root: `name`, or `name.1`, `name.2` … if others took that.
 

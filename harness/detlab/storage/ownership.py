@@ -113,5 +113,6 @@ def _owned(where: str, holder: Holder) -> StorageOwned:
         f"the checkpoints in {where} belong to another installation of cluster {holder.cluster}: here they are"
         " read-only, and nothing is stored or removed",
         hint="this cluster is a copy, or a copy of it has taken over; once the other one is stopped for good:"
-        " det up --take-over",
+        f" det up --take-over. If there is no other one, somebody with the same keys has written {holder.record}: see"
+        " 'A forged record' in the page Back up and restore",
     )

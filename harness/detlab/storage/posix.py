@@ -16,7 +16,15 @@ from detlab.files import sync_directory, write_atomic
 from detlab.schemas.wire import CheckpointFile
 from detlab.storage import files
 from detlab.storage.base import ManifestNotWritten, Selector
-from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, plain_path
+from detlab.storage.manifest import (
+    MANIFEST_NAME,
+    METADATA_NAME,
+    MOST_MANIFEST,
+    Manifest,
+    ManifestPart,
+    check_size,
+    plain_path,
+)
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
 from detlab.storage.ownership import FOLDER, MOST_RECORD, Guard, Holder
 from detlab.storage.unfinished import (
@@ -86,7 +94,7 @@ class PosixStorage:
             chosen.remove(MANIFEST_NAME)
         if METADATA_NAME in chosen:
             refuse_foreign_metadata(source / METADATA_NAME)
-        empty = found.empty_directories if selector is None else ()
+        empty = files.chosen_folders(found.empty_directories, selector)
         stage = self.stage(uuid)
         with self._making_durable(uuid, stage):
             for folder in sorted(folders_of(chosen, empty)):
@@ -145,10 +153,12 @@ class PosixStorage:
 
         Raises:
             CheckpointMissing: There is no complete checkpoint of this uuid.
+            CheckpointError: What is there is no manifest.
         """
         try:
             with self._reading(uuid, MANIFEST_NAME) as descriptor:
-                data = _read(descriptor)
+                check_size(f"{MANIFEST_NAME} of checkpoint {uuid}", os.fstat(descriptor).st_size)
+                data = _read(descriptor, MOST_MANIFEST)
         except CheckpointMissing as error:
             raise CheckpointMissing(
                 f"there is no complete checkpoint {uuid} in {self.root}: it has no {MANIFEST_NAME}"
@@ -169,7 +179,7 @@ class PosixStorage:
         done = []
         with storage_errors("make", target):
             target.mkdir(parents=True, exist_ok=True)
-            for name in manifest.directories if selector is None else ():
+            for name in files.chosen_folders(manifest.directories, selector):
                 _inside(target, name).mkdir(parents=True, exist_ok=True)
         with storage_errors("write", target):
             for name, entry in manifest.files.items():
@@ -514,6 +524,6 @@ def _inside(root: Path, name: str) -> Path:
     return root / plain_path(name)
 
 
-def _read(descriptor: int, most: int = -1) -> bytes:
+def _read(descriptor: int, most: int) -> bytes:
     with os.fdopen(os.dup(descriptor), "rb") as stream:
         return stream.read(most)

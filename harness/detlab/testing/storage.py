@@ -37,6 +37,7 @@ from detlab.storage import (
     from_config,
 )
 from detlab.storage.clearing import KeepsFolders, clear_folders
+from detlab.storage.manifest import MOST_MANIFEST
 from detlab.testing.storage_faults import UUID, StorageFaults, files_of
 from detlab.testing.storage_work import METADATA
 
@@ -80,6 +81,17 @@ class StorageContract(StorageFaults):
         for name, content in files_of(source).items():
             assert manifest.files[name].size == len(content)
             assert manifest.files[name].digest == "sha256:" + hashlib.sha256(content).hexdigest()
+
+    def test_a_manifest_of_any_size_is_not_read(self, store: StorageManager, source: Path) -> None:
+        """The master reads what tasks have written: gigabytes would fill its memory. It can still be removed."""
+        store.upload(source, UUID)
+        store.publish(UUID, METADATA)
+        self.alter(store, UUID, MANIFEST_NAME, bytes(MOST_MANIFEST + 1))
+        with pytest.raises(CheckpointError, match=f"{MOST_MANIFEST + 1:,} bytes"):
+            self.reopen(store).manifest(UUID)
+        self.reopen(store).delete(UUID)
+        with pytest.raises(CheckpointMissing):
+            self.reopen(store).manifest(UUID)
 
     def test_files_written_into_the_stage_are_stored(self, store: StorageManager) -> None:
         """Training code may write into the stage directly."""
@@ -127,6 +139,16 @@ class StorageContract(StorageFaults):
             METADATA_NAME
         ]
         assert sorted(files_of(tmp_path / "t")) == [METADATA_NAME]
+
+    def test_the_selector_chooses_empty_folders(self, store: StorageManager, source: Path, tmp_path: Path) -> None:
+        """It is asked for each with a `/` after its path, as in Determined; on the way in and on the way out."""
+        (source / "empty" / "other").mkdir()
+        (source / "none").mkdir()
+        part = store.upload(source, UUID, selector=lambda name: name in {"run.sh", "empty/other/", "none/"})
+        assert sorted(part.directories) == ["empty/other", "none"]
+        manifest = store.publish(UUID, METADATA)
+        assert store.download(UUID, tmp_path / "t", manifest, selector=lambda name: name == "none/") == []
+        assert [path.name for path in (tmp_path / "t").iterdir()] == ["none"]
 
     def test_a_restored_checkpoint_can_be_stored_again(
         self, store: StorageManager, source: Path, tmp_path: Path

@@ -15,6 +15,7 @@ from detlab.schemas.wire import Launch, NodeHello, QueueHello, SlotView
 from detlab_agent.runtimes.base import CanceledTask, RefusedTask, RunningTask, Say, SetupFailed
 from detlab_agent.runtimes.preparation import Order, TaskMaker
 from detlab_agent.runtimes.records import discard_tree
+from detlab_agent.settings import AgentError
 
 _log = logging.getLogger(__name__)
 _TELLING = 0.25
@@ -97,10 +98,13 @@ class RuntimeTable:
     Args:
         maker: Makes tasks ready.
         runtimes: The runtimes; the first one is for launches that do not name one.
+        before: Called, in a thread, before each start of a task here; what it raises of `AgentError` refuses that.
     """
 
-    def __init__(self, maker: TaskMaker, runtimes: Sequence[NodeRuntime]) -> None:
-        self._maker = maker
+    def __init__(
+        self, maker: TaskMaker, runtimes: Sequence[NodeRuntime], before: Callable[[], None] = lambda: None
+    ) -> None:
+        self._maker, self._before = maker, before
         self._runtimes = {runtime.name: runtime for runtime in runtimes}
         # Their own: one that waits for the loop must not hold a thread that the loop itself may need.
         self._threads = ThreadPoolExecutor(_MAKES, thread_name_prefix="make")
@@ -158,6 +162,7 @@ class RuntimeTable:
     def _make(self, runtime: NodeRuntime, order: Order) -> RunningTask:
         try:
             if runtime.tasks_are == "here":
+                self._check_node()
                 self._maker.choose_service(order)
             return runtime.make(order)
         except (RefusedTask, SetupFailed, OSError) as error:
@@ -168,6 +173,12 @@ class RuntimeTable:
             if isinstance(error, OSError):
                 raise _of_disk(order.task.root, error) from error
             raise
+
+    def _check_node(self) -> None:
+        try:
+            self._before()
+        except AgentError as error:
+            raise RefusedTask(str(error)) from error
 
     def recover(self) -> list[RunningTask]:
         """See `Runtime.recover`. A directory without a record, or one whose task never started, is removed."""

@@ -28,7 +28,8 @@ _FULL = 1024 * 1024
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
 TAKE_OVER_NOTE = "take_over"
-"""File beside the database by which a starting master is told to take over; see `store.installation`."""
+"""File beside the database by which a starting master is told to take over; see `store.installation`. The agent's own
+is in its directory."""
 
 
 def check_user_name(name: str) -> str:
@@ -246,17 +247,18 @@ class StateFolder:
         return self.root / "db" / "upgrading"
 
     def note_take_over(self, *, told: bool) -> None:
-        """Have the master that starts next own the cluster's checkpoints, whatever its database was copied from.
+        """Have the master and the agent that start next own what the cluster has, whatever they were copied from.
 
         Args:
             told: Whether it shall. If not, what an earlier start was told that came to nothing is forgotten.
         """
-        note = self.root / "db" / TAKE_OVER_NOTE
-        if not told:
-            note.unlink(missing_ok=True)
-            return
-        note.parent.mkdir(mode=0o700, exist_ok=True)
-        note.touch()
+        for part, mode in (("db", 0o700), ("agent", 0o711)):
+            note = self.root / part / TAKE_OVER_NOTE
+            if told:
+                note.parent.mkdir(mode=mode, exist_ok=True)
+                note.touch()
+            else:
+                note.unlink(missing_ok=True)
 
     @property
     def restore_note(self) -> Path:

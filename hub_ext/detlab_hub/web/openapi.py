@@ -129,11 +129,23 @@ def _query_parameters(operation: Operation) -> list[dict[str, Any]]:
     if operation.query is None:
         return []
     schema = TypeAdapter(operation.query).json_schema()
-    required = schema.get("required", [])
+    required, named = schema.get("required", []), schema.get("$defs", {})
     return [
-        {"name": name, "in": "query", "required": name in required, "schema": field}
+        {"name": name, "in": "query", "required": name in required, "schema": _inlined(field, named)}
         for name, field in schema["properties"].items()
     ]
+
+
+def _inlined(schema: Any, named: dict[str, Any]) -> Any:
+    """Return the schema of a parameter with what it refers to in the place of the reference."""
+    if isinstance(schema, list):
+        return [_inlined(one, named) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        found = named[schema["$ref"].rpartition("/")[2]]
+        return {**_inlined(found, named), **{key: value for key, value in schema.items() if key != "$ref"}}
+    return {key: _inlined(value, named) for key, value in schema.items()}
 
 
 def _response(operation: Operation, names: dict[_Key, Any]) -> dict[str, Any]:

@@ -157,6 +157,22 @@ def test_rules_of_others_that_come_later_open_no_way(node: Node) -> None:
     assert node.asks(0, "c") == NAMES_ONLY
 
 
+@pytest.mark.parametrize("table", ["filter", "raw"])
+def test_a_rule_of_others_that_was_put_in_front_is_overtaken(node: Node, table: str) -> None:
+    """An ACCEPT before ours let tasks through, and the look whether ours was there found it."""
+    node.guard()
+    chain = "OUTPUT" if table == "filter" else "PREROUTING"
+    node.run("iptables", "-t", table, "-I", chain, "-j", "ACCEPT")
+    place = "n" if table == "filter" else "c"
+    assert node.asks(20001, place) == ALL
+    hold = "from detlab_agent.cloud_metadata import MetadataGuard; MetadataGuard().hold()"
+    node.run(sys.executable, "-c", hold)
+    assert node.asks(20001, place) == NAMES_ONLY
+    assert node.rules().count("-j DETLAB-METADATA\n") == 1
+    assert node.rules().count("-j DETLAB-METADATA-IN\n") == 1
+    assert f"-A {chain} -j ACCEPT\n" in node.rules(), "others' rules stay"
+
+
 def test_rules_that_were_flushed_are_missed_and_made_again_once(node: Node) -> None:
     node.guard()
     node.guard()

@@ -206,6 +206,14 @@ def test_a_misspelt_metric_stops_run_all(notebook):
     assert "searcher.metric" in cell.traceback
 
 
+def test_a_search_whose_values_are_all_nan_stops_run_all(notebook):
+    notebook.run(TRAIN.format(name="allnan", metric="loss").replace("lr / step", "float('nan')"))
+    cell = notebook.run(SINGLE.format(name="allnan", options="", metric="loss"))
+    assert cell.ename == "ExperimentFailed"
+    assert "has no result: no finite value of 'loss' was reported" in cell.traceback
+    assert "learning rate" in cell.traceback
+
+
 def test_nan_loss_is_shown_and_does_not_break_the_view(notebook):
     some_nan = "lr if lr < 0.5 and step < 4 else float('nan')"
     notebook.run(TRAIN.format(name="nans", metric="loss").replace("lr / step", some_nan))

@@ -61,6 +61,46 @@ async def test_jobs_of_two_tenants(master: Any, cluster: Cluster, ben: str) -> N
             assert reply.status_code == 422, f"{wrong}: {reply.text}"
 
 
+@pytest.mark.parametrize(
+    ("path", "lists"),
+    [
+        ("experiments?state=DONE", "'COMPLETED'"),
+        ("experiments?state=active", "'ACTIVE'"),
+        ("experiments?archived=yes", "'only'"),
+        ("experiments?limit=0", "greater than or equal to 1"),
+        ("experiments?limit=1001", "less than or equal to 1000"),
+        ("tasks?state=RUNNING", "'ACTIVE'"),
+        ("tasks?state=ACTIVE,DONE", "'COMPLETED'"),
+        ("tasks?kind=notebok", "'notebook'"),
+        ("tasks?limit=-1", "greater than or equal to 1"),
+        ("jobs?pool=nowhere", "default"),
+        ("quotas?kind=team&name=x", "'group'"),
+        ("storage/usage?by=team", "'project'"),
+        ("models?archived=some", "'any'"),
+    ],
+)
+async def test_filters_that_nothing_can_match_are_refused_and_not_answered_by_nothing(
+    master: Any, path: str, lists: str
+) -> None:
+    async with master.client() as admin:
+        reply = await admin.request("DELETE" if path.startswith("quotas") else "GET", path)
+        assert reply.status_code == 422, reply.text
+        assert lists in reply.text
+
+
+async def test_filters_of_tasks_and_experiments_take_what_there_is(master: Any) -> None:
+    async with master.client() as admin:
+        mine = await submit(admin)
+        found = (await admin.get("experiments", params={"state": "ACTIVE"})).json()["items"]
+        assert [item["id"] for item in found] == [mine]
+        for path in (
+            "experiments?state=ERROR",
+            "tasks?state=ACTIVE,ERROR&kind=notebook&kind=shell",
+            "jobs?pool=default",
+        ):
+            assert (await admin.get(path)).status_code == 200
+
+
 async def test_pools_are_for_everybody(master: Any, cluster: Cluster, ben: str) -> None:
     reads = cluster.make_token("custom:detlab:read", user="ben")
     async with master.client() as admin, master.client(ben) as other, master.client(reads) as reader:

@@ -12,7 +12,7 @@ import torch
 from trainer_contexts import BATCHES, Line, make_context, train
 
 from detlab import core
-from detlab.errors import DetlabError, NotInCluster
+from detlab.errors import DetlabError, InternalException, NotInCluster
 from detlab.info import ClusterInfo, TrialInfo
 from detlab.pytorch.checkpoint.matching import StateMismatch, load_models, load_optimizers
 from detlab.pytorch.context.experimental import PyTorchExperimentalContext
@@ -230,8 +230,9 @@ def test_before_training_nothing_is_current():
     context = make_context()
     questions = ("current_train_batch", "current_train_epoch", "is_epoch_start", "is_epoch_end", "current_sample_ids")
     for question in questions:
-        with pytest.raises(TrainerError, match="training has not started"):
+        with pytest.raises(TrainerError, match="training has not started") as caught:
             getattr(context, question)()
+        assert isinstance(caught.value, InternalException)  # what scripts for Determined catch
 
 
 def test_batch_and_epoch_are_those_of_the_loop():

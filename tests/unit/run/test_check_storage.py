@@ -209,3 +209,12 @@ def test_uploads_of_others_with_any_name_stop_no_check(store: StorageManager) ->
     uploads = SomeUploads(Upload("k", "1", "x" * 900, 7), Upload("k", "2", "a b/c", 7))
     found = check(store, "here", 0, AsksInTerms(), uploads, repair=True)
     assert (found.uploads_unknown, uploads.aborted) == (2, [])
+
+
+def test_unfinished_uploads_of_event_files_are_the_clusters_own(store: StorageManager) -> None:
+    """They were "unknown: nothing says whose they are"."""
+    names = ("tensorboard-my-cluster-12-34", ".owner", "tensorboard-photos", new_checkpoint_id(TRIAL))
+    uploads = SomeUploads(*(Upload(f"{name}/events", name, name, 5) for name in names))
+    found = looked(store, Knows(), repair=True, uploads=uploads)
+    assert (found.uploads_own, found.uploads_unknown) == (2, 2)
+    assert uploads.aborted == []

@@ -77,3 +77,21 @@ def test_budget_without_a_limit_earns_a_warning_and_one_of_nothing_is_refused() 
 def test_letters_in_another_order_are_a_near_name() -> None:
     found = check({"searcher": {"name": "tep", "metric": "loss"}})
     assert [one.hint for one in found if one.path == "searcher.name"] == ["did you mean `tpe`?"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "limit", "warned"),
+    [(5, 2, True), (2, 2, False), (17, None, True), (16, None, False), (5, 0, False), (1, 1, False), (None, 1, False)],
+)
+def test_more_seeds_than_trials_at_a_time_are_said_to_exceed_the_limit(
+    seeds: int | None, limit: int | None, warned: bool
+) -> None:
+    block: dict[str, Any] = {"name": "random", "metric": "loss", "max_trials": 9}
+    block |= {} if seeds is None else {"seeds": seeds}
+    said = told(block | ({} if limit is None else {"max_concurrent_trials": limit})).get("searcher.seeds", "")
+    assert (f"is {seeds}, more than" in said) is warned
+
+
+@pytest.mark.parametrize("name", ["pbt", "pb2"])
+def test_a_population_has_no_limit_that_seeds_exceed(name: str) -> None:
+    assert "searcher.seeds" not in told({**PBT, "name": name, "population_size": 20, "seeds": 20})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detlab_hub.core.searchers import make_searcher
+from detlab_hub.core.searchers import CreateTrial, make_searcher
 from detlab_hub.core.searchers.simulation import (
     EndlessSearchError,
     ObjectiveError,
@@ -238,3 +238,27 @@ def test_simulated_clones_train_on_from_where_their_parents_were(name: str) -> N
     assert len(trials) == 6
     assert sum(one.steps for one in trials) == 4 * 9, "the population trains all rounds"
     assert [one.trial.parent is not None for one in trials] == [False] * 4 + [True] * 2
+
+
+@pytest.mark.parametrize("name", ["pbt", "pb2"])
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+@pytest.mark.parametrize("goal", [None, 0.9, 0.5, 0.2])
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_a_population_with_seeds_and_a_goal_is_simulated_to_its_end(
+    name: str, seeds: int, goal: float | None, every: int
+) -> None:
+    block = {"name": name, "metric": "loss", "time_metric": "batches", "population_size": 4, "num_rounds": 3,
+             "length_per_round": 3, "seeds": seeds}  # fmt: skip
+    block |= {} if goal is None else {"goal": goal}
+    space = {"lr": {"type": "log", "minval": -4, "maxval": -1, "base": 10}}
+    reached: list[float] = []
+
+    def loss(trial: CreateTrial, step: int) -> float:
+        assert seeds > 1 or not reached, "nothing trains beyond the goal"
+        found = random_curve(trial, step, 9, True)
+        reached.extend([found] if goal is not None and found <= goal else [])
+        return found
+
+    trials = simulate(make_searcher(block, space, 1), loss, every, 9)
+    assert len({trial.trial.request_id for trial in trials}) == len(trials)
+    assert len(trials) % seeds == 0, "each point has all of its seeds"

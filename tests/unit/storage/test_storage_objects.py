@@ -146,6 +146,7 @@ def test_keys_with_secrets_are_masked(key: str) -> None:
     [
         ("s3://bucket/a/b", "s3://bucket/a/b"),
         ("s3://bucket", "s3://bucket"),
+        ("S3://bucket/A", "s3://bucket/A"),
         ("ms://account/container/a", "az://container/a"),
         ("az://container/a", "az://container/a"),
     ],
@@ -155,6 +156,13 @@ def test_addresses(address: str, where: str, monkeypatch: pytest.MonkeyPatch) ->
     found = from_string(address)
     assert isinstance(found, ObjectStorage)
     assert found.objects.where == where
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/a?access_key=A&secret_key=SECRET", "gs://bucket#SECRET"])
+def test_an_address_with_a_query_is_refused_and_not_repeated(address: str) -> None:
+    with pytest.raises(StorageError, match="a query, which an address cannot have") as caught:
+        from_string(address)
+    assert "SECRET" not in str(caught.value)
 
 
 def test_an_azure_address_without_an_account_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

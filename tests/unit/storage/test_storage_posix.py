@@ -238,6 +238,28 @@ def test_from_string(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from_string("ftp://host/x")
 
 
+def test_a_file_address_is_a_directory(tmp_path: Path) -> None:
+    found = from_string(f"file://{tmp_path}/here")
+    assert isinstance(found, SharedFSStorage)
+    assert found.root == tmp_path / "here"
+
+
+@pytest.mark.parametrize("address", ["file://host/a", "minio:9000/bucket", "localhost:1234", "FTP://host/x"])
+def test_what_is_no_address_is_not_taken_for_a_folder(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match="neither a directory nor a known address"):
+        from_string(address)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_may_have_a_colon_or_a_question_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("run:1a", "what?", "./host:80/x", "/data/host:80"):
+        assert isinstance(from_string(name), SharedFSStorage)
+
+
 @pytest.mark.parametrize("path", ["", "/a", "../a", "a/../b", ".", "a\0"])
 def test_paths_that_leave_the_checkpoint(path: str) -> None:
     with pytest.raises(ValueError, match="not a relative path"):

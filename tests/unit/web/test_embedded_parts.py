@@ -16,8 +16,10 @@ from click.testing import CliRunner
 from cryptography import x509
 
 from detlab.errors import DetlabError
+from detlab.schemas.wire import ClusterView
 from detlab.testing.ports import free_ports
-from detlab_hub.commands import up
+from detlab_hub.commands import status, up
+from detlab_hub.embedded import inspection, lifecycle
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.certificate import make_certificate
 from detlab_hub.embedded.inspection import since_last_time
@@ -331,6 +333,33 @@ def test_a_broken_settings_file_is_named(tmp_path: Path) -> None:
     path.write_text("c.EmbeddedCluster.extra_users = [\n")
     with pytest.raises(DetlabError, match=r"detlab_config\.py: SyntaxError"):
         read_config([path])
+
+
+def test_the_commands_that_a_copy_is_told_name_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: typed in the folder of the original, they stopped that one and had it take over."""
+    copy, original = StateFolder(tmp_path / "a {copy}"), StateFolder(tmp_path / "home" / ".detlab")
+    for folder in (copy, original):
+        folder.create()
+        write_if_changed(folder.password_file("ann", "ann"), "x", mode=0o600)
+    view = ClusterView(cluster_id="c", version="0", is_copy=True)
+    monkeypatch.setattr(lifecycle, "up", lambda state, *_: lifecycle.Cluster(state, plan(), view, already=True))
+    monkeypatch.setattr(inspection, "status", lambda state: inspection.Status(str(state), [], view=view))
+    monkeypatch.chdir(tmp_path / "home")
+    there = f"--dir '{copy.root}'"
+    told = f"det down {there} && det up {there} --take-over"
+    said = CliRunner().invoke(up, ["--dir", str(copy.root), "--port", "1"]).output
+    assert told in said
+    assert f"to change them: det down {there}, then det up {there}." in said
+    assert told in CliRunner().invoke(status, ["--dir", str(copy.root)]).output
+    assert "det down && det up --take-over" in CliRunner().invoke(up, []).output, "its own folder needs no name"
+    for options, hint in (
+        (["--take-over"], f"det down {there}, then det up {there} --take-over"),
+        (["--renew-certificate"], f"det down {there}, then this again"),
+    ):
+        with copy.lock():
+            refused = CliRunner().invoke(up, ["--dir", str(copy.root), *options]).exception
+        assert isinstance(refused, DetlabError)
+        assert refused.hint == hint
 
 
 def test_a_start_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -49,3 +51,20 @@ def test_bodies_parameters_and_streams(document: dict[str, Any]) -> None:
     assert stream["application/x-ndjson"]["schema"]["$ref"].endswith("Event")
     assert paths["task/records"]["post"]["security"] == [{"task": []}]
     assert paths["agents"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]["type"] == "array"
+
+
+CLOSED = {"state", "kind", "archived", "by", "format", "level", "stream", "only", "what"}
+"""Parameters whose values are few and known: a text that is none of them would be answered by nothing."""
+
+
+def test_filters_of_few_values_name_them(document: dict[str, Any]) -> None:
+    open_ = [
+        f"{verb.upper()} {path} {parameter['name']}"
+        for path, verbs in document["paths"].items()
+        for verb, operation in verbs.items()
+        for parameter in operation.get("parameters", ())
+        if parameter["in"] == "query"
+        and parameter["name"] in CLOSED
+        and not {'"enum"', '"const"'} & set(re.findall(r'"\w+"', json.dumps(parameter)))
+    ]
+    assert open_ == []

@@ -487,8 +487,8 @@ def wait(invocation: Invocation, experiment_id: int, timeout: float | None) -> i
     """Wait for an experiment to end.
 
     The exit status is 0 only if it ended COMPLETED; 3 if it was canceled, 4 if it failed, was paused because of a
-    failure, or its trials reported other metrics than the searcher's; 5 after the timeout. Ctrl-C stops waiting, not
-    the experiment.
+    failure, or its trials reported no finite value of the searcher's metric, or only others; 5 after the timeout.
+    Ctrl-C stops waiting, not the experiment.
 
     \b
     Examples:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from detlab.cli.output.failures import FAILED, failure_card, status_of
 from detlab.cli.output.printing import clean, duration, note, say, settings, show
+from detlab.client.facts import to_get_a_result
 from detlab.client.resources import Experiment
 from detlab.client.transport.feeds import Notice
 from detlab.errors import DetlabError
@@ -145,14 +146,14 @@ def ended(experiment: Experiment) -> int:
     waited = (view.ended_at or time.time()) - (view.started_at or view.created_at)
     span = duration(waited if view.took is None else view.took)
     for warning in view.warnings:
-        if warning != experiment.misspelt_metric:
+        if warning != experiment.no_result:
             note(f"warning: {clean(warning)}")
     card = view.card or view.failure
     if card is not None:
         for line in failure_card(card, experiment_id=view.id):
             note(line)
     say(clean(f"Experiment {view.id} {view.state.value} after {span}, {progress_line(view)}."))
-    if view.best is not None:
+    if view.best is not None and experiment.no_result is None:
         best = view.best
         say(clean(f"Best {view.metric}: {show(best.value)} (trial {best.trial_id}, step {best.steps_completed})"))
         if best.checkpoint:
@@ -161,10 +162,10 @@ def ended(experiment: Experiment) -> int:
 
 
 def exit_status(experiment: Experiment) -> int:
-    """Return the exit status for an experiment that has ended; one without the searcher's metric has failed."""
-    missed = experiment.misspelt_metric
+    """Return the exit status for an experiment that has ended; one without a result has failed."""
+    missed = experiment.no_result
     if missed is None:
         return status_of(experiment.state)
     note(f"Error: experiment {experiment.id} has no result: {clean(missed)}")
-    note(f"  → make searcher.metric ({clean(experiment.view.metric)}) one of the names that the code reports")
+    note(f"  → {clean(to_get_a_result(experiment.view))}")
     return FAILED

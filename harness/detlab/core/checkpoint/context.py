@@ -107,7 +107,8 @@ class CheckpointContext:
             ckpt_dir: The directory; with `shard`, None for a rank that has nothing to store.
             metadata: Must contain `steps_completed`; with `shard`, the ranks' dicts are merged.
             shard: All ranks call in step and their files are merged; otherwise only the chief calls.
-            selector: Tells, given a relative POSIX path, whether to include that file; None: all files.
+            selector: Tells, given a relative POSIX path, whether to include that file, or that empty folder if the
+                path ends in `/`; None: all of them.
 
         Returns:
             The uuid of the checkpoint.
@@ -171,8 +172,8 @@ class CheckpointContext:
             storage_id: The uuid.
             ckpt_dir: Created if it is missing; ranks of one node that share the download give the same one.
             download_mode: Which ranks fetch.
-            selector: Tells, given a relative POSIX path, whether to fetch that file; None: all files. Ranks that
-                share the download get every file that any of them selects.
+            selector: Tells, given a relative POSIX path, whether to fetch that file, or that empty folder if the path
+                ends in `/`; None: all of them. Ranks that share the download get what any of them selects.
 
         Raises:
             CheckpointMissing: A file is missing; the message names it.
@@ -488,7 +489,8 @@ class CheckpointContext:
 
     def _union(self, manifest: Manifest, selector: Selector | None) -> Selector | None:
         """Return a selector for what any rank of this node wants."""
-        wanted = None if selector is None else [name for name in manifest.files if selector(name)]
+        everything = (*manifest.files, *(f"{name}/" for name in manifest.directories))
+        wanted = None if selector is None else [name for name in everything if selector(name)]
         wishes = self._dist.allgather_local(wanted)
         if any(wish is None for wish in wishes):
             return None

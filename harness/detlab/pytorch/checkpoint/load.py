@@ -80,6 +80,9 @@ def load_trial_from_checkpoint_path(
             checkpoints that Determined wrote.
         **kwargs: Alternative to `torch_load_kwargs`, as in older code.
 
+    Returns:
+        The trial; for one from before Determined 0.14, which has a `build_model`, the bare model, as in Determined.
+
     Raises:
         CheckpointError: Files are missing or damaged, or the class cannot be found or imported.
         StateMismatch: The weights do not fit this trial's models.
@@ -98,29 +101,28 @@ def load_trial_from_checkpoint_path(
     else:
         with isolated_import.trial_class(directory / "code", _spec(directory, facts), config) as found:
             trial = _make(found, context, hparams, arguments)
-    _build_model(trial, context)
+    built: Any = _build_model(trial, context)
     load_models(context.models, tree.get(MODELS) or [], checkpoint=f"the checkpoint in {directory}")
     if isinstance(device, str | int | torch.device):
         for model in context.models:
             model.to(device)
-    return trial
+    result: PyTorchTrial = trial if built is None else built
+    return result
 
 
-def _build_model(trial: Any, context: CheckpointLoadContext) -> None:
-    """Make the model of a trial from before Determined 0.14, whose method `build_model` returned it."""
+def _build_model(trial: Any, context: CheckpointLoadContext) -> torch.nn.Module | None:
+    """Return the model of a trial from before Determined 0.14, whose method `build_model` makes it, or None."""
     build = getattr(trial, "build_model", None)
     if context.models or not callable(build):
-        return
+        return None
     try:
-        model = context.wrap_model(build())
+        return context.wrap_model(build())
     except TypeError as error:
         name = type(trial).__name__
         raise CheckpointError(
             f"{name} is a trial from before Determined 0.14, and its build_model() cannot be called: {error}",
             hint="Move it into __init__: self.model = context.wrap_model(...); pass that class as trial_class.",
         ) from error
-    if not hasattr(trial, "model"):
-        trial.model = model
 
 
 def _load_data(directory: Path, *, required: bool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from detlab.pytorch.errors import TrainerError
+from detlab.pytorch.errors import NotTraining, TrainerError
 
 logger = logging.getLogger("detlab.pytorch")
 
@@ -39,7 +39,7 @@ class TrainingPosition:
         """Return the index of the current batch, from 0 and over all epochs and attempts.
 
         Raises:
-            TrainerError: Training has not started.
+            NotTraining: Training has not started.
         """
         if self._batch_idx is None:
             raise self._not_started("the current batch")
@@ -71,8 +71,8 @@ class TrainingPosition:
         return self._stop_requested
 
     @staticmethod
-    def _not_started(what: str) -> TrainerError:
-        return TrainerError(f"{what} is known while train_batch runs, and training has not started yet")
+    def _not_started(what: str) -> NotTraining:
+        return NotTraining(f"{what} is known while train_batch runs, and training has not started yet")
 
     def _move_to(self, batch_idx: int, epoch_idx: int, starts_epoch: bool, ends_epoch: bool, ids: Any) -> None:
         self._batch_idx = batch_idx

@@ -89,6 +89,7 @@ class Objects(Protocol):
 
         Raises:
             ObjectMissing: There is none.
+            CheckpointError: It is too large to be read as a whole.
         """
         ...
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from detlab.errors import StorageError
+from detlab.storage.manifest import MOST_MANIFEST, check_size
 from detlab.storage.objects.client import Data, ObjectExists, ObjectInfo, ObjectMissing, StoreAway, StoreRefused
 from detlab.storage.objects.store import ObjectStorage
 
@@ -99,7 +100,9 @@ class FsspecObjects:
     def get(self, key: str) -> bytes:
         """Return a small object."""
         with self._told("read", key):
-            return bytes(self._fs.cat_file(self._path(key)))
+            data = bytes(self._fs.cat_file(self._path(key), start=0, end=MOST_MANIFEST + 1))
+        check_size(f"{self.where}/{key}", len(data))
+        return data
 
     def get_range(self, key: str, start: int, end: int) -> memoryview:
         """Return some bytes of an object."""

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from detlab.errors import StorageError
+from detlab.storage.manifest import check_size
 from detlab.storage.objects.aws_profiles import profile_credentials, profile_region
 from detlab.storage.objects.client import Data, ObjectExists, ObjectInfo, ObjectMissing, StoreAway
 from detlab.storage.objects.words import error_of, is_unimplemented
@@ -133,7 +134,9 @@ class ObstoreObjects:
     def get(self, key: str) -> bytes:
         """Return a small object."""
         with self._told("read", self._address(key)):
-            return bytes(self._obstore.get(self._clients["quick"], key).bytes())
+            found = self._obstore.get(self._clients["quick"], key)
+            check_size(self._address(key), found.meta["size"])
+            return bytes(found.bytes())
 
     def get_range(self, key: str, start: int, end: int) -> memoryview:
         """Return some bytes of an object."""

@@ -114,7 +114,7 @@ class ObjectStorage:
             self._patience.until_done(self._check_owned, f"checkpoint {uuid}")
             self._patience.until_done(lambda: self._begin(uuid), f"checkpoint {uuid}")
             sent = transfers.upload(self.objects, wanted, self._patience, partial(self._claim, uuid))
-        part = ManifestPart(sent, found.empty_directories if selector is None else ())
+        part = ManifestPart(sent, files.chosen_folders(found.empty_directories, selector))
         before = self._stored.get(uuid, ManifestPart())
         directories = tuple(sorted({*before.directories, *part.directories}))
         self._stored[uuid] = ManifestPart({**before.files, **part.files}, directories)
@@ -172,6 +172,7 @@ class ObjectStorage:
 
         Raises:
             CheckpointMissing: There is no complete checkpoint of this uuid.
+            CheckpointError: What is there is no manifest.
         """
         key = self._key(uuid, MANIFEST_NAME)
         try:
@@ -198,7 +199,7 @@ class ObjectStorage:
         ]
         with storage_errors("write", target):
             target.mkdir(parents=True, exist_ok=True)
-            for name in manifest.directories if selector is None else ():
+            for name in files.chosen_folders(manifest.directories, selector):
                 (target / plain_path(name)).mkdir(parents=True, exist_ok=True)
             transfers.download(self.objects, uuid, wanted, self._patience)
             files.check_apart(target, names)

@@ -75,7 +75,7 @@ class DockerRuntime:
     Args:
         maker: Makes their directories.
         url: Address of the engine.
-        agent_id: Name of this agent.
+        agent_id: Name of this agent, as its containers are marked.
         allowance: What containers may have.
         package: Parent directory of the copies of detlab for containers.
         agent_env: The agent's own environment.
@@ -308,11 +308,15 @@ class DockerRuntime:
             **DockerTask.noted(record, noted), **noted_fields(noted), engine=self.engine, ports=self._maker.ports
         )
         try:
-            status = self.engine.inspect(task.container)["State"]["Status"]
+            found = self.engine.inspect(task.container)
         except (EngineAway, EngineRefused):
             return task
         except Gone:
-            status = "gone"
+            found = {}
+        status = found["State"]["Status"] if found else "gone"
+        if found and _is_anothers((found["Config"]["Labels"] or {}).get(PLACE_LABEL), self._maker.directory):
+            _log.warning("container %s is another agent's, of whose directory this is a copy", task.container)
+            return None
         if status == "created" or (status == "gone" and not task.directory.launcher.exists()):
             return None  # it never started; the master will ask again
         if task.pid is None and status == "running":
@@ -363,7 +367,7 @@ def make(setup: RuntimeSetup) -> DockerRuntime | None:
     runtime = DockerRuntime(
         setup.maker,
         settings.docker_host or setup.environ.get("DOCKER_HOST") or DEFAULT_URL,
-        settings.agent_id,
+        settings.marked_id,
         Allowance(
             mounts=[path.resolve() for path in settings.allow_mounts],
             privileges=settings.allow_privileges,
@@ -377,6 +381,19 @@ def make(setup: RuntimeSetup) -> DockerRuntime | None:
     )
     runtime.look()
     return runtime
+
+
+def _is_anothers(place: str | None, here: Path) -> bool:
+    """Whether a container that a record names is of an agent in another directory, of which ours is a copy (`cp -a`).
+
+    Args:
+        place: The directory that its labels name.
+        here: Ours.
+    """
+    try:
+        return place is not None and not Path(place).samefile(here)
+    except OSError:  # of a directory that was renamed
+        return False
 
 
 def _spec(order: Order) -> ContainerSpec:

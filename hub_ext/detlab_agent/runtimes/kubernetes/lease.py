@@ -32,14 +32,18 @@ _CONFLICT, _NOT_FOUND = 409, 404
 
 
 def holder_of(directory: Path, agent: str) -> str:
-    """Return who this agent is, the same for each start in its directory: the next one goes on at once."""
+    """Return who this agent is, the same for each start in its directory: the next one goes on at once.
+
+    Args:
+        directory: Of the agent; the file in that of a copy is the original's.
+        agent: The name by which its pods are marked.
+    """
     path = directory / "kubernetes-holder"
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        made = f"{agent}-{secrets.token_hex(6)}"
-        path.write_text(made, encoding="utf-8")
-        return made
+    found = path.read_text(encoding="ascii").strip() if path.exists() else ""
+    if found.rpartition("-")[0] != agent:
+        found = f"{agent}-{secrets.token_hex(6)}"
+        path.write_text(found, encoding="utf-8")
+    return found
 
 
 class Standing(enum.Enum):

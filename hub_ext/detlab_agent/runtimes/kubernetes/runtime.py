@@ -224,7 +224,7 @@ def make(setup: RuntimeSetup) -> NodeRuntime | None:
     options = read_options(settings.kubernetes_settings)
     rules = Rules(
         options,
-        label_value(settings.agent_id),
+        label_value(settings.marked_id),
         settings.allow_mounts,
         settings.volumes,
         settings.allow_privileges,

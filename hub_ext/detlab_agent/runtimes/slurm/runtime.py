@@ -166,7 +166,7 @@ def make(setup: RuntimeSetup) -> SlurmRuntime | None:
         raise AgentError(f"Slurm{where} does not answer: {error}; {hint}") from error
     except SlurmRefused as error:
         raise AgentError(f"Slurm{where}: {error}") from error
-    comment = f"detlab agent {setup.settings.agent_id}"
+    comment = f"detlab agent {setup.settings.marked_id}"
     return SlurmRuntime(client, options, directory, comment, queue, gpus=gpus)
 
 

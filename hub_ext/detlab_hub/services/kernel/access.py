@@ -255,7 +255,8 @@ def model_for(s: Session, caller: Caller, name: str, action: Action | None = Non
     if row is None or thing is None or not _reads(caller, thing):
         others = [] if row is not None else shared_of_name(s, caller, name)
         what = f"you have no model {name[:300]!r}" if others else f"there is no model {name[:300]!r}"
-        hint = f"Others' are named with their owner: {', '.join(others)}" if others else "det model list"
+        ways = "make it first: det model create NAME" if action is Action.VERSION_REGISTER else "det model list"
+        hint = f"Others' are named with their owner: {', '.join(others)}" if others else ways
         raise no_such(what, exists=row is not None, hint=hint)
     if action is not None and not may(person(caller), action, thing):
         if caller.run is not None:

@@ -17,7 +17,7 @@ from detlab_hub.services.kernel.server_certificates import ServerAuthority
 MIB = 1024 * 1024
 A_COPY = (
     "this cluster is a copy: it starts nothing and changes no checkpoint, which are the original's, until it takes over"
-    " (det down && det up --take-over, once the original is stopped for good)"
+    " (in its own folder: det down && det up --take-over, once the original is stopped for good)"
 )
 
 

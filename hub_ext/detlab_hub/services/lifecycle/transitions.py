@@ -99,6 +99,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MEND = (
     "The experiment is paused and nothing is lost. Send the mended code, then activate it: det search code {} FOLDER"
 )
+_ENDED_INSTEAD = "It was ended without being mended. Submit it again, mended; what its trials reported is kept."
 _TAIL = 12
 """Lines of a traceback that the card of a paused search shows."""
 _BY_REQUEST = Prepared(
@@ -286,8 +287,12 @@ def tell_search(turn: Turn, experiment: ExperimentRow, *events: SearchEvent) -> 
     """
     busy = bool(turn.search_queue)
     turn.search_queue.extend((experiment, event) for event in events)
-    if busy:
-        return
+    if not busy:
+        _decide_queued(turn)
+
+
+def _decide_queued(turn: Turn) -> None:
+    """Give searches the events that wait, and carry out what they decide, until none waits."""
     stepped: dict[int, tuple[ExperimentRow, Searcher]] = {}
     while turn.search_queue:
         owner, first = turn.search_queue[0]
@@ -407,6 +412,8 @@ def resume_search(turn: Turn, experiment: ExperimentRow, author: str) -> None:
         ) from error
     experiment.failure = None
     turn.changed_experiment(experiment.id)
+    # Before the decisions are carried out: what arises meanwhile waits until all of them are, as in `tell_search`.
+    turn.search_queue.append((experiment, Continued(author)))
     for event, decided in caught:
         if isinstance(decided, SearcherInputError):
             if isinstance(event, ValidationReported):
@@ -414,7 +421,7 @@ def resume_search(turn: Turn, experiment: ExperimentRow, author: str) -> None:
             continue
         for decision in decided:
             _carry_out(turn, experiment, decision)
-    tell_search(turn, experiment, Continued(author))
+    _decide_queued(turn)
 
 
 def _trial_of(turn: Turn, experiment: ExperimentRow, request_id: str) -> TrialRow:
@@ -462,9 +469,26 @@ def _carry_out(turn: Turn, experiment: ExperimentRow, decision: Decision) -> Non
             question = turn.searches.get(turn.session, experiment).question(ticket)
             turn.outbox.questions.append((experiment.id, experiment.searcher_name, question))
         case Shutdown(cancel, failure):
+            _tell_of_invalid(turn, experiment)
             apply_experiment(turn, experiment, experiments.SearchEnded(cancel=cancel, failure=failure))
         case _:
             assert_never(decision)
+
+
+def _tell_of_invalid(turn: Turn, experiment: ExperimentRow) -> None:
+    """Give a search that ends without one valid point its card: each of its trials alone says why."""
+    search = turn.searches.get(turn.session, experiment)
+    made = search.trials_requested
+    if experiment.failure is not None or not 0 < made == search.trials_invalid:
+        return
+    points = "its one point was" if made == 1 else f"all {made:,} points were"
+    experiment.failure = FailureView(
+        kind="searcher",
+        message=f"nothing was trained: {points} invalid (InvalidHP)",
+        hint="See why in the log of a trial, change hyperparameters, or what the code accepts, and submit it again.",
+        command=f"det trial list {experiment.id}",
+    ).model_dump()
+    turn.changed_experiment(experiment.id)
 
 
 def _explained(turn: Turn, experiment: ExperimentRow, request_id: str) -> str:
@@ -633,6 +657,9 @@ def _finish(turn: Turn, row: ExperimentRow) -> None:
         row.progress = 1.0
         if not _finite(row.best_value) and _MEASURED.scalar(turn.session, {"experiment": row.id}):
             row.warnings = [cards.without_value(row), *row.warnings]
+    if row.state == ExperimentState.CANCELED and (row.failure or {}).get("kind") == "searcher":
+        # It was paused to be mended, and was ended instead: it cannot be activated any more.
+        row.failure = {**(row.failure or {}), "hint": _ENDED_INSTEAD, "command": f"det search show {row.id}"}
     if row.state == ExperimentState.ERROR:
         # The search counts a failed trial as closed; what its trials had done is what was done.
         done = turn.session.scalar(select(func.avg(TrialRow.progress)).where(TrialRow.experiment_id == row.id))

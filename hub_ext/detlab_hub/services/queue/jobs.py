@@ -63,8 +63,11 @@ class Jobs(Service):
             caller: Who asks. Of others' jobs (I9) only place, size and age are shown.
             pool: Only jobs of this pool; None: of all.
             mine: Only the caller's own.
-        """
 
+        Raises:
+            ConfigError: There is no such pool.
+        """
+        self._check_pool(pool)
         around = self._around()
 
         def read(s: Session) -> JobList:
@@ -113,6 +116,17 @@ class Jobs(Service):
 
         return await self._shell.look(caller.name, read)
 
+    def _check_pool(self, pool: str | None) -> None:
+        """Check that a pool, if one is named, is there.
+
+        Raises:
+            ConfigError: It is not.
+        """
+        pools = self._shell.settings.pools.by_name
+        if pool is not None and pool not in pools:
+            hint = f"there are: {', '.join(sorted(pools))}"
+            raise ConfigError([Problem("pool", f"there is no resource pool {pool[:80]!r}", hint)])
+
     async def update(self, caller: Caller, job_id: str, change: JobUpdate) -> JobView:
         """Change a job; its owner and administrators may. A value that is set already is left unchanged.
 
@@ -123,10 +137,7 @@ class Jobs(Service):
             ResourcesError: No agent of the pool could ever run it.
         """
         shell = self._shell
-        pools = shell.settings.pools.by_name
-        if change.pool is not None and change.pool not in pools:
-            hint = f"there are: {', '.join(sorted(pools))}"
-            raise ConfigError([Problem("pool", f"there is no resource pool {change.pool!r}", hint)])
+        self._check_pool(change.pool)
         if change.pool is not None:
             await self._check_room(caller, job_id, change.pool)
 
@@ -135,7 +146,7 @@ class Jobs(Service):
             _check_lives(row)
             wanted = (change.priority or row.priority, change.pool or row.resource_pool)
             if wanted != (row.priority, row.resource_pool):
-                pool = pools.get(wanted[1])
+                pool = shell.settings.pools.by_name.get(wanted[1])
                 default = row.priority if pool is None else pool.priority
                 check_priority(shell.settings.limits, caller, wanted[0], default)
             done = _set(turn, row, change)

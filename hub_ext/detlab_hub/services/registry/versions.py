@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, Forbidden, Problem
@@ -268,8 +270,10 @@ def _checkpoint(s: Session, caller: Caller, wanted: CreateVersion) -> Checkpoint
         assert wanted.experiment_id is not None  # checked before
         experiment = experiment_for(s, caller, wanted.experiment_id)
         best = experiment_views.best_of(s, experiment)
-        if best is None or best.checkpoint is None:
-            why = "its best trial has no checkpoint" if best else f"no trial has reported {experiment.metric!r} yet"
+        measured = best is not None and math.isfinite(best.value)
+        if best is None or best.checkpoint is None or not measured:
+            none = f"no trial has reported a finite value of {experiment.metric!r}"
+            why = "its best trial has no checkpoint" if measured else none
             raise Conflict(
                 f"experiment {experiment.id} has no best checkpoint: {why}",
                 hint=f"det checkpoint list {experiment.id}",

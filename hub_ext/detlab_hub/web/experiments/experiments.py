@@ -15,6 +15,7 @@ from detlab.schemas.wire import (
     CreateExperimentReply,
     CurvesView,
     EditExperiment,
+    ExperimentState,
     ExperimentView,
     TrialView,
     Wire,
@@ -68,7 +69,7 @@ class ListQuery(Wire):
     limit: int = Field(50, ge=1, le=1000)
     before: RowId | None = None
     """Only experiments with a smaller id."""
-    state: str | None = None
+    state: ExperimentState | None = None
     owner: str | None = None
     name: str | None = Field(None, max_length=1000)
     """A part of the name."""
@@ -127,7 +128,7 @@ class Experiments(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, query: ListQuery) -> ExperimentPage:
         """List experiments, newest first."""
-        wanted = query.model_dump()
+        wanted = query.model_dump(mode="json")
         items, following = await self.services[ExperimentsService].list(self.person, **wanted)
         return ExperimentPage(items=items, next=following)
 

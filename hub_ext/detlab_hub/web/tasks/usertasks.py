@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from pydantic import Field
 
-from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskPage, TaskView
-from detlab.schemas.wire import LogLine, Wire
+from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind, TaskPage, TaskView
+from detlab.schemas.wire import LogLine, TrialState, Wire
 from detlab_hub.core.rights import Action
 from detlab_hub.services.usertasks.usertasks import UserTasks as UserTasksService
 from detlab_hub.web.base import Guarded, RowId
@@ -23,8 +23,8 @@ class TasksQuery(Wire):
     limit: int = Field(100, ge=1, le=1000)
     before: str | None = None
     """The last id of the page before."""
-    kind: list[str] = Field(default_factory=list)
-    state: list[str] = Field(default_factory=list)
+    kind: list[TaskKind] = Field(default_factory=list)
+    state: list[TrialState] = Field(default_factory=list)
     owner: str | None = None
 
 
@@ -46,8 +46,8 @@ class UserTasks(Guarded):
             self.person,
             limit=query.limit,
             before=query.before,
-            kinds=query.kind,
-            states=query.state,
+            kinds=[kind.value for kind in query.kind],
+            states=[state.value for state in query.state],
             owner=query.owner,
         )
 

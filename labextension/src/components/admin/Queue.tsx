@@ -25,8 +25,8 @@ export function Queue(): ReactElement {
       )}
       {cluster?.is_copy && (
         <p className="det-banner" data-tone="paused" role="status">
-          This cluster is a copy: it starts nothing and changes no checkpoint, which are the original&rsquo;s, until it takes over (det
-          up --take-over).
+          This cluster is a copy: it starts nothing and changes no checkpoint, which are the original&rsquo;s, until it takes over (in its
+          own folder: det down &amp;&amp; det up --take-over, once the original is stopped for good).
         </p>
       )}
       {quotas.map(quota => (

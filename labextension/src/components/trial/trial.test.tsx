@@ -127,6 +127,14 @@ describe('the failure card', () => {
     expect(screen.getByLabelText('Last lines of the output').textContent).toContain('trainer.fit');
   });
 
+  it.each([
+    ['SIGKILL', true], ['SIGTERM', true], ['SIGINT', true],
+    ['SIGSEGV', false], ['SIGABRT', false], ['SIGBUS', false], ['SIGFPE', false], ['SIGXCPU', false], ['SIGPIPE', false], [null, false]
+  ] as const)('of an end by %s says that it was killed from outside: %s', (signal, outside) => {
+    show(<FailureCard failure={{ ...FAILURE, kind: 'killed', signal, message: 'it ended' }} experiment={12} />);
+    expect(screen.queryByText(/from outside/) !== null).toBe(outside);
+  });
+
   it('names the next command once, and has the very last line of a long output in sight', () => {
     const tall = vi.spyOn(Element.prototype, 'scrollHeight', 'get').mockReturnValue(900);
     const hint = 'the whole output: det trial logs 109';

@@ -27,6 +27,8 @@ const CAUSES: Record<string, string> = {
   checkpoint: 'The files of the checkpoint to resume from are not where they were stored.',
   killed: 'It was killed from outside, by a user or by the system.'
 };
+/** Signals that come from outside; the others are sent for what the code did, which the message says. */
+const FROM_OUTSIDE = new Set(['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGSTOP']);
 
 export function FailureCard({ failure, experiment, task }: {
   failure: FailureView; experiment?: number; task?: string;
@@ -35,7 +37,7 @@ export function FailureCard({ failure, experiment, task }: {
   const title = KINDS[failure.kind] ?? nameText(failure.kind.replaceAll('_', ' '), 60);
   const facts = factsOf(failure);
   const tail = failure.log_tail.map(logText);
-  const cause = CAUSES[failure.kind];
+  const cause = likelyCause(failure);
   const command = nextCommand(failure, task);
   const named = command !== null && failure.hint !== null && failure.hint.endsWith(command);
   return (
@@ -73,6 +75,12 @@ export function FailureCard({ failure, experiment, task }: {
       </div>
     </section>
   );
+}
+
+/** What usually causes a failure of its kind, unless its message says a cause of its own. */
+function likelyCause(failure: FailureView): string | undefined {
+  if (failure.kind === 'killed' && !FROM_OUTSIDE.has(failure.signal ?? '')) return undefined;
+  return CAUSES[failure.kind];
 }
 
 /** The last lines of an output, scrolled to the end, where the reason usually is. */

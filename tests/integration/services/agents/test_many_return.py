@@ -34,6 +34,7 @@ async def test_hundreds_of_tasks_are_taken_up_again_in_few_statements(make_world
     agent = await world.add_agent("large", slots=TASKS)
     searcher = {"name": "random", "metric": "loss", "max_trials": TASKS, "max_concurrent_trials": TASKS}
     made = await world.submit(config(searcher))
+    await world.services.tick()  # the second part of the trials
     await world.services.schedule()
 
     def run(turn) -> list[str]:

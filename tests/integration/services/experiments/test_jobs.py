@@ -91,7 +91,8 @@ async def test_jobs_are_listed_in_the_schedulers_order(make_world):
     assert (found[3].priority, found[3].weight, found[3].max_slots, found[3].pool) == (50, 2.5, 1, "default")
     assert all(item.mine and item.owner == "alice" and item.reason for item in found)
     assert found[0].estimated_start is None
-    assert await order(world, ALICE, pool="no such pool") == []
+    with pytest.raises(ConfigError, match="there is no resource pool 'no such pool'"):
+        await order(world, ALICE, pool="no such pool")
 
 
 async def test_I9_the_jobs_name_nobody_elses_work(full):

@@ -97,6 +97,9 @@ async def test_I3_a_replaced_attempt_gets_no_point_and_draws_none(make_world):
     assert all(one.point_due for one in await world.trials(made.id))
     agent.places = 2
     assert (await finish(world, made.id)).state == "COMPLETED"
+    assert not any(one.point_due for one in await world.trials(made.id))
+    with pytest.raises(StaleAttempt):
+        await world.services[Tasks].point(caller, 0.0)
 
 
 async def test_a_job_that_waits_for_its_point_leaves_at_once(make_world):

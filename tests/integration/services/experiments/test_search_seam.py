@@ -16,7 +16,7 @@ from detlab.errors import ConfigError, Conflict
 from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks import searchers as blocks
 from detlab.schemas.wire import ExperimentState, SteerSearch
-from detlab_hub.core.searchers import Question, StopRequested, event_to_json, registry
+from detlab_hub.core.searchers import Extended, Question, StopRequested, event_to_json, registry
 from detlab_hub.services.experiments.answer_process import AnswerProcess
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.steering import SearchSteering
@@ -401,6 +401,63 @@ async def test_a_method_that_raises_pauses_its_experiment_and_loses_nothing(make
     view = await finish(world, made.id)
     assert view.state is ExperimentState.COMPLETED
     assert [trial.hparams["lr"] for trial in await world.trials(made.id)] == [0.1, 0.01, 0.001]
+
+
+CHAIN = (
+    PLUGIN.replace("asking", "chain")
+    .replace("Asking", "Chain")
+    .replace("SearchMethod, Suggest", "SearchMethod, StopTrial")
+    + """
+    suggests = False
+    wants_checkpoints = False
+
+    def start(self, factory):
+        made = [factory.at({"lr": 0.1}), factory.at({"lr": 0.01})]
+        self.second = made[1].request_id
+        return made
+
+    def exited(self, factory, request_id):
+        if "exited" in BROKEN:
+            raise TypeError("broken")
+        self.asked += 1
+        if self.asked == 1:
+            return [StopTrial(self.second, finished=False)]
+        return [factory.at({"lr": 0.0001})] if self.asked == 2 else []
+
+    def extended(self, factory, trials, units):
+        return [factory.at({"lr": 0.001})]
+"""
+)
+
+
+async def test_what_follows_from_a_decision_that_was_caught_up_waits_until_all_are_carried_out(make_world, plugin):
+    """The end of the trial that the first one stops came before the second one: out of the order of the journal."""
+    (plugin / "detlab_chain.py").write_text(CHAIN)
+    (plugin / "detlab_asking-1.0.dist-info" / "entry_points.txt").write_text(
+        "[detlab.searchers]\nchain = detlab_chain:Chain\n"
+    )
+    forget_methods()
+    world = await make_world(training(1))
+    await world.add_agent(slots=1)
+    importlib.import_module("detlab_chain").BROKEN.add("exited")
+    made = await world.submit(config({"name": "chain", "metric": "loss"}))
+
+    async def paused() -> bool:
+        return (await world.view(made.id)).state is ExperimentState.PAUSED
+
+    await world.until(paused)
+    event = event_to_json(Extended(1, 0, "alice"))
+    place = {"experiment_id": made.id, "seq": len(journal(world, made.id)) + 1, "at": world.now}
+    world.store.write_sync(lambda s: s.add(SearcherJournal(**place, event=event, decisions=UNDECIDED)))
+    await world.reboot()
+    importlib.import_module("detlab_chain").BROKEN.clear()
+    await world.services[Experiments].activate(ALICE, made.id)
+    assert [trial.hparams["lr"] for trial in await world.trials(made.id)] == [0.1, 0.01, 0.001, 0.0001]
+    kinds = [one.event["type"] for one in journal(world, made.id)]
+    assert kinds.index("extended") < kinds.index("continued") < len(kinds) - 1 - kinds[::-1].index("trial_exited")
+    await world.reboot()
+    assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
+    sys.modules.pop("detlab_chain", None)
 
 
 async def test_a_method_that_raises_at_a_users_act_refuses_it_and_goes_on(make_world, plugin):

@@ -349,6 +349,29 @@ async def test_services_invalid_hp_is_completed_and_replaced(make_world):
     assert view.trials_total == 3, "the plan of 2 made the progress line read 3/2"
 
 
+@pytest.mark.parametrize(
+    ("searcher", "told"),
+    [
+        ({"name": "single", "metric": "loss"}, "its one point was"),
+        ({"name": "grid", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 1}, "all 2 points were"),
+    ],
+)
+async def test_services_a_search_that_replaces_no_point_says_that_all_were_invalid(make_world, searcher, told):
+    """It ended COMPLETED, and nothing but the cards of its trials said that nothing was trained."""
+
+    def script(launch):
+        yield ("early_exit", "INVALID_HP")
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(searcher, hyperparameters={"lr": {"type": "categorical", "vals": [0.1, 0.2]}}))
+    view = await world.finish(made.id)
+    assert view.failure is not None
+    assert view.failure.message == f"nothing was trained: {told} invalid (InvalidHP)"
+    assert view.failure.command == f"det trial list {made.id}"
+
+
 async def test_services_a_search_whose_points_are_all_invalid_is_paused_with_the_reason(make_world):
     def script(launch):
         yield ("early_exit", "INVALID_HP")
@@ -371,6 +394,32 @@ async def test_services_a_search_whose_points_are_all_invalid_is_paused_with_the
     await world.services[Experiments].activate(ALICE, made.id)
     view = await world.finish(made.id)
     assert (view.state, view.failure) == (ExperimentState.COMPLETED, None)
+
+
+@pytest.mark.parametrize("end", ["cancel", "kill"])
+async def test_services_a_paused_search_that_is_ended_instead_of_mended_is_not_to_be_activated(make_world, end):
+    """Regression: its card went on saying that it was paused, nothing lost, and how to activate it."""
+
+    def script(launch):
+        yield report(1, test_loss=0.5, batches=1)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(asha(trials=2)))
+
+    async def paused() -> bool:
+        return (await world.view(made.id)).state is ExperimentState.PAUSED
+
+    await world.until(paused)
+    assert "activate" in (await world.view(made.id)).failure.hint
+    await getattr(world.services[Experiments], end)(ALICE, made.id)
+    view = await world.finish(made.id)
+    assert view.state is ExperimentState.CANCELED
+    assert "test_loss" in view.failure.message, "the reason stays"
+    for said in (view.failure.hint, view.failure.command):
+        assert "activate" not in said
+        assert "paused" not in said
 
 
 async def test_services_a_metric_that_is_no_number_fails_the_trial_only(make_world):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import unicodedata
 
 import pytest
 from pydantic import ValidationError
-from services_scripted import ALICE, ROOT, config, training
+from services_scripted import ALICE, ROOT, config, report, training
 
 from detlab.errors import ConfigError, Conflict, NotFound
 from detlab.schemas.wire.registry import (
@@ -99,6 +100,31 @@ async def test_the_best_of_an_experiment_is_registered(place) -> None:
     assert made.checkpoint == place.checkpoints[2]
     with pytest.raises(NotFound):
         await place.services[Versions].register(ALICE, "digits", CreateVersion(experiment_id=999_999))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+async def test_no_checkpoint_of_a_search_without_a_finite_value_is_its_best(make_world, value) -> None:
+    """Regression: an infinite one was registered, and of one that was NaN it was said that nothing was reported yet."""
+
+    def script(_launch):
+        yield report(1, loss=value)
+        yield ("save", 1)
+        yield ("exit", 0)
+
+    world = await make_world(script)
+    await world.add_agent()
+    made = await world.submit(config(hyperparameters={"lr": 0.1}))
+    await world.finish(made.id)
+    await world.services[Models].create(ALICE, CreateModel(name="digits"))
+    with pytest.raises(Conflict, match="no best checkpoint: no trial has reported a finite value of 'loss'"):
+        await world.services[Versions].register(ALICE, "digits", CreateVersion(experiment_id=made.id))
+
+
+async def test_registering_into_a_model_that_is_not_there_says_how_to_make_it(place) -> None:
+    """Regression: it named `det model list`, which is empty for whoever registers for the first time."""
+    with pytest.raises(NotFound, match="there is no model 'new'") as refused:
+        await place.services[Versions].register(ALICE, "new", CreateVersion(experiment_id=place.experiment))
+    assert "det model create" in refused.value.hint
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**63, 10**30])

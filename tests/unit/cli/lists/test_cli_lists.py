@@ -1,5 +1,6 @@
 """Lists, descriptions and failure cards of `det` against a fake master: empty, hostile, as tables and as JSON."""
 
+import math
 import re
 from pathlib import Path
 
@@ -222,7 +223,23 @@ def test_an_experiment_all_of_whose_values_are_none_is_marked_in_the_list_and_in
     master.add_experiment(state=ExperimentState.COMPLETED, metric="val_loss", warnings=[warning])
     assert "COMPLETED (no result)" in det("e", "list").output
     assert f"COMPLETED, but without a result: {warning}" in det("e", "describe", 1).output
-    assert det("e", "wait", 1).exit_code == 0, "its state is COMPLETED"
+    waited = det("e", "wait", 1)
+    assert waited.exit_code == 4, "a nightly job must not go on with a search that diverged"
+    assert f"Error: experiment 1 has no result: {warning}" in waited.stderr
+    assert "learning rate" in waited.stderr
+
+
+def test_an_infinite_value_is_not_offered_as_the_best(master, det) -> None:
+    """Regression: below "no finite value was reported" stood the best one, inf, and how to download its checkpoint."""
+    warning = "no finite value of 'val_loss' was reported"
+    best = BestView(
+        trial_id=3, trial_index=0, value=math.inf, steps_completed=1, checkpoint="a671f11f-0471-8bf6-9c14-d045b4603a7b"
+    )
+    master.add_experiment(state=ExperimentState.COMPLETED, metric="val_loss", warnings=[warning], best=best)
+    waited = det("e", "wait", 1)
+    assert f"has no result: {warning}" in waited.output
+    assert "Best" not in waited.output
+    assert "download" not in waited.output
 
 
 def test_code_that_validates_nothing_has_not_failed(master, det) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -105,3 +106,26 @@ command: ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}", +num_g
     config = imported(text).config
     assert config["entrypoint"][-4:] == ["python3", "main.py", "${args_no_hyphens}", "+num_gpus=1"]
     assert set(config["hyperparameters"]) == {"model.groups", "data", "data.batch", "optimizer.config.rate"}
+
+
+@pytest.mark.parametrize(
+    "number", [":".join(["1"] * 190_000), "1:" * 100_000 + "1.5", "0x" + "f" * 300_000, "0" + "7" * 300_000]
+)
+@pytest.mark.parametrize("older", [True, False])
+def test_a_number_of_any_length_is_not_read(number: str, older: bool) -> None:
+    """Base 60 took minutes, with the square of its length; others could not be written again."""
+    begun = time.process_time()
+    raw, problems = load_yaml(f"a: {number}", older=older)
+    assert time.process_time() - begun < 20
+    if older or ":" not in number:
+        assert raw is None
+        assert "characters; at most 1,000" in problems[0].message
+    else:
+        assert raw == {"a": number}, "YAML 1.2 has no base 60: it is a text"
+
+
+def test_a_number_of_base_60_that_is_too_large_is_named() -> None:
+    """It was a traceback: OverflowError."""
+    raw, (problem,) = load_yaml("a: " + ":".join(["1"] * 400) + ".5", older=True)
+    assert raw is None
+    assert "is a number that is too large" in problem.message

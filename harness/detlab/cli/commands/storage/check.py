@@ -95,6 +95,8 @@ def _sums(found: StorageFound) -> list[str]:
     if found.missing_count:
         lines.append(f"missing           {found.missing_count} committed checkpoints are not there")
         lines += [f"  {clean(uuid)}" for uuid in found.missing[:_SHOWN]]
+    if found.uploads_own:
+        lines.append(f"the cluster's own  {found.uploads_own} uploads of event files that never ended: left alone")
     if found.unknown_count or found.uploads_unknown:
         also = f" and {found.uploads_unknown} uploads" if found.uploads_unknown else ""
         what = f"{found.unknown_count}, {size(found.unknown_bytes)}{also}"

@@ -25,6 +25,10 @@ _MOST_RUNGS = 5
 """Of `asha`, if the config does not say how many."""
 _MOST_TRIALS = 10**6
 _TRUNCATED = 0.2
+_PLACES = 16.0
+"""Trials at a time, if the config does not say how many."""
+_WITHOUT_LIMIT = ("pbt", "pb2")
+"""Methods whose population trains together."""
 
 
 def plans(raw: dict[str, Any]) -> Iterator[Problem]:
@@ -35,6 +39,7 @@ def plans(raw: dict[str, Any]) -> Iterator[Problem]:
     yield from list(_rungs(searcher)) or _promotions(searcher)
     yield from _truncation(searcher)
     yield from _blind(searcher)
+    yield from _seeds(searcher)
     yield from _checkpoints(raw, searcher)
     budget = searcher.get("budget")
     if isinstance(budget, dict) and all(budget.get(key) is None for key in ("slot_hours", "wall_clock")):
@@ -70,6 +75,18 @@ def _blind(searcher: dict[str, Any]) -> Iterator[Problem]:
         return
     message = f"lets all {trials:g} trials run at a time: with as many free slots, {searcher['name']} learns nothing"
     yield Problem("searcher.max_concurrent_trials", message, f"say {max(1, int(trials) // 5)} or fewer", "warning")
+
+
+def _seeds(searcher: dict[str, Any]) -> Iterator[Problem]:
+    """Warn of a point with more trials than may run at a time: they begin together, beyond the limit."""
+    seeds = finite_number(searcher.get("seeds"))
+    places = finite_number(searcher.get("max_concurrent_trials", _PLACES))
+    if not seeds or not places or seeds <= places or searcher.get("name") in ("single", *_WITHOUT_LIMIT):
+        return
+    limit = f"max_concurrent_trials ({places:g})" if "max_concurrent_trials" in searcher else f"{places:g} at a time"
+    message = f"is {seeds:g}, more than {limit}: the trials of a point begin together, and so {seeds:g} do"
+    hint = f"say max_concurrent_trials: {seeds:g}, or {places:g} seeds or fewer"
+    yield Problem("searcher.seeds", message, hint, "warning")
 
 
 def blind(searcher: dict[str, Any], slots: int | None, slots_per_trial: int) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ dates. A key given twice is a mistake, never a silent choice.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import yaml
@@ -137,8 +137,26 @@ def _key(key: Hashable) -> Hashable:
     return "null" if key is None else key
 
 
+MOST_DIGITS = 1000
+"""Characters of a number. Reading a longer one takes time with the square of them (`1:1:1:…` in YAML 1.1), and Python
+does not write one of more than 4,300 digits."""
+
+
+def _digits(loader: _Loader, node: yaml.ScalarNode) -> str:
+    """Return the text of a number.
+
+    Raises:
+        ConstructorError: It is too long for one.
+    """
+    if len(node.value) > MOST_DIGITS:
+        raise yaml.constructor.ConstructorError(
+            None, None, f"a number of {len(node.value):,} characters; at most {MOST_DIGITS:,}", node.start_mark
+        )
+    return loader.construct_scalar(node)
+
+
 def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
-    text = loader.construct_scalar(node).replace("_", "").lower()
+    text = _digits(loader, node).replace("_", "").lower()
     sign = -1 if text.startswith("-") else 1
     digits = text.lstrip("+-")
     for prefix, base in (("0x", 16), ("0o", 8), ("0b", 2)):
@@ -148,7 +166,7 @@ def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
 
 
 def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float:
-    text = loader.construct_scalar(node).replace("_", "").lower()
+    text = _digits(loader, node).replace("_", "").lower()
     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
 
 
@@ -180,7 +198,22 @@ def _register_older() -> None:
         for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     for name in ("int", "float"):
-        _OlderLoader.add_constructor(f"{_YAML}{name}", yaml.SafeLoader.yaml_constructors[f"{_YAML}{name}"])
+        _OlderLoader.add_constructor(f"{_YAML}{name}", _bounded(yaml.SafeLoader.yaml_constructors[f"{_YAML}{name}"]))
+
+
+def _bounded(construct: Callable[[Any, yaml.ScalarNode], Any]) -> Callable[[_Loader, yaml.ScalarNode], Any]:
+    """Return one of PyYAML's constructors of numbers that reads none of any length."""
+
+    def made(loader: _Loader, node: yaml.ScalarNode) -> Any:
+        text = _digits(loader, node)
+        try:
+            return construct(loader, node)
+        except OverflowError as error:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{text[:40]!r} is a number that is too large", node.start_mark
+            ) from error
+
+    return made
 
 
 _register()

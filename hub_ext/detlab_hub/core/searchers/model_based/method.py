@@ -334,7 +334,7 @@ def _expected(space: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 class TPE(ModelBased):
-    """Tree-structured Parzen estimator: Bergstra et al., NeurIPS 2011."""
+    """Tree-structured Parzen estimator: Bergstra et al., NeurIPS 2011; with kernels as in `parzen.py`."""
 
     name = "tpe"
     Config = TPEConfig

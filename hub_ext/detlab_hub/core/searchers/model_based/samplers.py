@@ -19,6 +19,7 @@ from detlab.schemas.space import Space
 from detlab.schemas.space.values import weighted
 from detlab_hub.core.searchers.method import Question
 from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.parzen import NarrowTPE
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Record
 from detlab_hub.core.searchers.model_based.studies import Kind, Studies
 from detlab_hub.core.searchers.randomness import SearchRandom
@@ -170,14 +171,17 @@ def _suggested(trial: optuna.Trial, axis: Axis) -> Coordinate:
 def _tpe(seed: int, startup: int, options: Mapping[str, Any]) -> BaseSampler:
     # With conditions: one joint distribution for each set of hyperparameters that trials have together.
     group = bool(options["conditional"])
-    gamma = good_of(options["fewest_good"]) if "fewest_good" in options else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         warnings.simplefilter("ignore", FutureWarning)  # `gamma` is there until Optuna 6
-        make = partial(
-            TPESampler, seed=seed, n_startup_trials=startup, multivariate=True, group=group, constant_liar=True
-        )
-        return make() if gamma is None else make(gamma=gamma)
+        kind = _kind_of_tpe(options)
+        make = partial(kind, seed=seed, n_startup_trials=startup, multivariate=True, group=group, constant_liar=True)
+        return make(gamma=good_of(options["fewest_good"])) if "fewest_good" in options else make()
+
+
+def _kind_of_tpe(options: Mapping[str, Any]) -> type[TPESampler]:
+    """Return Optuna's for rungs and several objectives: narrower kernels were not measured there."""
+    return TPESampler if "fewest_good" in options or options.get("objectives", 1) > 1 else NarrowTPE
 
 
 def good_of(fewest: int) -> Callable[[int], int]:
