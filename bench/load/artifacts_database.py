@@ -15,6 +15,9 @@ from sqlalchemy import insert
 from detlab.schemas.wire.storage import GcPolicy
 from detlab_hub.core.collection import Policy, Saved, decide
 from detlab_hub.services import Caller, Services, Settings
+from detlab_hub.services.checkpoints.collecting import Collecting
+from detlab_hub.services.cluster.storage import Storage
+from detlab_hub.services.registry.versions import Versions
 from detlab_hub.store import Store
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import (
@@ -54,7 +57,9 @@ class World:
 
     def best(self, where: str) -> Any:
         """Ask for the ten best versions."""
-        return self.loop.run_until_complete(self.services.versions.search(ROOT, best="accuracy", where=where, limit=10))
+        return self.loop.run_until_complete(
+            self.services[Versions].search(ROOT, best="accuracy", where=where, limit=10)
+        )
 
     def decide(self) -> Any:
         """Decide what a policy keeps."""
@@ -63,11 +68,11 @@ class World:
     def preview(self) -> Any:
         """Decide with all that is needed from the database."""
         policy = GcPolicy(save_experiment_best=5, save_trial_best=2, save_trial_latest=1)
-        return self.loop.run_until_complete(self.services.collecting.preview(ROOT, 1, policy))
+        return self.loop.run_until_complete(self.services[Collecting].preview(ROOT, 1, policy))
 
     def usage(self, by: Any) -> Any:
         """Sum up what is stored."""
-        return self.loop.run_until_complete(self.services.storage.usage(ROOT, by))
+        return self.loop.run_until_complete(self.services[Storage].usage(ROOT, by))
 
 
 @contextmanager

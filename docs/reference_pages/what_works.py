@@ -97,8 +97,9 @@ def what_works() -> str:
     return "\n".join([START, "", table(("what", "which"), rows), "", f"Not yet: {missing}.", "", END])
 
 
-def readme(text: str) -> str:
+def readme() -> str:
     """Return the README with this part renewed."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     before, _, rest = text.partition(START)
     _, found, after = rest.partition(END)
     if not found:

@@ -36,6 +36,7 @@ from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.embedded.sockets.listeners import inherited
 from detlab_hub.embedded.state import TAKE_OVER_NOTE
 from detlab_hub.services import Services, Settings
+from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.kernel.server_certificates import ServerAuthority
 from detlab_hub.services.kernel.settings import A_COPY, UidPolicy, Webhook, errors_in
 from detlab_hub.services.notify.configuration import read_webhooks
@@ -543,7 +544,7 @@ class DetHub(Application):
             try:
                 await asyncio.wait_for(stop.wait(), 2.0)
             except TimeoutError:
-                if not services.cluster.healthy():
+                if not services[Cluster].healthy():
                     why = services.shell.store.broken_because or "it cannot write to its database any more"
                     raise DetlabError(f"the master ends: {why}", hint=services.shell.store.broken_hint) from None
 

@@ -10,8 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detlab.client.operations import jobs as queue
-from detlab.client.operations.experiments import agents
-from detlab.client.operations.tasks import drain_agent, set_agent, set_slot
+from detlab.client.operations.agents import agents, drain_agent, set_agent, set_slot
 from detlab.client.operations.tasks import queue as whole_queue
 from detlab.client.transport.calls import Flow
 from detlab.errors import DetlabError

@@ -22,47 +22,24 @@ from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.backends.registry import make_backend
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
 from detlab_hub.services.admission.bundle_retention import BundleRetention
-from detlab_hub.services.admission.bundles import Bundles
-from detlab_hub.services.admission.quotas import Quotas
 from detlab_hub.services.admission.user_limits import UserLimits
 from detlab_hub.services.agents import drains, token_renewal
 from detlab_hub.services.agents.agents import Agents
-from detlab_hub.services.agents.nodes import Nodes
 from detlab_hub.services.checkpoints import collecting
-from detlab_hub.services.checkpoints.checkpoints import Checkpoints
-from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.removals import Removals
-from detlab_hub.services.checkpoints.trash import Trash
-from detlab_hub.services.cluster.cluster import Cluster
-from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.cluster.health import Health
-from detlab_hub.services.cluster.metrics import Metrics
-from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.cluster.refusals import Refusals
-from detlab_hub.services.cluster.storage import Storage
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
-from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
 from detlab_hub.services.experiments import budgets, removal
-from detlab_hub.services.experiments.by_hand import ByHand
-from detlab_hub.services.experiments.code import Code
-from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.figures import Figures
-from detlab_hub.services.experiments.grants import Grants
-from detlab_hub.services.experiments.steering import SearchSteering
-from detlab_hub.services.experiments.stored_files import EventFiles
 from detlab_hub.services.experiments.suggestions import Drawing, Suggestions
-from detlab_hub.services.experiments.timeline import Timeline
-from detlab_hub.services.experiments.trials import Trials
-from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.ingest.tokens import Tokens
 from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import ServiceLookup, Shell
 from detlab_hub.services.kernel.turn import Lifecycle, Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle import log_policies, trials_to_make
@@ -70,7 +47,6 @@ from detlab_hub.services.lifecycle.allocation_transitions import apply_allocatio
 from detlab_hub.services.lifecycle.task_holder import TaskHolder
 from detlab_hub.services.lifecycle.transitions import finish_turn, make_left_trials
 from detlab_hub.services.lifecycle.trial_holder import TrialHolder
-from detlab_hub.services.lifecycle.uids import UserUids
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.notify.consumers import Consumers, EventConsumer
@@ -78,21 +54,12 @@ from detlab_hub.services.notify.webhooks import Webhooks
 from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement.remembered import KnownTasks
 from detlab_hub.services.queue.jobs import Jobs
-from detlab_hub.services.queue.pools import PoolViews
-from detlab_hub.services.queue.queue import Queue
-from detlab_hub.services.registry.comparing import Comparisons
-from detlab_hub.services.registry.labels import Labels
-from detlab_hub.services.registry.models import Models
-from detlab_hub.services.registry.versions import Versions
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_limits
 from detlab_hub.services.usertasks.checking_tasks import CheckingTasks
-from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
 from detlab_hub.services.usertasks.hub_client import HubServers
-from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.services.usertasks.reading_tasks import ReadingTasks
 from detlab_hub.services.usertasks.retention import Retention
-from detlab_hub.services.usertasks.search_tasks import SearchTasks
 from detlab_hub.services.usertasks.servers import Servers
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
@@ -127,8 +94,8 @@ KILL_AGAIN = 15.0
 _LIFECYCLE = Lifecycle(TrialHolder(), TaskHolder(), finish_turn)
 
 
-class Services:
-    """Everything that the web layer may ask of the master."""
+class Services(ServiceLookup):
+    """Everything that the web layer may ask of the master: its services by their classes, and its loops."""
 
     def __init__(
         self,
@@ -144,76 +111,22 @@ class Services:
         backend: AgentBackend | None = None,
     ) -> None:
         connections = backend or make_backend(settings.agent_suspect_after, settings.agent_reconnect_wait)
+        shell = Shell(store=store, settings=settings, clock=clock, backend=connections, lifecycle=_LIFECYCLE)
+        super().__init__(shell)
         self.settings = settings
-        self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections, lifecycle=_LIFECYCLE)
         self.connections = connections
-        self.grants = Grants(self.shell)
-        self.removals = Removals(self.shell)
-        self.collecting = Collecting(self.shell)
-        self.collection_tasks, self.reading_tasks = CollectionTasks(self.shell), ReadingTasks(self.shell)
-        self._prepare_storage()
-        self.edits = Edits(self.shell)
-        self.steering = SearchSteering(self.shell)
-        self.by_hand = ByHand(self.shell)
-        self.experiments = Experiments(self.shell, draw or random.SystemRandom())
-        self.suggestions, self.drawing = Suggestions(self.shell), Drawing(self.shell)
-        self.figures = Figures(self.experiments)
-        self.consumers = Consumers(self.shell, consumers)
-        self.trials = Trials(self.shell)
-        self.checkpoints = Checkpoints(self.shell)
-        self.policies = PolicyMatcher(self.shell)
-        self.tasks = Tasks(self.shell, self.policies)
-        self.usertasks = UserTasks(self.shell)
-        self.search_tasks = SearchTasks(self.shell)
-        self.spawns = Spawns(self.shell)
-        self.servers = Servers(self.shell, self.usertasks, self.spawns, hub)
-        self.agents = Agents(self.shell, connections, self.policies)
-        self.bundles = Bundles(self.shell)
-        self.bundle_retention = BundleRetention(self.shell, self.bundles)
-        self.outputs = Outputs(self.shell)
-        self.retention = Retention(self.shell, self.outputs)
-        self.log_retention = LogRetention(self.shell)
-        self._unknown_keys = UnknownKeys(self.shell)
-        self.cluster = Cluster(self.shell)
-        self.tokens = Tokens(self.shell)
-        self.stream = Stream(self.shell)
-        self.overview = Overview(self.shell, self.cluster, self.agents)
-        self.queue = Queue(self.shell)
-        self.provisioning = Provisioning(self.shell, elastic)
-        self.jobs = Jobs(self.shell, self.provisioning.awaited)
-        self.pools = PoolViews(self.shell)
-        self.quotas = Quotas(self.shell)
-        self.timeline = Timeline(self.shell)
-        self.code = Code(self.shell)
-        self._prepare_registry()
-        self.nodes = Nodes(self.shell, self.agents)
-        self.credentials = Credentials(self.shell)
-        self.metrics = Metrics(self.shell, self.cluster)
-        self.health = Health(self.shell, self.loops)
-        self._prepare_records()
+        # These need more than the shell and other services; and what the operator has configured is checked now.
+        self.keep(
+            Experiments(shell, draw or random.SystemRandom()),
+            Agents(shell, connections, self[PolicyMatcher]),
+            Servers(shell, self[UserTasks], self[Spawns], hub),
+            Provisioning(shell, elastic),
+            Consumers(shell, consumers),
+            Webhooks(shell),
+            Health(shell, self.loops),
+        )
+        self.keep(Jobs(shell, self[Provisioning].awaited))
         self._prepare_loops(clock, cpu_clock)
-
-    def _prepare_records(self) -> None:
-        """Make what tells who did what, and who uses how much."""
-        self.usage = Usage(self.shell)
-        self.storage = Storage(self.shell)
-        self.uids = UserUids(self.shell)
-        self.audit = Audit(self.shell)
-        self.refusals = Refusals(self.shell)
-        self.limits = UserLimits(self.shell)
-
-    def _prepare_storage(self) -> None:
-        """Make what looks after stored files."""
-        self.checking_tasks = CheckingTasks(self.shell)
-        self.event_files = EventFiles(self.shell)
-        self.trash = Trash(self.shell)
-
-    def _prepare_registry(self) -> None:
-        self.models = Models(self.shell)
-        self.versions = Versions(self.shell)
-        self.version_labels = Labels(self.shell)
-        self.comparisons = Comparisons(self.shell, self.code)
-        self.webhooks = Webhooks(self.shell)
 
     def _prepare_loops(self, clock: Clock, cpu_clock: Clock) -> None:
         """Set what the loops remember between their steps."""
@@ -232,16 +145,16 @@ class Services:
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Start a user task, by the master or through the Hub."""
         if request.checks is not None:
-            return await self.checking_tasks.start(caller, request)
+            return await self[CheckingTasks].start(caller, request)
         if request.reads is not None:
-            return await self.reading_tasks.start(caller, request)
+            return await self[ReadingTasks].start(caller, request)
         if request.kind.served_by_hub:
-            return await self.servers.start(caller, request)
-        return await self.usertasks.create(caller, request)
+            return await self[Servers].start(caller, request)
+        return await self[UserTasks].create(caller, request)
 
     async def end_task(self, caller: Caller, task_id: str) -> TaskView:
         """End a user task, by the master or through the Hub."""
-        return await self.servers.end(caller, task_id)
+        return await self[Servers].end(caller, task_id)
 
     async def start(self) -> None:
         """Restore what was in progress, then run the loops."""
@@ -253,24 +166,24 @@ class Services:
             (LEASE_PERIOD, self._renew_lease),
             (TIDY_PERIOD, self.tidy),
             (RETRY_PERIOD, self._retry_pass),
-            (GUARD_PERIOD, self.spawns.guard),
-            (GUARD_PERIOD, self.servers.cull_idle),
-            (GUARD_PERIOD, self.refusals.write_refusals),
-            (GUARD_PERIOD, self.limits.write_hits),
-            (RECONCILE_PERIOD, self.servers.reconcile),
+            (GUARD_PERIOD, self[Spawns].guard),
+            (GUARD_PERIOD, self[Servers].cull_idle),
+            (GUARD_PERIOD, self[Refusals].write_refusals),
+            (GUARD_PERIOD, self[UserLimits].write_hits),
+            (RECONCILE_PERIOD, self[Servers].reconcile),
         ]
-        if self.provisioning.elastic:
-            periods.append((provisioning.PERIOD, self.provisioning.poll))
+        if self[Provisioning].elastic:
+            periods.append((provisioning.PERIOD, self[Provisioning].poll))
         self._loops = [
             asyncio.create_task(self._every(period, work), name=work.__name__.strip("_")) for period, work in periods
         ]
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
-        self._loops.append(asyncio.create_task(self.suggestions.run(), name="suggestions"))
-        self._loops.append(asyncio.create_task(self.drawing.run(), name="points ahead"))
+        self._loops.append(asyncio.create_task(self[Suggestions].run(), name="suggestions"))
+        self._loops.append(asyncio.create_task(self[Drawing].run(), name="points ahead"))
         if self.settings.webhooks:
-            self._loops.append(asyncio.create_task(self._until_stopped(self.webhooks.run), name="webhooks"))
-        if self.consumers.names:
-            self._loops.append(asyncio.create_task(self.consumers.run(), name="consumers"))
+            self._loops.append(asyncio.create_task(self._until_stopped(self[Webhooks].run), name="webhooks"))
+        if self[Consumers].names:
+            self._loops.append(asyncio.create_task(self[Consumers].run(), name="consumers"))
 
     async def stop(self) -> None:
         """Stop the loops and release the readers. Tasks run on; the next start continues with them."""
@@ -280,11 +193,11 @@ class Services:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
-        await self.stream.stop()
-        await self.figures.close()
-        await self.servers.stop()
+        await self[Stream].stop()
+        await self[Figures].close()
+        await self[Servers].stop()
         with contextlib.suppress(Unavailable):  # the database is gone: the refusals of the last second are lost
-            await self.refusals.write_refusals(closing=True)
+            await self[Refusals].write_refusals(closing=True)
         await self.shell.settle()
         self.shell.workers.close()
 
@@ -296,7 +209,7 @@ class Services:
 
     async def recover(self) -> None:
         """Expect the agents that were there before the start, finish deletions, and ask for a scheduling pass."""
-        await self.agents.expect_known()
+        await self[Agents].expect_known()
         await self.shell.write(_renew_task_tokens)
         for blocked in await self.shell.read(log_policies.all_excluded):
             self.shell.refusals[blocked] = math.inf
@@ -306,8 +219,8 @@ class Services:
 
         for experiment_id in [] if self.settings.is_copy else await self.shell.read(deleting):
             await removal.remove_experiment(self.shell, experiment_id)
-        await self.removals.finish()
-        await self.suggestions.recover()
+        await self[Removals].finish()
+        await self[Suggestions].recover()
         self.shell.scheduler_kick.set()
 
     async def tick(self) -> None:
@@ -318,7 +231,7 @@ class Services:
             _log.warning("this master did not run for %.0f s; agents and tokens of tasks get as much longer", away)
             self.connections.forgive(away)
             await self.shell.write(_renew_task_tokens)
-        await self.agents.lose_silent()
+        await self[Agents].lose_silent()
         reachable = {node.id: not node.suspect for node in self.connections.nodes(now)}
         if reachable != self._reachable:
             self._reachable = reachable
@@ -398,21 +311,21 @@ class Services:
 
         def trim(turn: Turn) -> int:
             tokens.purge(turn.session, turn.now)
-            needed = consumers.slowest(turn.session, self.consumers.names)
+            needed = consumers.slowest(turn.session, self[Consumers].names)
             return events.trim(turn.session, self.settings.event_keep, needed=needed) + audit.trim(
                 turn, self.settings.audit_keep
             )
 
         while await self.shell.write(trim):
             await asyncio.sleep(0)
-        await self.removals.finish()
-        await self.retention.sweep()
-        await self.bundle_retention.sweep()
-        await self.log_retention.sweep()
-        await self._unknown_keys.tell()
+        await self[Removals].finish()
+        await self[Retention].sweep()
+        await self[BundleRetention].sweep()
+        await self[LogRetention].sweep()
+        await self[UnknownKeys].tell()
 
     async def _beat(self) -> None:
-        self.agents.heartbeat()
+        self[Agents].heartbeat()
 
     async def _renew_lease(self) -> None:
         await self.shell.store.renew()

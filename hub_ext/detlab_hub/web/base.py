@@ -19,7 +19,9 @@ from tornado.http1connection import HTTP1Connection
 from detlab import errors
 from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView, Wire
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
+from detlab_hub.services.admission.user_limits import UserLimits
 from detlab_hub.services.checkpoints.stores import NotTheClusters
+from detlab_hub.services.cluster.refusals import Refusals
 from detlab_hub.services.kernel.access import Hidden, check_may_ask
 from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.services.kernel.limits.reached import Reached, TooFast
@@ -318,7 +320,7 @@ class Guarded(Recognized):
                 "no valid token came with the request",
                 hint="Send 'Authorization: Bearer TOKEN'; det login stores one for the command line.",
             )
-        self.services.limits.limiter.request(self.caller)
+        self.services[UserLimits].limiter.request(self.caller)
         if not granted(self.caller) & operation.scopes:
             wanted = " or ".join(sorted(scope_name(scope) for scope in operation.scopes))
             raise errors.Forbidden(
@@ -498,7 +500,7 @@ class Guarded(Recognized):
     def _note_refusal(self, error: Any) -> None:
         """Record refused access of callers that are known or show a token, and reached limits."""
         if isinstance(error, Reached):
-            self.services.limits.note(error)
+            self.services[UserLimits].note(error)
             return
         if not isinstance(error, errors.AuthError | errors.Forbidden | Hidden):
             return
@@ -507,7 +509,7 @@ class Guarded(Recognized):
             return
         prefix: str = self.settings["prefix"]
         path = urlsplit(self.request.uri or "").path.removeprefix(prefix).removeprefix(API_PREFIX)
-        self.services.refusals.note(
+        self.services[Refusals].note(
             actor=actor,
             verb=self.request.method or "",
             route=self.settings["templates"].get(type(self), "-"),

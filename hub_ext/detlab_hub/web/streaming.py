@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from tornado.iostream import IOStream, StreamClosedError
 
 from detlab.errors import DetlabError, Forbidden, Unavailable
+from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.streams.batches import Part
 from detlab_hub.services.streams.stream import EventStream
@@ -71,7 +72,7 @@ class StreamHandler(Guarded):
         streams.add(self._pump)
         try:
             await self._pump
-            if not self.services.cluster.healthy():  # the source ended because the master does
+            if not self.services[Cluster].healthy():  # the source ended because the master does
                 self._cut()
         except (asyncio.CancelledError, StreamClosedError):
             log.debug("stream %s ended by its reader or by shutdown", self.request.path)

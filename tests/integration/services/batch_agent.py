@@ -9,6 +9,8 @@ from services_scripted import ScriptedAgent, ScriptedTask
 
 from detlab.errors import StaleAttempt
 from detlab.schemas.wire import Hello, Kill, Launch, QueueHello, RunningTask, TaskExited
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
 from detlab_hub.services.kernel.callers import TaskCaller
 
 
@@ -40,7 +42,7 @@ class Batch(ScriptedAgent):
                 await self._say(TaskExited(allocation_id=key[0], run=key[1], exit_code=-15))
 
     async def caller(self, launch: Launch) -> TaskCaller:
-        caller = await self.world.services.tokens.resolve(launch.task_token)
+        caller = await self.world.services[Tokens].resolve(launch.task_token)
         assert isinstance(caller, TaskCaller)
         return caller
 
@@ -51,7 +53,7 @@ class Batch(ScriptedAgent):
             if launch.point_due:
                 self.asked.append(key)
                 try:
-                    reply = await self.world.services.tasks.point(caller, 0.0)
+                    reply = await self.world.services[Tasks].point(caller, 0.0)
                 except StaleAttempt:
                     continue
                 if not reply.ready:

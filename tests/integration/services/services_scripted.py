@@ -44,6 +44,10 @@ from detlab.schemas.wire import (
     Welcome,
 )
 from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
 from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 
@@ -207,7 +211,7 @@ class ScriptedTask:
         return self.seqs[stream]
 
     async def _do(self, op: Op) -> None:
-        tasks = self.world.services.tasks
+        tasks = self.world.services[Tasks]
         match op:
             case ("resume",):
                 uuid = self.launch.info.latest_checkpoint
@@ -230,14 +234,14 @@ class ScriptedTask:
 
     async def send(self, stream: str, *records: Record) -> RecordAck:
         batch = RecordBatch(stream=stream, records=list(records))
-        ack = await self.world.services.tasks.records(self.caller, batch, self.launch.info.container_rank)
+        ack = await self.world.services[Tasks].records(self.caller, batch, self.launch.info.container_rank)
         self.world.refused += ack.refused
         return ack
 
     async def _poll(self) -> bool:
-        reply = await self.world.services.tasks.preempt(self.caller, 0)
+        reply = await self.world.services[Tasks].preempt(self.caller, 0)
         if reply.preempt:
-            await self.world.services.tasks.ack_preempt(self.caller)
+            await self.world.services[Tasks].ack_preempt(self.caller)
             self.acked = True
         return reply.preempt
 
@@ -279,7 +283,9 @@ class ScriptedAgent:
 
     async def connect(self) -> None:
         self.inbox.clear()
-        self.session = await self.world.services.agents.connect(AgentCaller(self.name), self.hello(), self.inbox.append)
+        self.session = await self.world.services[Agents].connect(
+            AgentCaller(self.name), self.hello(), self.inbox.append
+        )
         self.online = True
 
     def drop(self) -> None:
@@ -350,7 +356,7 @@ class ScriptedAgent:
         if key in self.tasks:
             return
         self.launches.append(key)
-        caller = await self.world.services.tokens.resolve(launch.task_token)
+        caller = await self.world.services[Tokens].resolve(launch.task_token)
         assert isinstance(caller, TaskCaller)
         ops = self.world.script(launch)
         self.tasks[key] = ScriptedTask(self.world, launch, ops, caller)
@@ -440,7 +446,7 @@ class World:
         return agent
 
     async def submit(self, config: dict[str, Any], caller: Caller = ALICE, **more: Any) -> ExperimentView:
-        reply = await self.services.experiments.create(caller, CreateExperiment(config=config, **more))
+        reply = await self.services[Experiments].create(caller, CreateExperiment(config=config, **more))
         assert reply.experiment is not None
         return reply.experiment
 
@@ -478,10 +484,10 @@ class World:
         return await self.view(experiment_id)
 
     async def view(self, experiment_id: int) -> ExperimentView:
-        return await self.services.experiments.get(ROOT, experiment_id)
+        return await self.services[Experiments].get(ROOT, experiment_id)
 
     async def trials(self, experiment_id: int) -> Any:
-        items, _ = await self.services.experiments.trials(ROOT, experiment_id, limit=2000)
+        items, _ = await self.services[Experiments].trials(ROOT, experiment_id, limit=2000)
         return items
 
 

@@ -23,6 +23,7 @@ from detlab_hub.core.rights import (
     may_ask,
     right_of,
 )
+from testbed.resource_tests import declared
 
 ANY_PERSON = """
 none  experiment.create bundle.upload model.create task.create
@@ -57,7 +58,7 @@ BOB = Person("bob")
 
 
 def written() -> dict[Action, tuple[Right, set[CallerKind]]]:
-    """The rows as they are written above."""
+    """The rows as they are written above, and in the tests of resources (`RIGHTS`)."""
     found = {}
     person, run = CallerKind.PERSON, CallerKind.RUN
     texts = [(ANY_PERSON, {person, run}), (NO_RUN, {person}), (ADMINISTRATORS, {CallerKind.ADMIN})]
@@ -65,6 +66,9 @@ def written() -> dict[Action, tuple[Right, set[CallerKind]]]:
         for line in text.strip().splitlines():
             right, *names = line.split()
             found |= {Action(name): (Right[right.upper()], callers_) for name in names}
+    for name, text in declared("RIGHTS").items():
+        right, tokens = text.split(maxsplit=1)
+        found[Action(name)] = (Right[right.upper()], {CallerKind(token) for token in tokens.split(", ")})
     return found
 
 

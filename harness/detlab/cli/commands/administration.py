@@ -13,6 +13,12 @@ from detlab.cli.output.printing import clean, moment, say, say_json, table
 from detlab.client.operations import tasks as task_operations
 from detlab.visible import no_formula
 
+COMMANDS = {
+    "audit": "The audit log: actions of users (administrators).",
+    "token": "Tokens of agents and tasks: list, revoke (administrators).",
+    "usage": "Slot hours by user and day.",
+}
+
 
 @click.command()
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number to list.")

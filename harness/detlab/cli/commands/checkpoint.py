@@ -21,6 +21,8 @@ from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.transport.downloads import AnyMode
 from detlab.client.transport.verifying import BadFile
 
+COMMANDS = {"checkpoint": "Checkpoints: list, download, delete, keep, …"}
+
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def checkpoint() -> None:

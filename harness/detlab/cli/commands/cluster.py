@@ -13,11 +13,17 @@ from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invo
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.instances import say_instances
 from detlab.cli.output.printing import Shown, clean, duration, moment, note, say, say_json, table
+from detlab.client.operations import agents as agent_operations
 from detlab.client.operations import pools as pool_operations
-from detlab.client.operations import tasks as task_operations
 from detlab.pasted import word
 from detlab.schemas.wire import AgentView
 from detlab.trust import join_enrolment
+
+COMMANDS = {
+    "agent": "Agents: list, enable, disable, enrol, remove, run.",
+    "cluster": "The cluster as a whole: simulate scheduling.",
+    "slot": "Slots of the agents: list, enable, disable.",
+}
 
 NO_AGENTS = "No agents. Start one: det agent run --master URL"
 
@@ -167,7 +173,7 @@ def enrol(invocation: Invocation, ttl: float) -> None:
       det agent enrol > token && scp token node-2: && ssh node-2 det agent run --master URL --enrolment-token-file token
     """
     client = invocation.client
-    found = client.session.run(task_operations.enrol_agent(ttl))
+    found = client.session.run(agent_operations.enrol_agent(ttl))
     url, fingerprint = agents_way(client)
     if invocation.as_json:
         say_json({**found, "master": url, "fingerprint": fingerprint})
@@ -198,7 +204,7 @@ def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
                 "removing an agent needs a confirmation, and standard input is not a terminal: add --yes"
             )
         click.confirm(f"Remove {clean(agent_id)}? Its running tasks are lost.", abort=True, err=True)
-    view = invocation.client.session.run(task_operations.remove_agent(agent_id))
+    view = invocation.client.session.run(agent_operations.remove_agent(agent_id))
     if invocation.as_json:
         say_json(view)
     else:

@@ -52,6 +52,8 @@ from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
 from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
 
+COMMANDS = {"experiment": "Experiments: create, list, describe, logs, wait, …"}
+
 SHOWN_UNSAVED = 8
 _DIRECTIONS = click.Choice([order.value for order in OrderBy], case_sensitive=False)
 

@@ -31,6 +31,8 @@ from detlab.errors import ConfigError
 from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.schemas.wire import Asked, JournalEntry, Outcome, ReplayedSearch, ReplayedTrial
 
+COMMANDS = {"search": "Searches: extend, add points, retry, replay."}
+
 _LONG = ("type", "author", "request_id", "points", "operations")
 
 

@@ -20,6 +20,8 @@ from detlab.client.resources import Trial
 from detlab.client.tabular import METRIC_COLUMNS, csv_text
 from detlab.schemas.wire import AttemptView
 
+COMMANDS = {"trial": "Trials: list, describe, logs, metrics, kill, download."}
+
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def trial() -> None:

@@ -14,6 +14,13 @@ from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, facts, moment, note, say, say_json, table
 from detlab.errors import DetlabError
 
+COMMANDS = {
+    "login": "Log in: store the token of a cluster.",
+    "logout": "Log out: delete the stored token of a cluster.",
+    "user": "Users: whoami, uids.",
+    "version": "Show the versions of this client and of the master.",
+}
+
 MOST_TOKEN = 10_000
 
 

@@ -14,7 +14,6 @@ from detlab.client.transport.calls import Call, Flow, Progress, field_of, model,
 from detlab.errors import Conflict
 from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab.schemas.wire import (
-    AgentView,
     Archived,
     CheckpointView,
     ClusterView,
@@ -60,11 +59,6 @@ def whoami() -> Flow[UserView]:
 def cluster() -> Flow[ClusterView]:
     """Fetch the current state of the cluster."""
     return one(Call("GET", "cluster", parse=model(ClusterView)))
-
-
-def agents() -> Flow[list[AgentView]]:
-    """List all agents."""
-    return one(Call("GET", "agents", parse=model(list[AgentView])))
 
 
 # --- experiments ------------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ import logging
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from detlab_hub.core.collection import code_goes
 from detlab_hub.services.admission.bundles import Bundles, bundle_file
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import bundles
 from detlab_hub.store.queries.statements import chunks
@@ -29,7 +30,7 @@ UPLOAD_SECONDS = 86400.0
 """Seconds that no upload takes."""
 
 
-class BundleRetention:
+class BundleRetention(Service):
     """Removes bundles; see the module.
 
     Args:
@@ -38,9 +39,14 @@ class BundleRetention:
     """
 
     def __init__(self, shell: Shell, stored: Bundles) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._stored = stored
         self._looked_at: float | None = None
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.shell, services[Bundles])
 
     async def sweep(self) -> int:
         """Look once a day for what nothing names, and remove what is due; return how many went."""

@@ -24,7 +24,7 @@ from detlab_hub.services.admission import upload_limits
 from detlab_hub.services.kernel.access import administers, person, thing_of, things, who_is
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import bundles, parts
@@ -35,11 +35,11 @@ LIMITS = Limits(size=512 << 20)
 """The limits of a bundle, whose files are digested while a user waits; the client sends less than a fifth of it."""
 
 
-class Bundles:
+class Bundles(Service):
     """Take and give bundles."""
 
     def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+        super().__init__(shell)
         # Storing a bundle and removing the same one must not interleave.
         self.moving = asyncio.Lock()
 

@@ -20,7 +20,7 @@ from detlab_hub.services.admission import storage_quotas
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers, person
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import jobs
 from detlab_hub.store.tables import QuotaRow, StorageQuotaRow, clean_text
@@ -29,11 +29,8 @@ MOST = 10_000
 """Most quotas: the scheduler checks each one in every pass."""
 
 
-class Quotas:
+class Quotas(Service):
     """Use cases of quotas."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, caller: Caller) -> QuotaList:
         """Return the quotas with their usage: all to administrators, else those that apply to the caller."""

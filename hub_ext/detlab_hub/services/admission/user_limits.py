@@ -15,7 +15,7 @@ from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.limiter import Limiter
 from detlab_hub.services.kernel.limits.model import GIB, Limits
 from detlab_hub.services.kernel.limits.reached import PREFIX, Reached
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import limits as counts
 from detlab_hub.store.tables import AllocationRow
@@ -42,11 +42,8 @@ SETTINGS_OF = {
 ACTION = "limit.reached"
 
 
-class UserLimits:
+class UserLimits(Service):
     """Use cases of limits."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     @property
     def limiter(self) -> Limiter:

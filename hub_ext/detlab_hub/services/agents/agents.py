@@ -35,7 +35,7 @@ from detlab_hub.services.kernel.access import administers, check_administers, kn
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of, current_holder
 from detlab_hub.services.kernel.offers import is_off, known_node
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.placement.active_rows import PLACED
@@ -50,11 +50,11 @@ ANOTHER_USER = "another user"
 """Stands for an allocation that the caller may not know of."""
 
 
-class Agents:
+class Agents(Service):
     """The agents as people and they themselves see them."""
 
     def __init__(self, shell: Shell, connections: AgentBackend, policies: PolicyMatcher) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._policies = policies
         self._connections = connections
         self._arrivals = Arrivals(shell, connections)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Self
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -19,7 +20,7 @@ from detlab_hub.services.agents.many_nodes import is_spoken_for
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import send_kill
 from detlab_hub.services.placement.active_rows import PLACED
@@ -29,12 +30,17 @@ from detlab_hub.store.tables import AgentRow, AllocationRow
 _log = logging.getLogger(__name__)
 
 
-class Nodes:
+class Nodes(Service):
     """Administrators' actions on agents. All raise Forbidden for others, NotFound for an unknown agent."""
 
     def __init__(self, shell: Shell, agents: Agents) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._agents = agents
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.shell, services[Agents])
 
     async def enable(self, caller: Caller, agent_id: str) -> AgentView:
         """Let new work start on an agent again. A drain is over; what it asked to leave still does."""

@@ -14,18 +14,15 @@ from detlab_hub.services.checkpoints.removals import DELETED
 from detlab_hub.services.checkpoints.stores import OpenStore, readable
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 
-class Checkpoints:
+class Checkpoints(Service):
     """Use cases of checkpoints. All raise NotFound for one that the caller may not know of."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def get(self, caller: Caller, uuid: str) -> CheckpointView:
         """Return one checkpoint with its files."""

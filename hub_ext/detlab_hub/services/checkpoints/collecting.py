@@ -22,7 +22,7 @@ from detlab_hub.services.checkpoints.pins import NeedsCheckpoints, Pins, pins_of
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.views import experiment_views
 from detlab_hub.services.views.pages import within
@@ -42,11 +42,8 @@ _PINS_SAID = 10
 _NUMBERS = ("save_experiment_best", "save_trial_best", "save_trial_latest")
 
 
-class Collecting:
+class Collecting(Service):
     """Use cases of collection and of bookmarks. All raise NotFound for what the caller may not know of."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def preview(self, caller: Caller, experiment_id: int, policy: GcPolicy | None = None) -> GcPreview:
         """Return what a policy, or the experiment's own, would do now; nothing is changed."""

@@ -29,7 +29,7 @@ from detlab_hub.services.checkpoints.stores import OpenStore, StoreOperation, op
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.threads import TooSlow
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
@@ -54,11 +54,8 @@ _WILD = re.compile(r"(\*\*/|\*\*|\*|\?)")
 _MEANS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
-class Removals:
+class Removals(Service):
     """Use cases that change checkpoints."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def edit(self, caller: Caller, uuid: str, wanted: EditCheckpoint) -> CheckpointView:
         """Set keys of the metadata, then remove keys; the same again changes nothing.

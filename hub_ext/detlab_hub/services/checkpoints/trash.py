@@ -12,18 +12,15 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_may_ask, experiment_for, person
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
 
 MOST_SHOWN = 1_000
 
 
-class Trash:
+class Trash(Service):
     """Use cases of the trash, of one experiment or of all that the caller owns."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def look(self, caller: Caller, experiment_id: int | None = None) -> TrashView:
         """Return what can still be restored.

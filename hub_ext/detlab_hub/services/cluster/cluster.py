@@ -12,7 +12,7 @@ from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers, person
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.placement.active_rows import PLACED, slots_for_tasks
 from detlab_hub.store.queries.rights import visible
@@ -21,11 +21,8 @@ from detlab_hub.store.tables import AllocationRow, ExperimentRow
 _log = logging.getLogger(__name__)
 
 
-class Cluster:
+class Cluster(Service):
     """Use cases of the cluster."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     def healthy(self) -> bool:
         """Whether the master can write and its loops run."""

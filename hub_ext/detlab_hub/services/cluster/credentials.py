@@ -15,7 +15,7 @@ from detlab_hub.services.agents import removed
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
 
@@ -30,11 +30,8 @@ _HOLDER_LIVES = or_(
 _ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
 
 
-class Credentials:
+class Credentials(Service):
     """Tokens of agents, of enrolment and of tasks. For administrators; others get Forbidden."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, caller: Caller) -> TokenList:
         """Return the tokens that are valid now, newest first.

@@ -18,7 +18,7 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.store.tables import AgentRow, AllocationRow
 
 PATIENCE = 5.0
@@ -31,7 +31,7 @@ AskHub = Callable[[], Awaitable[str]]
 """Returns what the Hub says of itself; raises if it does not answer."""
 
 
-class Health:
+class Health(Service):
     """Checks of every part of the service.
 
     Args:
@@ -40,7 +40,7 @@ class Health:
     """
 
     def __init__(self, shell: Shell, loops: Callable[[], Mapping[str, bool]]) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._loops = loops
 
     async def view(self, caller: Caller, ask_hub: AskHub) -> HealthView:

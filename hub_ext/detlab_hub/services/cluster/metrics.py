@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from sqlalchemy.orm import Session
@@ -12,7 +13,7 @@ from detlab.schemas.wire import ClusterView
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.health import count_waiting
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ METRICS = (
 )
 
 
-class Metrics:
+class Metrics(Service):
     """Computes the metrics.
 
     Args:
@@ -73,8 +74,13 @@ class Metrics:
     """
 
     def __init__(self, shell: Shell, cluster: Cluster) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._cluster = cluster
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.shell, services[Cluster])
 
     async def text(self, caller: Caller) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Self
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -14,7 +15,7 @@ from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.kernel.access import administers
 from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE, Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.queue import queue
 from detlab_hub.services.views import experiment_views, pages, task_views
 from detlab_hub.store.queries import events, experiments
@@ -29,13 +30,18 @@ PART_BYTES = pages.PAGE_BYTES // 2
 _OVER = tuple(state.value for state in TrialState if state.terminal)
 
 
-class Overview:
+class Overview(Service):
     """The state of everything at one moment."""
 
     def __init__(self, shell: Shell, cluster: Cluster, agents: Agents) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._cluster = cluster
         self._agents = agents
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.shell, services[Cluster], services[Agents])
 
     async def view(self, caller: Caller, *, everybody: bool = False) -> OverviewView:
         """Return cluster, experiments, tasks, queue and agents as of one cursor, from which the stream continues.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.limits.bucket import Buckets
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 
 ACTION = "access.refused"
@@ -134,11 +134,11 @@ class Tally:
         left.last = f"{refused.verb} {refused.path}"
 
 
-class Refusals:
+class Refusals(Service):
     """Takes refusals of the web layer and writes them into the audit log."""
 
     def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._tally = Tally()
         self._unwritten: list[Row] = []
 

@@ -10,7 +10,7 @@ from detlab.schemas.wire.storage import StorageBy, StorageUsage, StorageUse
 from detlab_hub.services.admission import storage_quotas
 from detlab_hub.services.kernel.access import person
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.store.queries import experiments, jobs, workspaces
 from detlab_hub.store.queries.storage import usage
 from detlab_hub.store.queries.storage.usage import Key, Use
@@ -18,11 +18,8 @@ from detlab_hub.store.queries.storage.usage import Key, Use
 NO_PROJECT = "no project"
 
 
-class Storage:
+class Storage(Service):
     """What is stored."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def usage(self, caller: Caller, by: StorageBy = "user", limit: int = 100) -> StorageUsage:
         """Return the bytes of users, groups, projects or experiments, those with most first.

@@ -20,7 +20,7 @@ from detlab.schemas.expconf.checks.walk import visit
 from detlab.schemas.expconf.raw.paths import render
 from detlab.schemas.taskconf import TaskConfig
 from detlab.schemas.wire import ExperimentState, TrialState
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
@@ -39,11 +39,11 @@ def unknown_keys(config: Mapping[str, Any], model: type[Block] = ExperimentConfi
     ]
 
 
-class UnknownKeys:
+class UnknownKeys(Service):
     """Tells the operator, once after each start of the master."""
 
     def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._told = False
 
     async def tell(self) -> None:

@@ -16,7 +16,7 @@ from detlab.visible import is_formula
 from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel.access import knows, person
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.lifecycle.accounting import TRIAL, day_of, split_by_day
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import usage
@@ -27,11 +27,8 @@ DEFAULT_DAYS = 30
 """Characters that a spreadsheet may take for the beginning of a formula; the last four are the wide forms."""
 
 
-class Usage:
+class Usage(Service):
     """Slot time of users."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def view(self, caller: Caller, first: date | None = None, last: date | None = None) -> UsageView:
         """Return slot hours by day, user and kind: of all users for an administrator, else the caller's own.

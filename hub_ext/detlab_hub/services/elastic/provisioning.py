@@ -53,7 +53,7 @@ from detlab_hub.services.admission.instance_records import Learned, Note
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.placement import snapshots
 from detlab_hub.services.placement.active_rows import PLACED
@@ -93,7 +93,7 @@ def new_name(pool: str) -> str:
     return f"{pool}-{secrets.token_hex(6)}"
 
 
-class Provisioning:
+class Provisioning(Service):
     """The elastic pools of this master.
 
     Args:
@@ -108,7 +108,7 @@ class Provisioning:
         pools: Sequence[ElasticPool] = (),
         name: Callable[[str], str] = new_name,
     ) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._name = name
         self._pools = {pool.name: (pool, _State()) for pool in pools}
 

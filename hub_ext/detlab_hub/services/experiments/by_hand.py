@@ -37,7 +37,7 @@ from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.searches import SearchLostError
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS, is_unmanaged
@@ -53,11 +53,8 @@ _OWN_ENDS = frozenset({EndReason.COMPLETED.value, EndReason.INVALID_HP.value, En
 """Ends that a told result causes; a trial with another one was stopped by a user, a policy or a budget."""
 
 
-class ByHand:
+class ByHand(Service):
     """Use cases of trials that users evaluate. All raise NotFound for an experiment that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def ask(self, caller: Caller, experiment_id: int, wanted: AskTrial) -> Asked:
         """Hand out a trial, or return why there is none; wait for one as long as the caller allows.

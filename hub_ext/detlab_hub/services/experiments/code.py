@@ -21,7 +21,7 @@ from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.threads import FairPlaces
 from detlab_hub.store.tables import clean_text
 
@@ -38,11 +38,11 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _WHOLE = "det experiment download-model-def EXPERIMENT fetches all of it"
 
 
-class Code:
+class Code(Service):
     """Reads bundles for people, one at a time: unpacking costs processor time."""
 
     def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._lists: OrderedDict[str, Sequence[CodeFile]] = OrderedDict()
         self._turn = FairPlaces(1)
 

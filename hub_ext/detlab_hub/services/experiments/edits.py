@@ -12,7 +12,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.tables import ExperimentRow, clean_text
@@ -20,11 +20,8 @@ from detlab_hub.store.tables import ExperimentRow, clean_text
 _TEXTS = ("name", "description", "notes")
 
 
-class Edits:
+class Edits(Service):
     """Changes of an experiment that its tasks do not notice."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def edit(self, caller: Caller, experiment_id: int, wanted: EditExperiment) -> ExperimentView:
         """Carry out an edit, all of it or nothing; the same again changes nothing.

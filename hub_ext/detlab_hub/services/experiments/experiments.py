@@ -40,7 +40,7 @@ from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
 from detlab_hub.services.kernel.searches import FirstStep
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.warm_start import with_results, with_source
 from detlab_hub.services.lifecycle import uids
@@ -64,11 +64,11 @@ NOWHERE = "Uncategorized"
 """Workspace and project of experiments that name none."""
 
 
-class Experiments:
+class Experiments(Service):
     """Use cases of experiments."""
 
     def __init__(self, shell: Shell, draw: random.Random) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._draw = draw
 
     # --- submit

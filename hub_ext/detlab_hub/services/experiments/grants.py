@@ -10,7 +10,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import rights
 from detlab_hub.store.tables import GrantRow
@@ -19,11 +19,8 @@ MOST = 500
 """Grants of one experiment."""
 
 
-class Grants:
+class Grants(Service):
     """Use cases of grants. All raise NotFound for an experiment that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, caller: Caller, experiment_id: int) -> GrantList:
         """Return an experiment's grants. All who may read it may read them.

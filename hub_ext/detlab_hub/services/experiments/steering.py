@@ -46,7 +46,7 @@ from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.searches import SearchLostError
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS, is_unmanaged
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
@@ -57,11 +57,8 @@ from detlab_hub.store.queries.trials import next_index
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
-class SearchSteering:
+class SearchSteering(Service):
     """Use cases of searches that are active. All raise NotFound for an experiment that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def steer(self, caller: Caller, experiment_id: int, wanted: SteerSearch) -> SteeredExperiment:
         """Carry out an act, all of it or nothing.

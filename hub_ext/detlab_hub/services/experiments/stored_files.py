@@ -21,7 +21,7 @@ from detlab_hub.services.ingest.storage_credentials import with_keys
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.views.deletions import deletion_views
@@ -37,11 +37,8 @@ _KEYS_FOR = 300.0
 """Seconds for which short-lived credentials of a storage are used; they hold for 15 minutes at least."""
 
 
-class EventFiles:
+class EventFiles(Service):
     """The use case of removing them."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def delete(self, caller: Caller, experiment_id: int) -> DeletionView | None:
         """Remove the event files of an experiment that has ended; the rest of it stays.

@@ -21,7 +21,7 @@ from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import Question, SearcherNotInstalled, Suggested, method_class, searcher_names
 from detlab_hub.services.experiments.answer_process import PATIENCE, AnswerProcess
 from detlab_hub.services.kernel.searches import SearchLostError
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.threads import FairPlaces
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import ask_open_questions, tell_search
@@ -37,7 +37,7 @@ POINTS_AHEAD = 16
 Answerer = Callable[[str, Question], Awaitable[list[dict[str, Any]]]]
 
 
-class Suggestions:
+class Suggestions(Service):
     """The loop that answers questions, one at a time, for the owners of the searches in turn.
 
     Args:
@@ -46,7 +46,7 @@ class Suggestions:
     """
 
     def __init__(self, shell: Shell, answer: Answerer | None = None) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._process = AnswerProcess()
         self._answer: Answerer = answer or self._process
         self._places = FairPlaces(1)
@@ -133,11 +133,8 @@ class Suggestions:
         return Suggested(question.ticket, tuple(points[: question.count]))
 
 
-class Drawing:
+class Drawing(Service):
     """The loop that draws points of spaces with rare relations before their searches need them."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def run(self) -> None:
         """Draw points until the master stops."""

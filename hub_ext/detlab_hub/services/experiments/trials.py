@@ -14,7 +14,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import trial_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import apply_trial, finish_turn
 from detlab_hub.services.logs.log_search import LogSearch
@@ -28,11 +28,11 @@ VALUES_AT_ONCE = 20
 """Structured values that are read at a time: each may have hundreds of kilobytes."""
 
 
-class Trials:
+class Trials(Service):
     """Use cases of trials. All raise NotFound for a trial that the caller may not see."""
 
     def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._search = LogSearch(shell)
 
     async def get(self, caller: Caller, trial_id: int) -> TrialView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
@@ -41,7 +41,7 @@ from detlab_hub.services.ingest.rank_states import RankStates
 from detlab_hub.services.kernel.access import no_such, who_is
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_attempt, current_holder
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.kernel.threads import TooSlow, user_of
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
@@ -60,14 +60,19 @@ _log = logging.getLogger(__name__)
 MAX_WAIT = 300.0
 
 
-class Tasks:
+class Tasks(Service):
     """The task API."""
 
     def __init__(self, shell: Shell, policies: PolicyMatcher) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._policies = policies
         self._rank_states = RankStates(shell)
         self._storage_warnings = StorageWarnings(shell)
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.shell, services[PolicyMatcher])
 
     async def records(self, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
         """Take a batch of records of one of the task's nodes; what is acknowledged is committed.

@@ -11,7 +11,7 @@ from detlab.errors import StaleAttempt
 from detlab.schemas.wire import AllocationState
 from detlab_hub.services.kernel.callers import READ, WRITE, AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of, current_holder
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import AllocationRow, TaskRow, TokenRow, TrialRow
@@ -20,11 +20,8 @@ HUB_PREFIX = "dthub_"
 """Prefix of the token of the Hub's spawners, which is made with the cluster and kept in a file."""
 
 
-class Tokens:
+class Tokens(Service):
     """Resolve bearer tokens."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def resolve(self, bearer: str) -> Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller | None:
         """Return the holder of a token; None if it is unknown, expired, or not one of detlab's.

@@ -8,7 +8,7 @@ from detlab.schemas.taskwire import AuditItem, AuditPage
 from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import audit
 from detlab_hub.store.tables import AuditRow
@@ -34,11 +34,8 @@ def note(turn: Turn, caller: Caller | str, action: str, subject: str, detail: st
     audit.append(turn.session, turn.now, actor, action, subject, detail[:DETAIL_CHARS])
 
 
-class Audit:
+class Audit(Service):
     """Reads of the audit log."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def page(
         self,

@@ -2,6 +2,8 @@
 
 `Shell.write` is the one door for changes: it runs a function of a `Turn` in one transaction, and after the commit
 sends what the turn collected. The database is the truth; whatever is sent can be derived from it again.
+
+A `Service` has the use cases of one subject. It is found by its class, and made when it is first asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -232,3 +234,37 @@ class Shell:
         """Wait for writes whose callers have gone away."""
         while self._writes:
             await asyncio.gather(*self._writes, return_exceptions=True)
+
+
+class Service:
+    """The use cases of one subject. A master has one of each class, which `services[Class]` returns."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master; a class whose constructor takes other services asks for them here."""
+        return cls(services.shell)
+
+
+S = TypeVar("S", bound=Service)
+
+
+class ServiceLookup:
+    """The services of one master."""
+
+    def __init__(self, shell: Shell) -> None:
+        self.shell = shell
+        self._made: dict[type[Service], Any] = {}
+
+    def __getitem__(self, wanted: type[S]) -> S:
+        found = self._made.get(wanted)
+        if found is None:
+            found = self._made[wanted] = wanted.made_for(self)
+        made: S = found
+        return made
+
+    def keep(self, *services: Service) -> None:
+        """Keep services that need what only the caller has."""
+        self._made.update({type(service): service for service in services})

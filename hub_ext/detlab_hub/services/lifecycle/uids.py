@@ -20,7 +20,7 @@ from detlab_hub.core.rights import Kind
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import UidPolicy
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import audit, uids
 from detlab_hub.store.tables import UidRow
@@ -185,11 +185,8 @@ def disagreements(given: Mapping[str, int], assigned: Mapping[str, int]) -> list
     return found
 
 
-class UserUids:
+class UserUids(Service):
     """The uids that are assigned."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, caller: Caller) -> UidList:
         """List all of them.

@@ -18,7 +18,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_may_ask, experiment_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries.logs import cuts
 
@@ -30,11 +30,11 @@ TRIALS_PER_READ = 1000
 READS_PER_SWEEP = 100
 
 
-class LogRetention:
+class LogRetention(Service):
     """Removes output that is older than the retention period of its trial."""
 
     def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._after: int | None = None
         """The cleaning under way has looked at trials up to here; None: there is none."""
         self._begins = 0.0

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Unavailable
 from detlab.schemas.patterns import BadPattern, compile_pattern
 from detlab.schemas.wire import LogRecord, RecordBatch
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.lifecycle import log_policies
 from detlab_hub.services.lifecycle.log_policies import Finding, Policy
 from detlab_hub.store.tables import AllocationRow, ExperimentRow
@@ -56,11 +56,11 @@ def search_lines(pattern: str, texts: Iterable[str], seconds: float) -> tuple[li
     return hits, looked
 
 
-class PolicyMatcher:
+class PolicyMatcher(Service):
     """Matches log policies against incoming lines, before they are written."""
 
     def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._known: dict[str, tuple[int, str, tuple[Policy, ...]]] = {}
         """Experiment, owner and policies, by attempt."""
         self._given_up: dict[tuple[int, str], str] = {}

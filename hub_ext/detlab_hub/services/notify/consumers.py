@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Unavailable
 from detlab.plugins import Plugins
 from detlab.schemas.wire import Event
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.store.queries import consumers, events
@@ -71,7 +71,7 @@ def installed() -> list[EventConsumer]:
     return made
 
 
-class Consumers:
+class Consumers(Service):
     """The loops of all consumers.
 
     Args:
@@ -86,7 +86,7 @@ class Consumers:
         names = [consumer.name for consumer in found]
         if len(set(names)) < len(names):
             raise ValueError(f"event consumers must have names of their own, and have {', '.join(sorted(names))}")
-        self._shell = shell
+        super().__init__(shell)
         self._found = list(found)
         self.names = frozenset(names)
 

@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from detlab_hub.services.kernel.outgoing import Allowed, Outgoing, OutgoingError
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.store.tables import WebhookRow
@@ -78,7 +78,7 @@ class _Sent:
     error: str = ""
 
 
-class Webhooks:
+class Webhooks(Service):
     """Sends the calls that are due.
 
     Args:
@@ -87,7 +87,7 @@ class Webhooks:
     """
 
     def __init__(self, shell: Shell, outgoing: Outgoing | None = None) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._outgoing = outgoing or Outgoing(allowed_of(shell.settings), seconds=TIMEOUT)
         self._hooks = {hook.url: hook for hook in shell.settings.webhooks}
 

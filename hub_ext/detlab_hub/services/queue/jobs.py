@@ -25,7 +25,7 @@ from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import experiment_for, knows, owns, trial_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_priority
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.placement import snapshots
 from detlab_hub.services.queue import why_waiting
@@ -48,11 +48,11 @@ class _Around(NamedTuple):
     now: float
 
 
-class Jobs:
+class Jobs(Service):
     """Use cases of the job queue. All raise NotFound for a job that the caller may not know of."""
 
     def __init__(self, shell: Shell, awaited: why_waiting.Awaited = why_waiting.nothing_awaited) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._awaited = awaited
         self._forecasts = Forecasts()
 

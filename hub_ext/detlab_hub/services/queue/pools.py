@@ -12,16 +12,13 @@ from detlab.schemas.poolwire import BatchSystemView, PoolList, PoolView
 from detlab.schemas.wire import Partition
 from detlab_hub.backends.base import BatchSystem, Node
 from detlab_hub.core.scheduling import PoolConfig, Pools, Scheduler
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.placement.active_rows import PLACED, slots_for_tasks
 from detlab_hub.store.queries import pools
 
 
-class PoolViews:
+class PoolViews(Service):
     """Use cases of pools. They hold numbers only, so that all users may read them (I9)."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self) -> PoolList:
         """List all pools that the operator configured, and the default one, in the operator's order."""

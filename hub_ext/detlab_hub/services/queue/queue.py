@@ -13,7 +13,7 @@ from detlab_hub.core.scheduling import Scheduler
 from detlab_hub.services.kernel.access import knows, owns
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.lifecycle.accounting import TRIAL
 from detlab_hub.services.views.experiment_views import Reasons
 from detlab_hub.store.queries import jobs
@@ -25,11 +25,8 @@ ANOTHER_USER = "another user"
 """Shown in place of a user whose name the caller may not see."""
 
 
-class Queue:
+class Queue(Service):
     """The one list of trials and user tasks that wait, of all pools."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def view(self, caller: Caller) -> QueueView:
         """Return the queue. Of tasks that the caller may not read (I9) only position, size and age are shown."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
@@ -15,7 +15,7 @@ from detlab.schemas.wire.registry import Comparison, Difference, FileDifference,
 from detlab_hub.services.experiments.code import FILE_LIMIT, Code
 from detlab_hub.services.kernel.access import may_read, model_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.kernel.threads import TooSlow
 from detlab_hub.services.registry.labels import version_of
 from detlab_hub.services.registry.views import version_views
@@ -40,7 +40,7 @@ DIFFS_SECONDS = 10.0
 """After which no further file of a request is compared line by line."""
 
 
-class Comparisons:
+class Comparisons(Service):
     """Compares versions of a model.
 
     Args:
@@ -49,7 +49,13 @@ class Comparisons:
     """
 
     def __init__(self, shell: Shell, code: Code) -> None:
-        self._shell, self._code = shell, code
+        super().__init__(shell)
+        self._code = code
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.shell, services[Code])
 
     async def compare(self, caller: Caller, model: str, versions: Sequence[str]) -> Comparison:
         """Compare versions of a model, in the order in which they are named; none named: the newest two.

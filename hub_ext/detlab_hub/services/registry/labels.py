@@ -15,7 +15,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import model_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.notify.webhooks import enqueue
 from detlab_hub.services.registry.announcing import announce
@@ -34,11 +34,8 @@ _NAMED = 20
 """Versions and labels that a hint names."""
 
 
-class Labels:
+class Labels(Service):
     """Use cases of labels. All raise NotFound for a model that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def history(self, caller: Caller, model: str, limit: int = 200, label: str | None = None) -> LabelMoves:
         """Return the moves of a model's labels, newest first."""

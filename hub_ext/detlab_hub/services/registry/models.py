@@ -16,7 +16,7 @@ from detlab_hub.core.rights import Action, Kind
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import model_for, person
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import facts_of
@@ -31,11 +31,8 @@ MOST_GRANTS = 500
 _ARCHIVED: dict[str, bool | None] = {"no": False, "only": True, "any": None}
 
 
-class Models:
+class Models(Service):
     """Use cases of models. All raise NotFound for one that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(
         self,

@@ -21,7 +21,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting, model_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import Fact, version_facts
@@ -41,11 +41,8 @@ _REFUSED = {
 }
 
 
-class Versions:
+class Versions(Service):
     """Use cases of versions. All raise NotFound for a model that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, caller: Caller, model: str, limit: int = 100, after: int | None = None) -> VersionList:
         """Return one page of a model's versions, newest first."""

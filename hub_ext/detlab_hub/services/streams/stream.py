@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import Event, LogLine, TrialState
 from detlab_hub.services.kernel.access import experiment_for, trial_for
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.streams.batches import Follow, Part, Reader, Subscription
 from detlab_hub.services.streams.reads import LogRead
 from detlab_hub.services.streams.tails import Sink, Tail, Tails
@@ -32,11 +32,11 @@ KEPT = 8
 """Parts that are buffered for a caller that iterates over a stream."""
 
 
-class Stream:
+class Stream(Service):
     """Open streams."""
 
     def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._tails = Tails(shell)
         self._subscriptions: WeakKeyDictionary[Subscription, ref[Subscription]] = WeakKeyDictionary()
         """Subscriptions of the open streams, each by itself; weak on both sides, or none would ever be freed."""

@@ -37,7 +37,7 @@ from detlab_hub.services.kernel.access import experiment_for, owns
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
 from detlab_hub.services.kernel.masking import masked_config
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.usertasks.collection_tasks import task_config
 from detlab_hub.services.usertasks.usertasks import create_row
@@ -53,11 +53,8 @@ _NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z_-]")
 """As in the names of marks: see `detlab.core.checkpoint.abandoned`."""
 
 
-class CheckingTasks:
+class CheckingTasks(Service):
     """Start such tasks, and tell them what the master knows."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def start(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Queue the task that compares storages of the caller's own.

@@ -22,7 +22,7 @@ from detlab_hub.services.checkpoints import event_files
 from detlab_hub.services.checkpoints.removals import end_removal
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
@@ -46,11 +46,8 @@ _OF_TASK = ("runtime", "environment", "bind_mounts")
 _PATHS = ("type", "host_path", "container_path", "storage_path")
 
 
-class CollectionTasks:
+class CollectionTasks(Service):
     """The requests of a task that removes checkpoints."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, task: TaskCaller) -> CollectList:
         """Return what the task is to remove next; from then on it cannot be restored.

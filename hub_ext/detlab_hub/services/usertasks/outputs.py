@@ -27,7 +27,7 @@ from detlab_hub.services.admission import upload_limits
 from detlab_hub.services.kernel.callers import Caller, TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
 from detlab_hub.services.kernel.settings import MIB, Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.threads import user_of
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.usertasks.usertasks import owned_task
@@ -56,11 +56,11 @@ class OutputName(DetlabError):
     default_code = "outputs.name"
 
 
-class Outputs:
+class Outputs(Service):
     """Take and give the files of user tasks."""
 
     def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+        super().__init__(shell)
         # Storing a digest and removing an unreferenced one must not interleave.
         self._moving = asyncio.Lock()
 

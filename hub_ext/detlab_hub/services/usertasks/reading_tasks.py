@@ -20,7 +20,7 @@ from detlab_hub.services.kernel.callers import Caller, TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
 from detlab_hub.services.kernel.masking import masked_config
 from detlab_hub.services.kernel.settings import MIB, Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.usertasks.collection_tasks import task_config
 from detlab_hub.services.usertasks.outputs import MOST_FILES, OutputsTooLarge
@@ -35,11 +35,8 @@ _REPORT = 1
 """Files that it hands over beside the checkpoint's."""
 
 
-class ReadingTasks:
+class ReadingTasks(Service):
     """Start such tasks, and tell them what to read."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def start(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Queue the task that reads a checkpoint of the caller's own.

@@ -14,12 +14,13 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import TrialState
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.store.queries.logs import lines as logs
@@ -37,13 +38,18 @@ _STORED = re.compile(r"[0-9a-f]{64}")
 ENDED = tuple(state.value for state in TrialState if state.terminal)
 
 
-class Retention:
+class Retention(Service):
     """Removes ended user tasks after `Settings.tasks_keep` seconds; 0 keeps them for ever."""
 
     def __init__(self, shell: Shell, outputs: Outputs) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._outputs = outputs
         self._looked_at: float | None = None
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.shell, services[Outputs])
 
     async def sweep(self) -> int:
         """Remove what is due, oldest first, within bounds; return how many tasks are gone."""

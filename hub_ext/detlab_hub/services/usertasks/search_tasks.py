@@ -32,7 +32,7 @@ from detlab_hub.core.searchers import Answered, OperationsRefused
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_holder
 from detlab_hub.services.kernel.searches import SearchLostError
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle import uids
@@ -54,11 +54,8 @@ _ASKED = frozenset({ExperimentState.ACTIVE.value, ExperimentState.PAUSED.value})
 _OF_TASK = ("runtime", "environment", "bind_mounts")
 
 
-class SearchTasks:
+class SearchTasks(Service):
     """The requests of a custom search's task."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def feed(self, task: TaskCaller, after: int, timeout: float) -> SearchFeed:
         """Return the events after a number; wait up to `timeout` seconds for the first of them.

@@ -21,7 +21,7 @@ from detlab_hub.core.rights import Action
 from detlab_hub.services.kernel.access import check_may_ask
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_config
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.usertasks.ended_servers import StoppedServers
 from detlab_hub.services.usertasks.hub_client import HubServers, Server
@@ -38,11 +38,11 @@ UNLISTED_SECONDS = 120.0
 """Seconds after which a server that the Hub does not list is taken for an orphan."""
 
 
-class Servers:
+class Servers(Service):
     """The use cases; without a Hub to ask, only the idle rules work."""
 
     def __init__(self, shell: Shell, usertasks: UserTasks, spawns: Spawns, hub: HubServers | None) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._usertasks = usertasks
         self._spawns = spawns
         self._hub = hub

@@ -23,7 +23,7 @@ from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.lifecycle.allocation import NOT_BEGUN
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.callers import Caller, HubCaller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle.allocation_transitions import send_launch
@@ -48,11 +48,11 @@ _HAS = {PROCESS: "runs processes", DOCKER: "has a container engine"}
 _WAITING = (AllocationState.PENDING, *NOT_BEGUN)
 
 
-class Spawns:
+class Spawns(Service):
     """Use cases of the Hub's spawner."""
 
     def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._readers: Counter[str] = Counter()
         self._silent_since: dict[str, float] = {}
 

@@ -27,7 +27,7 @@ from detlab_hub.services.kernel.access import check_may_ask, may_open_task, may_
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.checks import check_queued
 from detlab_hub.services.kernel.masking import masked_config
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
@@ -52,11 +52,11 @@ SERVER_NAME_CHARS = 255
 LIVE = tuple(state.value for state in TrialState if not state.terminal)
 
 
-class UserTasks:
+class UserTasks(Service):
     """Use cases of user tasks. All raise NotFound for a task that the caller may not know of."""
 
     def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+        super().__init__(shell)
         self._search = LogSearch(shell)
 
     async def create(self, caller: Caller, request: CreateTask) -> CreateTaskReply:

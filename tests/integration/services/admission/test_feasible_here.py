@@ -11,6 +11,7 @@ from detlab.errors import ConfigError, ResourcesError
 from detlab.schemas.wire import SlotView
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services.admission.feasibility import Requirements, _against_all_agents, _starts_on, check
+from detlab_hub.services.experiments.experiments import Experiments
 
 GPUS = (("", 0), ("A100", 80 << 30), ("L4", 24 << 30))
 PROVIDER = {"type": "local", "slots": 2, "max_instances": 3, "slot_type": "cpu", "cpus": 4, "memory": "8G"}
@@ -101,7 +102,7 @@ async def said_by(candidates):
 async def test_who_could_start_here_hears_the_same_as_if_all_were_asked(make_world, pool):
     pools, _ = read_pools({"default": {}, **POOLS})
     world = await make_world(training(3), pools=pools)
-    shell, here, draw, names = world.services.experiments._shell, [], random.Random(pool), 0
+    shell, here, draw, names = world.services[Experiments]._shell, [], random.Random(pool), 0
     short = warned = refused = 0
     for _ in range(12):
         for _ in range(draw.choice((1, 2))):

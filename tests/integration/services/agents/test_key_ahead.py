@@ -10,6 +10,8 @@ from sqlalchemy import text, update
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 NOTHING_AHEAD = [
@@ -51,7 +53,7 @@ async def put_ahead(world, one_id, *, table=ExperimentRow, **resources):
 
 async def command(world, given: dict[str, Any] | None = None) -> str:
     asked = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", **(given or {})})
-    return (await world.services.usertasks.create(ALICE, asked)).task.id
+    return (await world.services[UserTasks].create(ALICE, asked)).task.id
 
 
 async def renamed(shell, table, name):
@@ -64,7 +66,7 @@ async def test_a_stored_key_that_a_downgraded_master_does_not_know_is_told_once_
     known = await world.submit(config())
     ahead = await world.submit(config())
     ended = await world.submit(config())
-    await world.services.experiments.kill(ALICE, ended.id)
+    await world.services[Experiments].kill(ALICE, ended.id)
     for one in (ahead, ended):
         await put_ahead(world, one.id, only_on_sundays=True)
     await world.reboot()
@@ -94,7 +96,7 @@ async def test_a_stored_key_of_a_waiting_task_is_told_too(make_world, caplog):
     world = await make_world(deaf(1))
     await command(world)
     ahead, ended = await command(world), await command(world)
-    await world.services.usertasks.end(ALICE, ended)
+    await world.services[UserTasks].end(ALICE, ended)
     for one in (ahead, ended):
         await put_ahead(world, one, table=TaskRow, only_on_sundays=True)
     await world.reboot()

@@ -8,6 +8,8 @@ from sqlalchemy import select
 
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.store.tables import AllocationRow
 
 PREEMPTING = Pools({"default": PoolConfig("default", Pool(preemption=True))})
@@ -36,7 +38,7 @@ async def saves(world, agent, experiment_id):
             files={"model.pt": file},
             manifest_digest=DIGEST,
         )
-        await world.services.tasks.commit_checkpoint(task.caller, commit)
+        await world.services[Tasks].commit_checkpoint(task.caller, commit)
 
 
 async def saving_each_minute(make_world, slots=1, **settings):
@@ -158,7 +160,7 @@ async def test_nothing_is_kept_for_the_one_that_waited_when_it_is_gone(make_worl
     world, agent, victims, high = await two_of_which_one_saves_soon(make_world)
     await world.submit(config(resources=wants(95, 2)), BOB)
     await passes_by(world, 1)
-    await world.services.experiments.pause(BOB, high.id)
+    await world.services[Experiments].pause(BOB, high.id)
     await passes_by(world, 3)
     assert not world.services.shell.saving
     await saves(world, agent, victims[0].id)

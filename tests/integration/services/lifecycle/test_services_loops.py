@@ -25,6 +25,11 @@ from detlab.schemas.wire import (
     Welcome,
 )
 from detlab_hub.services import AgentCaller, Services, Settings, master
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
 from detlab_hub.store import LeaseHeld, Store
 
 
@@ -39,18 +44,18 @@ class LiveAgent:
 
     async def run(self) -> None:
         hello = Hello(uids={}, agent_id="live", slots=[SlotView(id="0")])
-        session = await self.services.agents.connect(AgentCaller("live"), hello, self.inbox.put_nowait)
+        session = await self.services[Agents].connect(AgentCaller("live"), hello, self.inbox.put_nowait)
         while True:
             message = await self.inbox.get()
             self.heard.append(message.type)
             match message:
                 case Launch():
                     await session.receive(TaskStarted(allocation_id=message.allocation_id, run=message.run))
-                    task = await self.services.tokens.resolve(message.task_token)
+                    task = await self.services[Tokens].resolve(message.task_token)
                     report = MetricsRecord(
                         seq=1, time=1.0, group="validation", steps_completed=1, metrics={"loss": 1.0}
                     )
-                    await self.services.tasks.records(task, RecordBatch(stream="metrics", records=[report]))
+                    await self.services[Tasks].records(task, RecordBatch(stream="metrics", records=[report]))
                     if self.ends:
                         await self._exit(session, message, 0)
                 case Kill():
@@ -82,14 +87,14 @@ async def test_loops_run_an_experiment_by_themselves(db_url, tmp_path):
     agent = LiveAgent(services)
     running = asyncio.create_task(agent.run())
     try:
-        reply = await services.experiments.create(ALICE, CreateExperiment(config=config()))
+        reply = await services[Experiments].create(ALICE, CreateExperiment(config=config()))
 
         async def done() -> bool:
-            return (await services.experiments.get(ALICE, reply.experiment.id)).state is ExperimentState.COMPLETED
+            return (await services[Experiments].get(ALICE, reply.experiment.id)).state is ExperimentState.COMPLETED
 
         await wait_for(done)
         await wait_for(lambda: asyncio.sleep(0, "heartbeat" in agent.heard))
-        assert services.cluster.healthy()
+        assert services[Cluster].healthy()
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -108,10 +113,10 @@ async def test_loops_kill_what_does_not_stop(db_url, tmp_path):
         "max_time": 1, "num_rungs": 1, "max_trials": 2, "max_concurrent_trials": 1,
     }  # fmt: skip
     try:
-        reply = await services.experiments.create(ALICE, CreateExperiment(config=config(searcher)))
+        reply = await services[Experiments].create(ALICE, CreateExperiment(config=config(searcher)))
 
         async def done() -> bool:
-            return (await services.experiments.get(ALICE, reply.experiment.id)).state is ExperimentState.COMPLETED
+            return (await services[Experiments].get(ALICE, reply.experiment.id)).state is ExperimentState.COMPLETED
 
         await wait_for(done)
         assert agent.heard.count("kill") == 2
@@ -135,7 +140,7 @@ async def test_loops_end_when_another_master_takes_the_lease(tmp_path):
     services.shell.scheduler_kick.set()
 
     async def unhealthy() -> bool:
-        return not services.cluster.healthy()
+        return not services[Cluster].healthy()
 
     await wait_for(unhealthy)
     await services.stop()
@@ -159,7 +164,7 @@ async def test_who_joins_a_queue_that_waits_is_looked_at_together_and_room_at_on
     services.schedule = counted
     await services.start()
     try:
-        await services.experiments.create(ALICE, CreateExperiment(config=config()))
+        await services[Experiments].create(ALICE, CreateExperiment(config=config()))
 
         async def waits() -> bool:
             return bool(services.shell.pending_reasons)
@@ -198,7 +203,7 @@ async def test_costly_passes_take_a_fifth_of_a_core_whatever_ends_meanwhile(tmp_
     services = Services(store, settings=settings(tmp_path))
     await services.start()
     try:
-        await services.experiments.create(ALICE, CreateExperiment(config=config()))
+        await services[Experiments].create(ALICE, CreateExperiment(config=config()))
         began, costs[:] = time.monotonic(), []
         while (passed := time.monotonic() - began) < 2.0:
             services.shell.room.set()

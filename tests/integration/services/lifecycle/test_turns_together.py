@@ -16,6 +16,7 @@ from sqlalchemy import select
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.searchers import ValidationReported, event_from_json, replay
 from detlab_hub.services import Services, Settings
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import tell_search
 from detlab_hub.store import Store, StoreBusy, groups
@@ -111,7 +112,7 @@ async def states(services: Services, experiment_id: int) -> tuple[Any, Any, int]
 
 async def test_a_turn_that_is_undone_among_others_leaves_the_search_as_the_journal_has_it(services: Services) -> None:
     wanted = CreateExperiment(config=config(asha(12, concurrent=6)))
-    made = (await services.experiments.create(ALICE, wanted)).experiment
+    made = (await services[Experiments].create(ALICE, wanted)).experiment
     assert made is not None
     _, _, before = await states(services, made.id)
     actions = [
@@ -129,7 +130,7 @@ async def test_a_turn_that_is_undone_among_others_leaves_the_search_as_the_journ
 
 async def test_turns_whose_transaction_ends_leave_the_search_as_the_journal_has_it(services: Services) -> None:
     wanted = CreateExperiment(config=config(asha(12, concurrent=6)))
-    made = (await services.experiments.create(ALICE, wanted)).experiment
+    made = (await services[Experiments].create(ALICE, wanted)).experiment
     assert made is not None
     before = await states(services, made.id)
     results = await together(

@@ -6,6 +6,7 @@ from services_scripted import ALICE, config, deaf
 
 from detlab.schemas.wire import LogRecord, RecordBatch
 from detlab_hub.services import TaskCaller
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest.records import take
 
 
@@ -32,7 +33,7 @@ async def test_lines_of_several_nodes_tell_theirs_and_are_found_by_it(make_world
     await tell(1, RecordBatch(stream="logs", records=[LogRecord(seq=2, time=9, stdtype="launcher", text="d")]))
 
     async def logs(**wanted) -> list[tuple[str, str | None]]:
-        lines, _ = await world.services.trials.logs(ALICE, trial.id, **wanted)
+        lines, _ = await world.services[Trials].logs(ALICE, trial.id, **wanted)
         return [(line.text, line.node) for line in lines]
 
     own = [("a", first), ("b", first)], [("c", second), ("d", second)]
@@ -52,6 +53,6 @@ async def test_lines_of_one_node_tell_it_attempt_by_attempt(make_world):
     (trial,) = await world.trials(made.id)
     (task,) = one.tasks.values()
     await world.services.shell.write(lambda turn: take(turn, task.caller, said("here", rank=0)))
-    lines, _ = await world.services.trials.logs(ALICE, trial.id, node="one")
+    lines, _ = await world.services[Trials].logs(ALICE, trial.id, node="one")
     assert [(line.text, line.node) for line in lines] == [("here", "one")]
-    assert (await world.services.trials.logs(ALICE, trial.id, node="two"))[0] == []
+    assert (await world.services[Trials].logs(ALICE, trial.id, node="two"))[0] == []

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from services_scripted import ALICE, World, config
 
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.logs.matching import search_lines
 
 TERRIBLE = r"(a+)+$"
@@ -29,7 +30,7 @@ async def run(world: World, policies: list[dict], **more):
     made = await world.submit(config(log_policies=policies, **more))
     ended = await world.finish(made.id)
     (trial,) = await world.trials(made.id)
-    return ended, await world.services.trials.get(ALICE, trial.id)
+    return ended, await world.services[Trials].get(ALICE, trial.id)
 
 
 async def test_a_line_labels_its_trial_once(make_world):
@@ -66,7 +67,7 @@ async def test_a_node_is_not_used_again_also_by_the_next_master(make_world):
     (trial,) = await world.trials(made.id)
 
     async def waits() -> bool:
-        reason = (await world.services.trials.get(ALICE, trial.id)).pending_reason or ""
+        reason = (await world.services[Trials].get(ALICE, trial.id)).pending_reason or ""
         return "first blocked for it" in reason
 
     await world.until(waits)
@@ -75,7 +76,7 @@ async def test_a_node_is_not_used_again_also_by_the_next_master(make_world):
     assert await waits(), "as the next master knows, too"
     await world.add_agent("second")
     await world.finish(made.id)
-    view = await world.services.trials.get(ALICE, trial.id)
+    view = await world.services[Trials].get(ALICE, trial.id)
     assert [one.agent_id for one in view.policy_matches] == ["first", "second"]
     assert world.agents["second"].launches, "it went on there"
 

@@ -10,8 +10,11 @@ from detlab.errors import ConfigError, ResourcesError
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler
+from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.placement import snapshots
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, QuotaRow
 
 PREEMPTING = Pools({"default": PoolConfig("default", Pool(preemption=True))})
@@ -77,13 +80,13 @@ async def test_a_pool_that_is_not_there_is_refused_and_named_with_those_that_are
     raw = config(resources=wants(resource_pool="nope"))
     for dry_run in (True, False):
         with pytest.raises(ConfigError, match="there is no pool 'nope'") as caught:
-            await world.services.experiments.create(ALICE, CreateExperiment(config=raw, dry_run=dry_run))
+            await world.services[Experiments].create(ALICE, CreateExperiment(config=raw, dry_run=dry_run))
         assert [(one.path, one.hint) for one in caught.value.problems] == [
             ("resources.resource_pool", "there are: default, gpu")
         ]
     task = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"resource_pool": "nope"}})
     with pytest.raises(ConfigError, match="there is no pool 'nope'"):
-        await world.services.usertasks.create(ALICE, task)
+        await world.services[UserTasks].create(ALICE, task)
 
 
 async def test_what_could_never_run_in_its_pool_is_refused_though_another_pool_is_larger(make_world):
@@ -101,7 +104,7 @@ async def test_a_pool_without_an_agent_takes_what_is_submitted_with_a_warning(ma
     world = await make_world(training(3), pools=TWO)
     await node(world, "one")
     raw = config(resources=wants(resource_pool="gpu", slots=64))
-    reply = await world.services.experiments.create(ALICE, CreateExperiment(config=raw))
+    reply = await world.services[Experiments].create(ALICE, CreateExperiment(config=raw))
     assert [one.path for one in reply.warnings] == ["resources.resource_pool"]
     await world.services.schedule()
     assert set(world.services.shell.pending_codes.values()) == {"no_agent"}
@@ -175,7 +178,7 @@ async def test_I10_a_trial_is_preempted_so_often_an_hour_and_then_keeps_its_slot
     for _ in range(2):
         high = await world.submit(config(resources=wants(10)))
         await world.steps(6)
-        await world.services.experiments.kill(ALICE, high.id)
+        await world.services[Experiments].kill(ALICE, high.id)
         await world.steps(4)
     late = await world.submit(config(resources=wants(10)))
     await world.steps(20)
@@ -251,14 +254,14 @@ async def test_a_suspect_agent_and_a_disabled_one_get_nothing(make_world):
     world = await make_world(training(3))
     await node(world, "gone")
     await node(world, "closed")
-    await world.services.nodes.disable(ROOT, "closed")
+    await world.services[Nodes].disable(ROOT, "closed")
     world.agents["gone"].drop()
     waits = await world.submit(config())
     await world.services.schedule()
     reason = (await world.view(waits.id)).pending_reason
     assert reason == "agent closed is disabled; agent gone is out of contact"
     assert set(world.services.shell.pending_codes.values()) == {"agents_unavailable"}
-    await world.services.nodes.enable(ROOT, "closed")
+    await world.services[Nodes].enable(ROOT, "closed")
     await world.services.schedule()
     (trial,) = await world.trials(waits.id)
     assert trial.agent_id == "closed"
@@ -296,11 +299,11 @@ async def test_a_task_of_a_user_is_never_preempted(make_world):
     world = await make_world(deaf(3), pools=PREEMPTING)
     await node(world, "one")
     task = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": 1, "priority": 99}})
-    made = await world.services.usertasks.create(ALICE, task)
+    made = await world.services[UserTasks].create(ALICE, task)
     await world.steps(3)
     high = await world.submit(config(resources=wants(1)))
     await world.steps(6)
-    assert (await world.services.usertasks.get(ALICE, made.task.id)).display_state == "RUNNING"
+    assert (await world.services[UserTasks].get(ALICE, made.task.id)).display_state == "RUNNING"
     assert await state_of(world, high.id) == "QUEUED"
 
 
@@ -314,7 +317,7 @@ async def test_a_request_that_waited_long_is_not_overtaken_any_more(make_world):
     small = await world.submit(config(), BOB)
     await world.steps(2)
     assert await state_of(world, small.id) == "RUNNING", "the free slot was of no use to the large one yet"
-    await world.services.experiments.kill(BOB, small.id)
+    await world.services[Experiments].kill(BOB, small.id)
     await world.steps(70)
     late = await world.submit(config(), BOB)
     await world.steps(4)
@@ -369,9 +372,9 @@ async def test_a_request_goes_where_the_gpu_its_memory_and_the_labels_are(make_w
     with pytest.raises(ResourcesError, match="no agent has the labels rack=r1 among those"):
         await world.submit(config(resources=wants(constraints={"gpu": "A100", "labels": {"rack": "r1"}})))
     task = {"entrypoint": "true", "resources": {"slots": 1, "constraints": {"memory": "30G"}}}
-    made = await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=task))
+    made = await world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=task))
     await world.steps(2)
-    assert (await world.services.usertasks.get(ALICE, made.task.id)).agent_id == "large"
+    assert (await world.services[UserTasks].get(ALICE, made.task.id)).agent_id == "large"
 
 
 async def test_a_request_goes_where_its_rules_for_labels_hold_and_rather_where_it_prefers(make_world):
@@ -401,9 +404,9 @@ async def test_a_request_goes_where_its_rules_for_labels_hold_and_rather_where_i
         with pytest.raises(ResourcesError, match=r"no agent has label zone in \{x, y\}; \w+ has zone="):
             await world.submit(config(resources=wants(constraints=nowhere)), dry_run=dry_run)
     task = {"entrypoint": "true", "resources": {"slots": 1, "constraints": rules(preferred=[nvme])}}
-    made = await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=task))
+    made = await world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=task))
     await world.steps(2)
-    assert (await world.services.usertasks.get(ALICE, made.task.id)).agent_id == "two"
+    assert (await world.services[UserTasks].get(ALICE, made.task.id)).agent_id == "two"
 
 
 async def test_a_dry_run_tells_what_would_happen_now(make_world):
@@ -412,7 +415,7 @@ async def test_a_dry_run_tells_what_would_happen_now(make_world):
 
     async def told(caller=BOB, **resources):
         request = CreateExperiment(config=config(resources=wants(**resources)), dry_run=True)
-        reply = await world.services.experiments.create(caller, request)
+        reply = await world.services[Experiments].create(caller, request)
         assert reply.experiment is None
         return reply.forecast
 
@@ -435,6 +438,6 @@ async def test_a_dry_run_of_a_draining_cluster_says_that_nothing_starts(make_wor
     world = await make_world(training(40), pools=PREEMPTING)
     await node(world, "one", 2)
     world.services.shell.draining = True
-    reply = await world.services.experiments.create(BOB, CreateExperiment(config=config(), dry_run=True))
+    reply = await world.services[Experiments].create(BOB, CreateExperiment(config=config(), dry_run=True))
     assert (reply.forecast.agent_id, reply.forecast.reason) == (None, "draining")
     assert "until it is restarted" in reply.forecast.detail

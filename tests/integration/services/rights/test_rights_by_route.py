@@ -42,6 +42,7 @@ from detlab_hub.web.auth import Identifier
 from detlab_hub.web.crosssite import CrossSite
 from detlab_hub.web.routes import Background, WebSettings, make_application
 from detlab_hub.web.scopes import CHANGING
+from testbed.resource_tests import declared
 from testbed.routes import Asked, verbs
 
 PAGE = Path(__file__).parents[4] / "docs/reference/rights.md"
@@ -153,6 +154,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "label.move": {"version": 1},
     "task.create": {"kind": "command", "config": {"entrypoint": "true"}, "dry_run": True},
     "task.start_server": {"kind": "notebook", "dry_run": True},
+    **declared("VALID_BODIES"),
 }
 QUERIES = {action: {"kind": "user", "name": "bob"} for action in ("experiment.unshare", "model.unshare")}
 CONTENT = {"bundle.upload": b"x"}

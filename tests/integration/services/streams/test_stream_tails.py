@@ -11,7 +11,7 @@ from stream_reading import Broken, Sink, made_by_alice, members, reading, report
 
 from detlab.errors import Unavailable
 from detlab_hub.services.streams import batches, reads, tails
-from detlab_hub.services.streams.stream import Follow
+from detlab_hub.services.streams.stream import Follow, Stream
 
 
 async def test_many_readers_share_one_look(make_world, monkeypatch):
@@ -20,7 +20,7 @@ async def test_many_readers_share_one_look(make_world, monkeypatch):
     take = reads.LogRead.__call__
     monkeypatch.setattr(reads.LogRead, "__call__", lambda look, s: taken.append(look) or take(look, s))
     sinks = [Sink() for _ in range(20)]
-    tasks = [asyncio.ensure_future(world.services.stream.events(ALICE, mine).run(sink)) for sink in sinks]
+    tasks = [asyncio.ensure_future(world.services[Stream].events(ALICE, mine).run(sink)) for sink in sinks]
     await until(lambda: members(world) == 20)
     await until(lambda: len(taken) >= 21)  # one each to catch up, and the tail's first
     before = len(taken)
@@ -171,7 +171,7 @@ async def test_who_leaves_while_a_failed_look_waits_is_forgotten(make_world, mon
         await failed.wait()
         one.task.cancel()
         await until(lambda: members(world) == 0)
-        await asyncio.wait_for(world.services.stream.stop(), 5)
+        await asyncio.wait_for(world.services[Stream].stop(), 5)
     assert not world.services.shell.wakeups.has_waiters("streams")
 
 
@@ -194,9 +194,9 @@ async def test_a_large_audience_is_divided_and_each_part_looks_at_its_own_moment
     monkeypatch.setattr(tails, "ROOM", 3)
     world, mine = await made_by_alice(make_world)
     sinks = [Sink() for _ in range(14)]
-    tasks = [asyncio.ensure_future(world.services.stream.events(ALICE, mine).run(sink)) for sink in sinks]
+    tasks = [asyncio.ensure_future(world.services[Stream].events(ALICE, mine).run(sink)) for sink in sinks]
     await until(lambda: members(world) == 14)
-    found = world.services.stream._tails._tails
+    found = world.services[Stream]._tails._tails
     assert sorted(len(tail) for tail in found) == [3, 3, 4, 4]
     assert len({tail._phase for tail in found}) == 4
     for step in range(1, 40):
@@ -209,7 +209,7 @@ async def test_a_large_audience_is_divided_and_each_part_looks_at_its_own_moment
 
 async def test_wishes_are_shared_while_somebody_has_them_and_forgotten_then(make_world):
     world, mine = await made_by_alice(make_world)
-    stream = world.services.stream
+    stream = world.services[Stream]
     one, two = stream.events(ALICE, mine, names=["loss"]), stream.events(BOB, mine, names=["loss"])
     assert one._subscription is two._subscription
     del one

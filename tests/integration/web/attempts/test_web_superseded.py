@@ -31,6 +31,7 @@ from detlab.schemas.wire import (
     Welcome,
 )
 from detlab_hub.services import AgentCaller
+from detlab_hub.services.agents.agents import Agents
 from detlab_hub.store.tables import Base
 from testbed.routes import Asked, verbs
 from testbed.waiting import soon
@@ -83,7 +84,7 @@ class Agent:
         hello = Hello(uids={}, agent_id=self.name, slots=[SlotView(id=f"{self.name}-0")], tasks=self.tasks)
         caller = AgentCaller(self.name, hashlib.sha256(self.key.encode()).hexdigest())
         self.heard = []
-        self.session = await self.master.services.agents.connect(caller, hello, self.heard.append)
+        self.session = await self.master.services[Agents].connect(caller, hello, self.heard.append)
 
     async def speak(self) -> None:
         """Say for ever that it is there."""

@@ -15,6 +15,8 @@ from detlab.client.operations import registry
 from detlab.client.operations.registry import names_version
 from detlab.client.registry.facts import ModelSortBy
 
+COMMANDS = {"model": "Registered models: create, register, label, compare, …"}
+
 _VERSIONS = "detlab.cli.commands.registry.versions:"
 
 

@@ -16,6 +16,11 @@ from detlab.client.task_facts import kind_word
 from detlab.schemas.jobwire import EXPERIMENT, TRIAL_PREFIX, JobUpdate, JobView, JobWhy, WaitView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 
+COMMANDS = {
+    "job": "Jobs in the queue: list, update, why.",
+    "queue": "The queue: pending tasks with position and reason.",
+}
+
 UNKNOWN = "unknown"
 COLUMNS = (
     "Pool", "Order", "Job", "Name", "Owner", "State", "Priority", "Weight", "Held", "Wanted", "Submitted", "Starts",

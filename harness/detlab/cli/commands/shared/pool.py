@@ -16,6 +16,8 @@ from detlab.pasted import word
 from detlab.schemas.elasticwire import ElasticPoolView
 from detlab.schemas.poolwire import PoolView
 
+COMMANDS = {"pool": "Resource pools: list, describe."}
+
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def pool() -> None:

@@ -9,10 +9,15 @@ import click
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import moment, say, say_json, size, table
-from detlab.client.operations import jobs
+from detlab.client.operations import jobs, quotas
 from detlab.schemas.expconf.blocks.environment import parse_size
 from detlab.schemas.jobwire import MOST_BYTES, MOST_SLOTS, QuotaList, QuotaView, StorageQuotaView
 from detlab.schemas.wire.grants import GrantKind
+
+COMMANDS = {
+    "limits": "Limits of users, and who is at or near one.",
+    "quota": "Quotas of users and groups: list, set, remove.",
+}
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -40,7 +45,7 @@ def list_quotas(invocation: Invocation) -> None:
     Example:
       det quota list
     """
-    _show(invocation, invocation.client.session.run(jobs.quotas()))
+    _show(invocation, invocation.client.session.run(quotas.quotas()))
 
 
 class _Size(click.ParamType[int]):
@@ -90,7 +95,7 @@ def set_quota(
     kind, name = _whose(user, group)
     if slots is None and storage is None:
         raise click.UsageError("name at least one: --slots N or --storage SIZE")
-    _show(invocation, invocation.client.session.run(jobs.set_quota(kind, name, slots, storage=storage)))
+    _show(invocation, invocation.client.session.run(quotas.set_quota(kind, name, slots, storage=storage)))
 
 
 @quota.command()
@@ -111,7 +116,7 @@ def remove(
       det quota remove --user ada --storage
     """
     kind, name = _whose(user, group)
-    _show(invocation, invocation.client.session.run(jobs.remove_quota(kind, name, what)))
+    _show(invocation, invocation.client.session.run(quotas.remove_quota(kind, name, what)))
 
 
 def _whose(user: str | None, group: str | None) -> tuple[GrantKind, str]:

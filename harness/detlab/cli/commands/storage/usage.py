@@ -15,6 +15,8 @@ from detlab.cli.output.printing import clean, note, say, say_json, size, table
 from detlab.client.operations import storage as operations
 from detlab.schemas.wire.storage import StorageBy, StorageUsage, StorageUse
 
+COMMANDS = {"storage": "Storage: who stores how many bytes."}
+
 BAR = 12
 """Characters of a bar."""
 _HEADS = {"user": "User", "group": "Group", "project": "Project", "experiment": "Experiment"}

@@ -19,6 +19,8 @@ from detlab.client.task_facts import kind_word
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import TaskKind
 
+COMMANDS = {"cmd": "Commands: run a program once on the cluster; list, logs, kill."}
+
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def cmd() -> None:

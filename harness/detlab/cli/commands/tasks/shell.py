@@ -16,6 +16,8 @@ from detlab.cli.output.printing import clean, note, say, say_json
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import TaskKind
 
+COMMANDS = {"shell": "Shells: start, open in this terminal, list, logs, kill."}
+
 _SSH = click.option("--show-ssh-command", "show_ssh", is_flag=True, help="Print how ssh opens it, instead.")
 
 

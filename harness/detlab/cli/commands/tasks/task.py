@@ -20,6 +20,8 @@ from detlab.client.task_facts import chosen_outputs, kind_title, output_target, 
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import OutputView
 
+COMMANDS = {"task": "Tasks of all kinds: list, describe, logs, wait, kill, outputs."}
+
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def task() -> None:
