@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 import pytest
+from detlab_agent.slurm_options import SlurmOptions
 
 from detlab.schemas.wire import QueueHello
 from detlab_agent import copied
@@ -30,7 +31,6 @@ from detlab_agent.runtimes.slurm.answers import Job
 from detlab_agent.runtimes.slurm.client import SlurmClient
 from detlab_agent.runtimes.slurm.runtime import SlurmRuntime
 from detlab_agent.settings import AgentError, AgentSettings
-from detlab_agent.slurm_options import SlurmOptions
 from testbed.kubernetes.fake.cluster import FakeCluster
 from testbed.waiting import soon
 
