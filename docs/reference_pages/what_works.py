@@ -130,10 +130,12 @@ def _linked(page: str, names: Iterable[str]) -> str:
 
 
 def _imports() -> list[str]:
-    from detlab.schemas.imports import KINDS
+    from detlab.schemas.imports import kinds
 
     pages = {"katib": "come-from-katib", "wandb": "come-from-wandb-sweeps"}
-    return [f"[{kind.title}]({HOW}/{pages[name]}.md)" if name in pages else kind.title for name, kind in KINDS.items()]
+    return [
+        f"[{kind.title}]({HOW}/{pages[name]}.md)" if name in pages else kind.title for name, kind in kinds().items()
+    ]
 
 
 def _magics() -> list[str]:

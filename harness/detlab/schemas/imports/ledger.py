@@ -1,4 +1,4 @@
-"""The account of an import: what became of each leaf of the file."""
+"""What can be imported, and the account of an import: what became of each leaf of the file."""
 
 from __future__ import annotations
 
@@ -200,3 +200,26 @@ class Ledger:
             if reason:
                 return reason
         return NO_COUNTERPART
+
+
+@dataclass(frozen=True)
+class ImportKind:
+    """A kind of file that can be imported: the object of an entry point in `detlab.imports`.
+
+    Attributes:
+        title: What it is called in messages.
+        marks: How it is recognised, for messages.
+        recognises: Whether a parsed file is of this kind.
+        ledger: Makes the ledger of such a file.
+        convert: Makes a raw experiment config of a ledger's file, and notes each leaf.
+        nearly: Says what is wrong with a file that nothing recognises and that comes close to this kind.
+        older_yaml: Whether the tool reads YAML 1.1, where `1e-5` is a text.
+    """
+
+    title: str
+    marks: str
+    recognises: Callable[[dict[str, Any]], bool]
+    ledger: Callable[[dict[str, Any]], Ledger]
+    convert: Callable[[Ledger], dict[str, Any]]
+    nearly: Callable[[dict[str, Any]], Problem | None] = lambda raw: None
+    older_yaml: bool = False

@@ -12,7 +12,7 @@ import pytest
 from detlab.errors import ConfigError
 from detlab.schemas.expconf import load_yaml, resolve
 from detlab.schemas.imports import Imported, import_config
-from detlab.schemas.imports.wandb_spaces import DISTRIBUTIONS
+from detlab.schemas.imports.wandb.spaces import DISTRIBUTIONS
 from detlab.schemas.space import FixedDraws, Space
 
 FILES = Path(__file__).parent / "files"

@@ -7,12 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from detlab.errors import Problem
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.imports import spaces
-from detlab.schemas.imports.checkpoints import checkpoints_needed
-from detlab.schemas.imports.katib_trials import HPARAMS
-from detlab.schemas.imports.ledger import Ledger
-from detlab.schemas.imports.wandb_spaces import hyperparameters
+from detlab.schemas.imports.ledger import ImportKind, Ledger
+from detlab.schemas.imports.trials import HPARAMS, checkpoints_needed
+from detlab.schemas.imports.wandb.spaces import hyperparameters
 
 RUNS = 100
 """Trials of a sweep without a `run_cap`, which would run until it is ended by hand."""
@@ -27,6 +27,7 @@ LENGTHS = frozenset(
 """What sweeps call how long a run trains."""
 FIXED = {"${interpreter}": "python3", "${args_json_file}": "${args_json}"}
 """Macros of a command that are the same for all sweeps."""
+_SPACE = "give `method` and `parameters` instead, or write hyperparameters and searcher by hand"
 _MACROS = re.compile(r"\$\{[a-z_]+\}")
 
 TARGETS: dict[str, str] = {
@@ -99,6 +100,15 @@ METHODS: dict[str, Method] = {
 def recognises(raw: dict[str, Any]) -> bool:
     """Whether a parsed file is a W&B sweep."""
     return "method" in raw and "searcher" not in raw and raw.get("kind") in (None, "sweep")
+
+
+def nearly(raw: dict[str, Any]) -> Problem | None:
+    """Say what is wrong with a file that is a sweep of W&B whose points another program draws."""
+    if isinstance(raw.get("tune"), dict):
+        return Problem("tune", "is a search of Ray Tune in a W&B sweep: Ray draws its points", _SPACE)
+    if isinstance(raw.get("scheduler"), dict) and "method" not in raw:
+        return Problem("scheduler", "is a W&B sweep whose points a scheduler of its own draws", _SPACE)
+    return None
 
 
 def shape(path: Path) -> str:
@@ -355,3 +365,7 @@ def _target(ledger: Ledger, config: dict[str, Any]) -> None:
         return
     config["searcher"]["goal"] = target
     ledger.changed(place, "trials that run when it is reached are stopped; W&B lets them end")
+
+
+IMPORT = ImportKind("W&B sweep", "`method` and `parameters`", recognises, ledger, convert, nearly, older_yaml=True)
+"""What `det config import` finds under this package's name."""

@@ -6,14 +6,16 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from detlab.errors import Problem
 from detlab.schemas.expconf.blocks.searcher_base import STEP_TIMES
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path
-from detlab.schemas.imports import katib_rows, spaces
-from detlab.schemas.imports.checkpoints import checkpoints_needed
-from detlab.schemas.imports.katib_trials import add_trial
-from detlab.schemas.imports.ledger import Ledger
+from detlab.schemas.imports import spaces
+from detlab.schemas.imports.katib import keys
+from detlab.schemas.imports.katib.trials import add_trial
+from detlab.schemas.imports.ledger import ImportKind, Ledger
 from detlab.schemas.imports.spaces import Axis
+from detlab.schemas.imports.trials import checkpoints_needed
 
 API_VERSION = "kubeflow.org/v1beta1"
 TRIALS = 100
@@ -80,9 +82,16 @@ def recognises(raw: dict[str, Any]) -> bool:
     return raw.get("apiVersion") == API_VERSION and raw.get("kind") == "Experiment"
 
 
+def nearly(raw: dict[str, Any]) -> Problem | None:
+    """Say what is wrong with a file that is a Katib Experiment of another version."""
+    if not str(raw.get("apiVersion", "")).startswith("kubeflow.org/") or raw.get("kind") != "Experiment":
+        return None
+    return Problem("apiVersion", f"is {raw['apiVersion']}; only {API_VERSION} can be imported")
+
+
 def ledger(raw: dict[str, Any]) -> Ledger:
     """Return the ledger of a Katib Experiment."""
-    return Ledger(raw, katib_rows.TARGETS, katib_rows.REASONS, katib_rows.shape)
+    return Ledger(raw, keys.TARGETS, keys.REASONS, keys.shape)
 
 
 def convert(ledger: Ledger) -> dict[str, Any]:
@@ -493,3 +502,9 @@ def _range(ledger: Ledger, at: Path, kind: str, *, grid: bool) -> Axis | None:
     else:
         axis = spaces.real(low, high, step, grid=grid)
     return spaces.around_middle(axis) if distribution in ("normal", "logNormal") else axis
+
+
+IMPORT = ImportKind(
+    "Katib Experiment", f"`apiVersion: {API_VERSION}` and `kind: Experiment`", recognises, ledger, convert, nearly
+)
+"""What `det config import` finds under this package's name."""

@@ -6,13 +6,12 @@ import re
 from typing import Any
 
 from detlab.schemas.expconf.raw.paths import Path
-from detlab.schemas.imports import katib_jobs
-from detlab.schemas.imports.katib_jobs import Layout
-from detlab.schemas.imports.katib_rows import TRIAL_SPEC
+from detlab.schemas.imports.katib import jobs
+from detlab.schemas.imports.katib.jobs import Layout
+from detlab.schemas.imports.katib.keys import TRIAL_SPEC
 from detlab.schemas.imports.ledger import Ledger
+from detlab.schemas.imports.trials import HPARAMS
 
-HPARAMS = ["python3", "-m", "detlab.launch.hparams", "--"]
-"""The command that puts hyperparameters into the words of another one."""
 DISTRIBUTED = ["python3", "-m", "detlab.launch.torch_distributed", "--"]
 
 _TRIAL_PARAMETERS: Path = ("spec", "trialTemplate", "trialParameters")
@@ -54,7 +53,7 @@ def add_trial(ledger: Ledger, config: dict[str, Any]) -> None:
 
 
 def _add_job(ledger: Ledger, config: dict[str, Any], names: dict[str, str]) -> None:
-    found = katib_jobs.layout(ledger)
+    found = jobs.layout(ledger)
     if found is None:
         return
     gpus = _resources(ledger, config, found)
@@ -305,15 +304,15 @@ def _command(ledger: Ledger, config: dict[str, Any], found: Layout, names: dict[
 
 def _started(ledger: Ledger, config: dict[str, Any], found: Layout, words: list[str], gpus: int) -> list[str]:
     """Return the command as it is to be started: once, or in a process for each slot."""
-    asked = katib_jobs.processes(ledger, found) if found.kind in ("PyTorchJob", "TrainJob") else None
-    taken = katib_jobs.torchrun_in(words) if found.kind in ("PyTorchJob", "TrainJob") else None
+    asked = jobs.processes(ledger, found) if found.kind in ("PyTorchJob", "TrainJob") else None
+    taken = jobs.torchrun_in(words) if found.kind in ("PyTorchJob", "TrainJob") else None
     if found.count == 1 and asked in (None, 1) and taken is None:
         if gpus > 1:
             config["resources"]["is_single_node"] = True
             ledger.added("resources.is_single_node", "true: the one process of the job uses all of its GPUs")
         return words
     place = (*found.main, "command")
-    if taken is None and (other := katib_jobs.launcher_in(words)):
+    if taken is None and (other := jobs.launcher_in(words)):
         ledger.mistake(place, f"{other} starts processes itself", "write the script's own command: one runs per slot")
         return words
     if taken is not None and taken.unknown:
@@ -334,7 +333,7 @@ def _processes_of_each(ledger: Ledger, place: Path, asked: int | str | None, gpu
     if asked is None:
         return 1
     if isinstance(asked, str):
-        if asked not in katib_jobs.PER_SLOT:
+        if asked not in jobs.PER_SLOT:
             ledger.mistake(place, f"starts {asked!r} processes, which is no number")
         return max(1, gpus)
     if gpus and asked not in (1, gpus):

@@ -1,10 +1,13 @@
-"""What a converted search needs of the code: checkpoints, where its method resumes trials."""
+"""What a converted search needs of its trials: hyperparameters in the command, and checkpoints to resume from."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from detlab.schemas.expconf.checks.search_plans import RESUMING
+
+HPARAMS = ["python3", "-m", "detlab.launch.hparams", "--"]
+"""The command that puts hyperparameters into the words of another one."""
 
 
 def checkpoints_needed(searcher: dict[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detlab.schemas.expconf.raw.paths import Path
-from detlab.schemas.imports.katib_rows import TRIAL_SPEC
+from detlab.schemas.imports.katib.keys import TRIAL_SPEC
 from detlab.schemas.imports.ledger import Ledger
 
 _SPEC: Path = (*TRIAL_SPEC, "spec")
