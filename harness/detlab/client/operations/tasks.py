@@ -14,7 +14,6 @@ from detlab.schemas.taskwire import (
     AuditItem,
     CreateTask,
     CreateTaskReply,
-    HealthView,
     OutputView,
     QueueItem,
     TaskKind,
@@ -171,8 +170,3 @@ def tokens() -> Flow[list[TokenView]]:
 def revoke_token(token_id: str) -> Flow[int]:
     """Revoke a token."""
     return one(Call("DELETE", _path("tokens", token_id), again=False))
-
-
-def health() -> Flow[HealthView]:
-    """Fetch the health of the service."""
-    return one(Call("GET", "service", parse=model(HealthView)))

@@ -25,7 +25,6 @@ CREATING = "ContainerCreating"
 """So long its node mounts volumes and makes a network; what lacks is only in its events."""
 _ADMISSION = ("OutOf", "NodeAffinity", "UnexpectedAdmissionError", "Topology", "InsufficientResource")
 """What the reasons of a node begin with that did not take a pod after all."""
-_KEPT = ("phase", "reason", "message", "podIP", "conditions", "containerStatuses", "initContainerStatuses")
 _SAID = 600
 
 

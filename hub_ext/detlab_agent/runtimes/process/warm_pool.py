@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from detlab.files import write_atomic
 from detlab.launch.environment import base_environment, source_path
@@ -46,16 +46,6 @@ REFUSAL_PAUSE = 600.0
 """Seconds until one is restarted that reported why it cannot start (there is no torch), unless packages change."""
 END_TIMEOUT = 5.0
 """Seconds that a killed zygote may take to end; one that hangs in the kernel is abandoned."""
-
-
-class Waits(Protocol):
-    """The interface that `ProcessTask` needs of the process that the agent started."""
-
-    pid: int
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Reap it."""
-        ...
 
 
 @dataclass(frozen=True)

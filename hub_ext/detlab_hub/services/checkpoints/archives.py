@@ -30,7 +30,7 @@ class Contents:
     Attributes:
         size: Bytes over all chunks.
         chunks: An empty one means that the next takes longer: files are checked before they are sent. Raises what
-            `open_verified` raises when a file is not what was committed.
+            `open_found` and `verifying` raise when a file is not what was committed.
         name: For the file that it becomes, if it has one of its own.
     """
 

@@ -177,11 +177,6 @@ class Searches:
         """Return the search of an experiment, in the state that the journal records."""
         return self._entry(s, row).searcher
 
-    def needs_checkpoint(self, s: Session, row: ExperimentRow, uuid: str) -> bool:
-        """Whether trials of an active experiment's search may still start from a checkpoint."""
-        needed = self.needed_checkpoints(s, row)
-        return needed is None or uuid in needed
-
     def needed_checkpoints(self, s: Session, row: ExperimentRow) -> Set[str] | None:
         """Return the checkpoints from which trials of an active experiment's search may still start.
 

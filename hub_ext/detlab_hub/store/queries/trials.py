@@ -30,11 +30,6 @@ _LATEST = select(AllocationRow).join(
 """The statement is made once: streams run it at every read."""
 
 
-def by_request(s: Session, experiment_id: int, request_id: str) -> TrialRow | None:
-    """Return the trial that the searcher knows by this request id."""
-    return s.scalar(select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.request_id == request_id))
-
-
 def stopping_of(s: Session, experiment_id: int, request_ids: Collection[str]) -> dict[str, tuple[int, str]]:
     """Return request id -> (trial, why it was stopped)."""
     found: dict[str, tuple[int, str]] = {}
@@ -79,16 +74,6 @@ def attempts(s: Session, trial_id: int, limit: int = 100) -> list[AllocationRow]
     """Return the newest attempts of a trial that have started, oldest first."""
     query = select(AllocationRow).where(AllocationRow.trial_id == trial_id, AllocationRow.started_at.is_not(None))
     return list(reversed(s.scalars(query.order_by(AllocationRow.run.desc()).limit(limit)).all()))
-
-
-def live_allocations(s: Session) -> list[AllocationRow]:
-    """Return every allocation that has not TERMINATED, oldest request first."""
-    query = (
-        select(AllocationRow)
-        .where(AllocationRow.state != "TERMINATED")
-        .order_by(AllocationRow.requested_at, AllocationRow.id)
-    )
-    return list(s.scalars(query))
 
 
 def started_attempts(s: Session, trial_ids: Sequence[int]) -> list[Row[Any]]:

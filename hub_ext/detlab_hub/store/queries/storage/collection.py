@@ -255,8 +255,3 @@ def book_freed(s: Session, experiment_id: int, owner: str, freed: int, now: floa
         s.add(FreedRow(experiment_id=experiment_id, owner=owner, bytes=freed, count=checkpoints, at=now))
     else:
         row.bytes, row.count, row.at = row.bytes + freed, row.count + checkpoints, now
-
-
-def freed_of(s: Session, experiment_id: int) -> int:
-    """Return the bytes that an experiment has freed so far."""
-    return int(s.scalar(select(func.sum(FreedRow.bytes)).where(FreedRow.experiment_id == experiment_id)) or 0)
