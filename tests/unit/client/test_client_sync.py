@@ -43,6 +43,13 @@ def test_every_made_module_is_current() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_reviews_fold_the_made_modules_and_no_other() -> None:
+    attributes = (HARNESS.parent / ".gitattributes").read_text(encoding="utf-8").splitlines()
+    folded = {line.split()[0] for line in attributes if line.startswith("harness/")}
+    made = [path for path in (HARNESS / "detlab").rglob("*.py") if path.read_text().startswith("# Made from ")]
+    assert folded == {str(path.relative_to(HARNESS.parent)) for path in made}
+
+
 def test_a_module_that_was_edited_by_hand_is_named(make_sync: ModuleType, tmp_path: Path) -> None:
     make_sync.CLIENT, make_sync.MODULES = tmp_path, {"aclient.py": "client.py"}
     (tmp_path / "aclient.py").write_text("async def ask() -> int:\n    return await other()\n")
