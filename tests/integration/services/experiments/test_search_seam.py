@@ -112,7 +112,7 @@ class Asking(SearchMethod):
 def forget_methods() -> None:
     blocks.SEARCHERS.forget()
     registry.method_class.cache_clear()
-    blocks._of_plugin.cache_clear()
+    blocks.MEMBERS.of_plugin.cache_clear()
 
 
 @pytest.fixture
