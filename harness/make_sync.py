@@ -29,6 +29,7 @@ MODULES = {
     "registry/acalls.py": "registry/calls.py",
     "registry/amodels.py": "registry/models.py",
     "transport/afeeds.py": "transport/feeds.py",
+    "transport/alines.py": "transport/lines.py",
 }
 """By the written module the one that is made from it."""
 REPLACEMENTS = [
@@ -45,7 +46,7 @@ REPLACEMENTS = [
         (r"\bAwaitable\[(\w+)\]", r"\1"),
         (r"\bAsync(?=[A-Z])", ""),
         (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
-        (r"\ba(calls|client|collection|edits|files|models|output|resources|search|tasks|feeds)\b", r"\1"),
+        (r"\ba(calls|client|collection|edits|files|lines|models|output|resources|search|tasks|feeds)\b", r"\1"),
         (r"\ba(read|iter_bytes)\b", r"\1"),
         (r"\b([Aa])n asynchronous\b", r"\1 blocking"),
         (r"\basynchronous\b", "blocking"),

@@ -33,7 +33,6 @@ from detlab.schemas.wire import (
     ExperimentState,
     ExperimentView,
     GrantKind,
-    LogLine,
     SeriesView,
     TrialState,
     TrialView,
@@ -539,12 +538,6 @@ def front_reports(
 def at_step(view: CheckpointView, series: list[SeriesView]) -> list[TrialMetrics]:
     """Join the values of a checkpoint's step into reports, one for each group."""
     return [report for report in reports(series) if report.steps_completed == view.steps_completed]
-
-
-def wanted(line: LogLine, rank: int | None, search: str | None, node: str | None) -> bool:
-    """Return whether a followed line matches the filters: the master's streams are not filtered."""
-    right_place = (rank is None or line.rank == rank) and (node is None or line.node == node)
-    return right_place and (search is None or search in line.text)
 
 
 def granted_to(user: str | None, group: str | None) -> tuple[GrantKind, str]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detlab.client.facts import wanted
 from detlab.client.operations import tasks as operations
 from detlab.client.task_facts import (
     TaskFacts,
@@ -21,14 +19,16 @@ from detlab.client.task_facts import (
     timed_out,
     write_output,
 )
-from detlab.client.transport.feeds import Notice, follow, log_lines
+from detlab.client.transport.calls import Flow
+from detlab.client.transport.feeds import Notice, follow
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
+from detlab.client.transport.lines import WrittenLines
 from detlab.client.transport.session import Session
 from detlab.schemas.taskwire import OutputView, TaskView
 from detlab.schemas.wire import LogLine, TrialState
 
 
-class Task(TaskFacts):
+class Task(WrittenLines, TaskFacts):
     """A notebook, shell, command, TensorBoard, cell or notebook run, blocking."""
 
     def __init__(self, session: Session, view: TaskView) -> None:
@@ -99,15 +99,6 @@ class Task(TaskFacts):
             raise timed_out(self.view, timeout)
         return self.up
 
-    def logs(
-        self, tail: int | None = None, *, rank: int | None = None, search: str | None = None, node: str | None = None
-    ) -> list[LogLine]:
-        """Return its last `tail` lines of output, or all of them."""
-        if tail is not None:
-            call = operations.task_logs(self.id, tail=tail, rank=rank, search=search, node=node)
-            return self._session.run(call)[0]
-        return list(self.iter_logs(rank=rank, search=search, node=node))
-
     def iter_logs(
         self,
         follow: bool = False,
@@ -128,45 +119,10 @@ class Task(TaskFacts):
             node: Only lines that were written on this agent.
             notice: Called whenever the connection breaks while following.
         """
-        if follow:
-            for line in self._follow_logs(after, notice):
-                if wanted(line, rank, search, node):
-                    yield line
-            return
-        for line in log_lines(
-            self._session, partial(operations.task_logs_after, self.id, rank=rank, search=search, node=node), after
-        ):
-            yield line
+        yield from self._lines(follow, after, rank, search, node, notice)
 
-    def search_logs(
-        self,
-        search: str | None = None,
-        *,
-        regex: str | None = None,
-        rank: int | None = None,
-        level: str | None = None,
-        stream: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-        node: str | None = None,
-    ) -> Iterator[LogLine]:
-        """Yield the lines of its output so far that match all of these conditions; the master does the search.
-
-        Args:
-            search: Lines that contain this text; the case of ASCII letters does not matter.
-            regex: Lines in which this regular expression (RE2 syntax) is found.
-            rank: Lines of this rank.
-            level: Lines at least this severe: DEBUG, INFO, WARNING, ERROR or CRITICAL.
-            stream: Lines written to this stream: stdout, stderr or launcher.
-            since: Lines written at or after this time, in seconds since the epoch.
-            until: Lines written before this time, in seconds since the epoch.
-            node: Lines written on this agent.
-        """
-        like: dict[str, Any] = {
-            "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
-            "since": since, "until": until,
-        }  # fmt: skip
-        yield from log_lines(self._session, partial(operations.task_logs_after, self.id, **like))
+    def _log_page(self, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
+        return operations.task_logs(self.id, **wanted)
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> Iterator[LogLine]:
         return follow(self._session, task_log_feed(self.id, after), self._ended, notice=notice)

@@ -278,11 +278,6 @@ def trial_logs(
     return log_lines(f"trials/{int(trial_id)}/logs", params)
 
 
-def trial_logs_after(trial_id: int, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
-    """Fetch the page of log lines that follow the line with id `after`."""
-    return trial_logs(trial_id, after=after, **wanted)
-
-
 def log_lines(path: str, params: dict[str, Any]) -> Flow[tuple[list[LogLine], int | None]]:
     """Fetch one page of log lines, and the id after which the next page begins; with `tail`, that many if there are."""
     tail = params["tail"]

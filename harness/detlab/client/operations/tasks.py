@@ -124,11 +124,6 @@ def task_logs(
     return log_lines(_path("tasks", task_id, "logs"), params)
 
 
-def task_logs_after(task_id: str, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
-    """Fetch the page of log lines that follow the line with id `after`."""
-    return task_logs(task_id, after=after, **wanted)
-
-
 def task_outputs(task_id: str) -> Flow[list[OutputView]]:
     """List the files that a task has handed over."""
     return pages(_path("tasks", task_id, "outputs"), OutputView, "skip", None)
