@@ -45,6 +45,15 @@ class Invocation:
                 note(f"Cluster: {clean(address.url)} (a guess: {clean(address.guess)})")
         return self._client
 
+    def tell(self, value: Any, text: str) -> None:
+        """Print what a command did: a value, if it was asked for JSON, else a line."""
+        from detlab.cli.output.printing import say, say_json
+
+        if self.as_json:
+            say_json(value)
+        else:
+            say(text)
+
     def close(self) -> None:
         """Close the connections."""
         if self._client is not None:

@@ -205,10 +205,7 @@ def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
             )
         click.confirm(f"Remove {clean(agent_id)}? Its running tasks are lost.", abort=True, err=True)
     view = invocation.client.session.run(agent_operations.remove_agent(agent_id))
-    if invocation.as_json:
-        say_json(view)
-    else:
-        say(clean(f"Removed agent {view.id}"))
+    invocation.tell(view, clean(f"Removed agent {view.id}"))
 
 
 @click.group(

@@ -671,10 +671,7 @@ def download_model_def(invocation: Invocation, experiment_id: int, output_dir: P
       det experiment download-model-def 7 -o code/
     """
     path = invocation.client.get_experiment(experiment_id).download_code(output_dir)
-    if invocation.as_json:
-        say_json({"path": str(path)})
-    else:
-        say(f"Code of experiment {experiment_id}: {clean(path)}")
+    invocation.tell({"path": str(path)}, f"Code of experiment {experiment_id}: {clean(path)}")
 
 
 @experiment.command()

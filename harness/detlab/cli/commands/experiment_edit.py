@@ -30,10 +30,7 @@ def _setting(field: str, help_text: str, example: str) -> None:
         item = invocation.client.get_experiment(experiment_id)
         told = sys.stdin.read() if field == "notes" and text == "-" else text
         getattr(item, f"set_{field}")(told)
-        if invocation.as_json:
-            say_json(item.view)
-        else:
-            say(f"Experiment {experiment_id}: {field} {'set' if told else 'removed'}")
+        invocation.tell(item.view, f"Experiment {experiment_id}: {field} {'set' if told else 'removed'}")
 
 
 for _field, (_help, _example) in _FIELDS.items():
@@ -61,10 +58,7 @@ def _labelling(name: str, help_text: str, act: Callable[[Experiment, str], None]
         item = invocation.client.get_experiment(experiment_id)
         for label in labels:
             act(item, label)
-        if invocation.as_json:
-            say_json(item.view)
-        else:
-            say(f"Experiment {experiment_id}: labels {clean(', '.join(item.view.labels)) or 'none'}")
+        invocation.tell(item.view, f"Experiment {experiment_id}: labels {clean(', '.join(item.view.labels)) or 'none'}")
 
 
 _labelling("add", "Add labels to an experiment; those that it has already stay.", Experiment.add_label)

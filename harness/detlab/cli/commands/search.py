@@ -61,10 +61,7 @@ def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[
 
 
 def _said(invocation: Invocation, item: Experiment, done: str) -> None:
-    if invocation.as_json:
-        say_json(item.view)
-    else:
-        say(f"Experiment {item.id}: {clean(done)}")
+    invocation.tell(item.view, f"Experiment {item.id}: {clean(done)}")
 
 
 @search.command()

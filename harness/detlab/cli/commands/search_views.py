@@ -271,10 +271,7 @@ def plot(invocation: Invocation, experiment_id: int, kind: str, output: Path | N
         raise click.UsageError(str(error)) from error
     except OSError as error:
         raise DetlabError(f"{path} cannot be written: {error.strerror}") from error
-    if invocation.as_json:
-        say_json({"path": str(path)})
-    else:
-        say(f"{kind} of experiment {experiment_id}: {clean(path)}")
+    invocation.tell({"path": str(path)}, f"{kind} of experiment {experiment_id}: {clean(path)}")
 
 
 @click.command()

@@ -79,10 +79,7 @@ def create(
     made = invocation.client.create_model(
         name, description, printing.metadata_of(metadata), labels, notes=printing.text_of(notes) or ""
     )
-    if invocation.as_json:
-        say_json(made.view)
-    else:
-        say(f"Created model {made.model_id}: {clean(made.name)}")
+    invocation.tell(made.view, f"Created model {made.model_id}: {clean(made.name)}")
 
 
 @model.command(name="list")
@@ -231,10 +228,7 @@ def unarchive(invocation: Invocation, model: str) -> None:
 
 def _edit(invocation: Invocation, model: str, done: str, **changes: Any) -> None:
     view = invocation.client.session.run(registry.edit_model(model, **changes))
-    if invocation.as_json:
-        say_json(view)
-    else:
-        say(f"{done} model {view.id}: {clean(view.name)}")
+    invocation.tell(view, f"{done} model {view.id}: {clean(view.name)}")
 
 
 @model.command()
@@ -252,10 +246,7 @@ def delete(invocation: Invocation, model: str, force: bool, yes: bool) -> None:
     """
     printing.confirmed(f"Delete model {clean(model)} with its versions?", yes=yes)
     view = invocation.client.session.run(registry.delete_model(model, force=force))
-    if invocation.as_json:
-        say_json(view)
-    else:
-        say(f"Deleted model {view.id}: {clean(view.name)}")
+    invocation.tell(view, f"Deleted model {view.id}: {clean(view.name)}")
 
 
 @model.command()

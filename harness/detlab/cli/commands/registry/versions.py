@@ -160,10 +160,7 @@ def edit_version(
             remove_metadata=list(remove_metadata),
         )
     )
-    if invocation.as_json:
-        say_json(view)
-    else:
-        say(f"Changed {clean(view.model)}@{view.version}")
+    invocation.tell(view, f"Changed {clean(view.model)}@{view.version}")
 
 
 @click.command(name="delete-version")
@@ -184,10 +181,7 @@ def delete_version(invocation: Invocation, reference: str, force: bool, yes: boo
         raise click.UsageError(f"name the version: {clean(reference)}@NUMBER")
     printing.confirmed(f"Delete version {clean(version)} of model {clean(model)}?", yes=yes)
     view = invocation.client.session.run(registry.delete_version(model, version, force=force))
-    if invocation.as_json:
-        say_json(view)
-    else:
-        say(f"Deleted {clean(view.model)}@{view.version}")
+    invocation.tell(view, f"Deleted {clean(view.model)}@{view.version}")
 
 
 # --- labels
@@ -232,10 +226,7 @@ def unlabel(invocation: Invocation, model: str, label_name: str, reason: str, ex
       det model unlabel digits staging --reason 'the test is over'
     """
     move = invocation.client.session.run(registry.remove_label(model, label_name, reason, expected))
-    if invocation.as_json:
-        say_json(move)
-    else:
-        say(f"Version {move.from_version} of {clean(model)} no longer has the label {clean(move.label)}")
+    invocation.tell(move, f"Version {move.from_version} of {clean(model)} no longer has the label {clean(move.label)}")
 
 
 @click.command()

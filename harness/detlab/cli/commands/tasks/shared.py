@@ -166,10 +166,7 @@ def _add_set(group: click.Group, kind: TaskKind | None) -> None:
     def command(invocation: Invocation, task_id: str, priority: int) -> None:
         item = find(invocation, task_id, kind)
         changed = invocation.client.session.run(update_job(item.id, JobUpdate(priority=priority)))
-        if invocation.as_json:
-            say_json(changed)
-        else:
-            say(clean(f"{kind_title(item.kind)} {item.id}: priority {changed.priority}"))
+        invocation.tell(changed, clean(f"{kind_title(item.kind)} {item.id}: priority {changed.priority}"))
 
 
 def _add_logs(group: click.Group, kind: TaskKind | None) -> None:

@@ -12,7 +12,7 @@ from detlab.cli.commands.tasks.shared import add_shared
 from detlab.cli.commands.tasks.start import announce, bring_up, over, show_address, submit
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, note, say, say_json
+from detlab.cli.output.printing import clean, note, say
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import TaskKind
 
@@ -131,10 +131,7 @@ def _say_ssh(invocation: Invocation, task: Task, ssh_options: tuple[str, ...] = 
     from detlab.cli.terminal.ssh import host_of
 
     host = host_of(invocation.client.address, task.server_url, task.id)
-    if invocation.as_json:
-        say_json({"id": task.id, "command": host.command(ssh_options), **host.options()})
-    else:
-        say(host.command(ssh_options))
+    invocation.tell({"id": task.id, "command": host.command(ssh_options), **host.options()}, host.command(ssh_options))
     return 0
 
 
