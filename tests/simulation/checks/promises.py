@@ -20,7 +20,7 @@ from detlab.launch.delivery.sender import Ending
 from detlab.schemas.wire import CreateExperimentReply, Launch, RecordAck
 from detlab.storage.manifest import Manifest
 from detlab.storage.posix import PosixStorage
-from detlab_hub.core.scheduling import Decision, Snapshot
+from detlab_hub.core.scheduling import PlacementDecision, Snapshot
 from detlab_hub.services import TaskCaller
 from simulation.checks.journal import TERMINAL, Journals
 from simulation.checks.written import Written
@@ -178,7 +178,7 @@ class Promises:
             self._broken("I2", f"{master.name} sends a launch of {launch.allocation_id} that is not committed: {row}")
         self.checks["published is committed"] += 1
 
-    def decided(self, snapshot: Snapshot, decision: Decision) -> None:
+    def decided(self, snapshot: Snapshot, decision: PlacementDecision) -> None:
         """The scheduler has made a pass."""
 
     # --- at each commit

@@ -5,7 +5,16 @@ Not here: loading those facts (services/kernel/access.py), and which verbs a tok
 """
 
 from detlab_hub.core.rights.actions import ACTIONS, Action, ActionRule, CallerKind, may, may_ask
-from detlab_hub.core.rights.model import Agent, Attempt, Kind, Person, Relation, Right, Thing, Who
+from detlab_hub.core.rights.model import (
+    AgentIdentity,
+    AttemptIdentity,
+    CallerRelation,
+    ObjectKind,
+    Person,
+    Right,
+    Thing,
+    Who,
+)
 from detlab_hub.core.rights.table import TABLE, relations, right_of
 
 __all__ = [
@@ -13,12 +22,12 @@ __all__ = [
     "TABLE",
     "Action",
     "ActionRule",
-    "Agent",
-    "Attempt",
+    "AgentIdentity",
+    "AttemptIdentity",
     "CallerKind",
-    "Kind",
+    "CallerRelation",
+    "ObjectKind",
     "Person",
-    "Relation",
     "Right",
     "Thing",
     "Who",

@@ -19,7 +19,7 @@ from detlab.errors import BundleError, BundleTooLarge, NotFound
 from detlab.files import sync_directory
 from detlab.launch.archives import Limits, UnsafeBundle, digest_like
 from detlab.schemas.bundles import BUNDLE_DIGEST, FORM, file_name
-from detlab_hub.core.rights import Kind, Right, Thing, right_of
+from detlab_hub.core.rights import ObjectKind, Right, Thing, right_of
 from detlab_hub.services.admission import upload_limits
 from detlab_hub.services.kernel.access import administers, person, thing_of, things, who_is
 from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
@@ -149,10 +149,10 @@ def _thing(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -
 
 def _of_person(s: Session, caller: Caller, digest: str) -> Thing | None:
     who = person(caller)
-    if administers(caller, Kind.SITE):
-        return Thing(Kind.BUNDLE) if bundles.is_stored(s, digest) else None
+    if administers(caller, ObjectKind.SITE):
+        return Thing(ObjectKind.BUNDLE) if bundles.is_stored(s, digest) else None
     if bundles.is_sent_by(s, digest, who):
-        return Thing(Kind.BUNDLE, who.name)
+        return Thing(ObjectKind.BUNDLE, who.name)
     experiment = bundles.experiment_with(s, digest, who)
     if experiment is not None:
         return _bundle(*things(s, caller, [experiment]).values())
@@ -166,13 +166,13 @@ def _run_on(s: Session, agent: AgentCaller, digest: str) -> Thing:
     of_trial = select(AllocationRow.id).join(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
     of_task = select(AllocationRow.id).join(TaskRow, TaskRow.id == AllocationRow.task_id)
     for kind, query in (
-        (Kind.EXPERIMENT, of_trial.where(*placed, ExperimentRow.bundle == digest)),
-        (Kind.TASK, of_task.where(*placed, TaskRow.bundle == digest)),
+        (ObjectKind.EXPERIMENT, of_trial.where(*placed, ExperimentRow.bundle == digest)),
+        (ObjectKind.TASK, of_task.where(*placed, TaskRow.bundle == digest)),
     ):
         if s.scalar(query.limit(1)) is not None:
             return Thing(kind, agents=(agent.agent_id,))
-    return Thing(Kind.EXPERIMENT)
+    return Thing(ObjectKind.EXPERIMENT)
 
 
 def _bundle(*used_by: Thing) -> Thing:
-    return Thing(Kind.BUNDLE, used_by=used_by)
+    return Thing(ObjectKind.BUNDLE, used_by=used_by)

@@ -23,7 +23,7 @@ from detlab.errors import ConfigError, Problem, ResourcesError
 from detlab.schemas.runtimes import ANY, KNOWN, takes_image
 from detlab_hub.backends.base import BatchSystem
 from detlab_hub.backends.instances.configuration import largest_growth, like_of
-from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
+from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, SchedulerTask, Snapshot, schedule
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.services.admission import instance_records, quotas
 from detlab_hub.services.kernel.agent_kinds import Present
@@ -251,7 +251,7 @@ def _impossible(candidates: Candidates, required: Requirements, pool: PoolConfig
 
 def _alone_on(agents: Sequence[Agent], required: Requirements, pool: PoolConfig) -> Reason | None:
     asked = request_fields({"resources": required.resources})
-    task = Task(
+    task = SchedulerTask(
         "it",
         required.what,
         required.slots,

@@ -14,7 +14,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Forbidden
-from detlab_hub.core.provisioning import Shape, largest
+from detlab_hub.core.provisioning import InstanceShape, largest
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import Meta, TokenRow
@@ -92,10 +92,10 @@ def _read(value: str) -> Note:
 class Learned:
     """The observed shape of a pool's instances, and when an instance of that shape was last connected."""
 
-    shape: Shape
+    shape: InstanceShape
     seen_at: float
 
-    def with_seen(self, seen: Shape, now: float) -> Learned:
+    def with_seen(self, seen: InstanceShape, now: float) -> Learned:
         """Return the shape updated by connected instances; having less than earlier ones had changes nothing."""
         shape = largest((self.shape, seen)) or seen
         again = seen == shape and now - self.seen_at >= _AGAIN_SECONDS
@@ -109,7 +109,7 @@ def learned(s: Session, pool: str, like: str, now: float) -> Learned | None:
     seen_at = found.get("seen_at", -BELIEVED_SECONDS)  # earlier notes have no time: they are made anew
     if found.get("like") != like or abs(now - seen_at) >= BELIEVED_SECONDS:
         return None
-    return Learned(Shape(found["millicpus"], found["memory"]), seen_at)
+    return Learned(InstanceShape(found["millicpus"], found["memory"]), seen_at)
 
 
 def keep_learned(turn: Turn, pool: str, like: str, known: Learned) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, NotFound
 from detlab.schemas.jobwire import QuotaList, QuotaRequest, QuotaTo, QuotaView, StorageQuotaView
 from detlab.schemas.wire.storage import size_text
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.admission import storage_quotas
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers, person
@@ -76,7 +76,7 @@ class Quotas(Service):
     async def _change(
         self, caller: Caller, action: str, to: QuotaTo, change: Callable[[Turn], str | None]
     ) -> QuotaList:
-        check_administers(caller, Kind.QUOTA, "change quotas")
+        check_administers(caller, ObjectKind.QUOTA, "change quotas")
 
         def run(turn: Turn) -> None:
             done = change(turn)

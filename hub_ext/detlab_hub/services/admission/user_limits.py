@@ -8,7 +8,7 @@ from dataclasses import fields
 from sqlalchemy.orm import Session
 
 from detlab.schemas.jobwire import LimitList, LimitUse, LimitView
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import knows, person
 from detlab_hub.services.kernel.callers import Caller
@@ -86,7 +86,9 @@ class UserLimits(Service):
         views = [
             self._view(caller, name, setting, used.get(name, {}), owner_of) for name, setting in SETTINGS_OF.items()
         ]
-        exempt = [user for user in sorted(self._shell.settings.limits.exempt_users) if knows(caller, Kind.USER, user)]
+        exempt = [
+            user for user in sorted(self._shell.settings.limits.exempt_users) if knows(caller, ObjectKind.USER, user)
+        ]
         return LimitList(items=views, exempt_users=exempt)
 
     def _counted(self) -> dict[str, Mapping[str, float]]:
@@ -111,7 +113,7 @@ class UserLimits(Service):
             known = users.setdefault(user, LimitUse(user=user, used=used.get(user)))
             known.hits += hit.count
             known.last_hit = max(known.last_hit or 0.0, hit.last)
-        known_to = [one for one in users.values() if knows(caller, Kind.USER, one.user)]
+        known_to = [one for one in users.values() if knows(caller, ObjectKind.USER, one.user)]
         shown = sorted(known_to, key=lambda one: (-(one.used or 0.0), -one.hits, one.user))[:MOST_SHOWN]
         return LimitView(
             name=name,

@@ -23,7 +23,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.backends.base import Node
 from detlab_hub.backends.connection import AgentBackend, Send
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.admission import instance_records, log_rate
 from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.arrivals import Arrivals, check_protocol
@@ -74,7 +74,7 @@ class Agents(Service):
         placed = {row.id: row for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED)))}
         for name, agent, slots in parts.places(s, placed):
             row = placed[name]
-            shown = row.id if knows(caller, Kind.ALLOCATION, row.owner) else ANOTHER_USER
+            shown = row.id if knows(caller, ObjectKind.ALLOCATION, row.owner) else ANOTHER_USER
             had.setdefault(agent, set()).add(name)
             cpus, memory = asked.get(agent, (0, 0))
             asked[agent] = cpus + row.millicpus, memory + row.memory
@@ -118,7 +118,7 @@ class Agents(Service):
                 "labels": row.labels,
                 "enrolled_at": row.created_at,
                 "last_seen": row.last_seen if heard is None else heard,
-                "refused": self._connections.refused.get(row.id) if administers(caller, Kind.AGENT) else None,
+                "refused": self._connections.refused.get(row.id) if administers(caller, ObjectKind.AGENT) else None,
                 "note": self._connections.note_of(row.id),
             }
         )
@@ -129,7 +129,7 @@ class Agents(Service):
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        check_administers(caller, Kind.AGENT, "enrol agents")
+        check_administers(caller, ObjectKind.AGENT, "enrol agents")
 
         def make(turn: Turn) -> TokenReply:
             expires_at = turn.now + ttl
@@ -281,7 +281,7 @@ class Agents(Service):
 
 def _shown_user(caller: Caller, user: str | None) -> str | None:
     """Return the one user whom an agent serves, as far as the caller may know the name; None if it serves all."""
-    return ANOTHER_USER if user and not knows(caller, Kind.USER, user) else user
+    return ANOTHER_USER if user and not knows(caller, ObjectKind.USER, user) else user
 
 
 def _demands(row: AgentRow, asked: tuple[int, int]) -> dict[str, float | int | None]:

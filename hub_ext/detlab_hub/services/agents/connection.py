@@ -24,7 +24,7 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.backends.connection import AgentBackend, Connection
 from detlab_hub.core.lifecycle import allocation as allocations
-from detlab_hub.core.lifecycle.allocation import KillRequested
+from detlab_hub.core.lifecycle.allocation import AllocationKillRequested
 from detlab_hub.services.failures.cards import ON_NODE
 from detlab_hub.services.kernel.callers import AgentCaller
 from detlab_hub.services.kernel.shell import Shell
@@ -299,4 +299,4 @@ def _end_without(turn: Turn, row: AllocationRow, agent_id: str, gone: Collection
     message = f"agent {agent_id} came back without {'slot' if len(gone) == 1 else 'slots'} {', '.join(sorted(gone))}"
     _log.warning("allocation %s: %s; it is killed", row.id, message)
     turn.holder(row).slots_gone(turn, row, message)
-    apply_allocation(turn, row, KillRequested(turn.now))
+    apply_allocation(turn, row, AllocationKillRequested(turn.now))

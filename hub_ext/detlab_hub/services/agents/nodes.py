@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, NotFound
 from detlab.pasted import word
 from detlab.schemas.wire import AgentView
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.connection import lose
@@ -176,4 +176,4 @@ def _check_slot(row: AgentRow, slot_id: str) -> None:
 
 
 def _check(caller: Caller) -> None:
-    check_administers(caller, Kind.AGENT, "manage agents")
+    check_administers(caller, ObjectKind.AGENT, "manage agents")

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict
 from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import Bookmark, GcItem, GcPolicy, GcPreview, GcRequest, Pin, PinList
-from detlab_hub.core.collection import Decision, Policy, Saved, decide
+from detlab_hub.core.collection import CheckpointDecision, RetentionPolicy, Saved, decide
 from detlab_hub.core.rights import Action
 from detlab_hub.services.checkpoints.pins import NeedsCheckpoints, Pins, pins_of
 from detlab_hub.services.kernel import audit
@@ -216,7 +216,7 @@ class Plan:
 
     rows: list[Kept]
     metrics: dict[str, float]
-    decisions: list[Decision]
+    decisions: list[CheckpointDecision]
     pins: Pins
 
     @property
@@ -280,7 +280,7 @@ def _plan(s: Session, searches: NeedsCheckpoints, row: ExperimentRow, policy: Gc
     rows = collection.kept(s, row.id)
     metrics = collection.metrics_of(s, row.id, row.metric) if row.metric else {}
     pins = pins_of(s, rows, searches)
-    wanted = Policy(**(policy or policy_of(row)).model_dump())
+    wanted = RetentionPolicy(**(policy or policy_of(row)).model_dump())
     decisions = decide(wanted, [_saved(one, metrics) for one in rows], pins, smaller_is_better=row.smaller_is_better)
     return Plan(rows, metrics, decisions, pins)
 
@@ -314,7 +314,7 @@ def _preview(
     )
 
 
-def _item(row: Kept, decision: Decision, metric: float | None, pins: list[Pin]) -> GcItem:
+def _item(row: Kept, decision: CheckpointDecision, metric: float | None, pins: list[Pin]) -> GcItem:
     return GcItem(
         uuid=row.uuid,
         trial_id=row.trial_id,

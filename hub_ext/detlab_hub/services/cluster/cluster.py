@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import ClusterView, ExperimentState
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers, person
 from detlab_hub.services.kernel.callers import Caller
@@ -43,7 +43,7 @@ class Cluster(Service):
                 [state for state in ExperimentState if not state.terminal and state is not ExperimentState.DELETING]
             )
         )
-        active = active.where(visible(Kind.JOB, person(caller), owner=ExperimentRow.owner))
+        active = active.where(visible(ObjectKind.JOB, person(caller), owner=ExperimentRow.owner))
         return ClusterView(
             cluster_id=shell.settings.cluster_id,
             version=shell.settings.version,
@@ -67,7 +67,7 @@ class Cluster(Service):
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        check_administers(caller, Kind.CLUSTER, "drain the cluster")
+        check_administers(caller, ObjectKind.CLUSTER, "drain the cluster")
         self._shell.draining = True
         self._shell.scheduler_kick.set()
         _log.warning("draining, ordered by %s: tasks have %.0f s", caller.name, timeout)

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, NotFound
 from detlab.schemas.taskwire import TokenList, TokenView
 from detlab.schemas.wire import AllocationState
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.agents import removed
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers
@@ -100,4 +100,4 @@ def _view(row: TokenRow) -> TokenView:
 
 
 def _check(caller: Caller) -> None:
-    check_administers(caller, Kind.SITE, "see and revoke tokens")
+    check_administers(caller, ObjectKind.SITE, "see and revoke tokens")

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import DetlabError
 from detlab.schemas.taskwire import HealthItem, HealthView
 from detlab.schemas.wire import AllocationState
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Service, Shell
@@ -49,7 +49,7 @@ class Health(Service):
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        check_administers(caller, Kind.SITE, "read the service's health")
+        check_administers(caller, ObjectKind.SITE, "read the service's health")
         found = await asyncio.gather(
             self._database(),
             self._hub(ask_hub),

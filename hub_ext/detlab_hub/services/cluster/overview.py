@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import OverviewView
 from detlab.schemas.wire import TrialState, UserView
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.kernel.access import administers
@@ -50,7 +50,7 @@ class Overview(Service):
             caller: Who asks.
             everybody: Show everything that the caller may see instead of what they own (for administrators).
         """
-        owner = None if everybody and administers(caller, Kind.EXPERIMENT) else caller.name
+        owner = None if everybody and administers(caller, ObjectKind.EXPERIMENT) else caller.name
 
         def read(s: Session) -> OverviewView:
             reasons = self._shell.pending_reasons

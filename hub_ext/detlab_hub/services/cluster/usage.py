@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.taskwire import UsageRow as UsageItem
 from detlab.schemas.taskwire import UsageView
 from detlab.visible import is_formula
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.kernel.access import knows, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Service
@@ -78,7 +78,7 @@ def _running(s: Session, caller: Caller) -> list[tuple[str, str, int, float]]:
     found = []
     for named, of_experiment, of_task, kind, slots, since in s.execute(query):
         user = named or of_experiment or of_task or ""
-        if since is not None and slots and knows(caller, Kind.USER, user):
+        if since is not None and slots and knows(caller, ObjectKind.USER, user):
             found.append((user, kind or TRIAL, len(slots), since))
     return found
 

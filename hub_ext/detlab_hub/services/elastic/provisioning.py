@@ -33,11 +33,11 @@ from detlab.schemas.elasticwire import ElasticPoolView, InstanceView, ProviderEr
 from detlab_hub.backends.instances import Order, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.provisioning import (
-    Decision,
-    Ending,
-    History,
     Instance,
+    InstanceEnding,
     InstanceState,
+    PoolHistory,
+    ProvisioningDecision,
     Situation,
     decide,
     launch_failed,
@@ -46,7 +46,7 @@ from detlab_hub.core.provisioning import (
     with_shape,
 )
 from detlab_hub.core.provisioning.shape import described
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.core.scheduling import Agent
 from detlab_hub.services.admission import instance_records
 from detlab_hub.services.admission.instance_records import Learned, Note
@@ -72,7 +72,7 @@ _ERRORS = 10
 class _State:
     """The state of a pool that is kept between two polls."""
 
-    history: History = field(default_factory=History)
+    history: PoolHistory = field(default_factory=PoolHistory)
     fresh: dict[str, Instance] = field(default_factory=dict)
     """Launched by this master, and not seen in a list yet; by agent."""
     unheard: dict[str, Order] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class _State:
     """Of those, the ones that only an earlier master knew by the provider's name: they cannot be queried yet."""
     template: Agent | None = None
     """The shape of an instance, with the observed values."""
-    decision: Decision | None = None
+    decision: ProvisioningDecision | None = None
     errors: deque[ProviderErrorView] = field(default_factory=lambda: deque(maxlen=_ERRORS))
     enrolled: set[str] = field(default_factory=set)
     """Agents whose enrolment tokens are void already."""
@@ -123,7 +123,7 @@ class Provisioning(Service):
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        check_administers(caller, Kind.SITE, "see instances")
+        check_administers(caller, ObjectKind.SITE, "see instances")
         now = self._shell.clock()
         return [self._view(pool, state, now) for pool, state in self._pools.values()]
 
@@ -365,7 +365,7 @@ class Provisioning(Service):
 
     # --- endings
 
-    async def _end(self, pool: ElasticPool, state: _State, endings: Sequence[Ending]) -> None:
+    async def _end(self, pool: ElasticPool, state: _State, endings: Sequence[InstanceEnding]) -> None:
         known = {instance.id: instance for instance in state.instances}
         for ending in endings:
             instance = known[ending.id]

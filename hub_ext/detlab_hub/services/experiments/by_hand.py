@@ -284,12 +284,12 @@ def _end(experiment: ExperimentRow, row: TrialRow, told: TellTrial) -> None:
         row.failure = FailureView(kind="exception", message=why, trial_id=row.id, hint="").model_dump()
 
 
-def _end_of(turn: Turn, row: TrialRow, told: TellTrial) -> lifecycle.AttemptEnded:
+def _end_of(turn: Turn, row: TrialRow, told: TellTrial) -> lifecycle.TrialAttemptEnded:
     if told.state == "failed":
-        return lifecycle.AttemptEnded(EndKind.FAILED, lifecycle.Retry.NEVER)
+        return lifecycle.TrialAttemptEnded(EndKind.FAILED, lifecycle.Retry.NEVER)
     if told.state == "invalid":
         apply_trial(turn, row, lifecycle.EarlyExitReported(lifecycle.INVALID_HP))
-    return lifecycle.AttemptEnded(EndKind.FINISHED)
+    return lifecycle.TrialAttemptEnded(EndKind.FINISHED)
 
 
 def _report(turn: Turn, experiment: ExperimentRow, row: TrialRow, told: TellTrial) -> None:

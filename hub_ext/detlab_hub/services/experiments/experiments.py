@@ -28,7 +28,7 @@ from detlab.schemas.wire import (
 from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.rights import Action
-from detlab_hub.core.scheduling import Job, Task
+from detlab_hub.core.scheduling import Job, SchedulerTask
 from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
@@ -153,7 +153,7 @@ class Experiments(Service):
         now, nodes, refusals = shell.clock(), shell.backend.nodes(shell.clock()), dict(shell.refusals)
         fields, asked = queue_fields(shell.settings, config, slots, caller), request_fields(config)
         job = Job("this experiment", fields["priority"], fields["weight"] or 1.0, fields["max_slots"], submitted=now)
-        task = Task(
+        task = SchedulerTask(
             "this trial",
             job.id,
             slots,
@@ -420,7 +420,7 @@ class Experiments(Service):
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, Action.EXPERIMENT_PAUSE, lifecycle.PauseRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_PAUSE, lifecycle.ExperimentPauseRequested())
 
     async def activate(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """Resume a paused experiment.
@@ -430,7 +430,9 @@ class Experiments(Service):
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, Action.EXPERIMENT_ACTIVATE, lifecycle.ActivateRequested())
+        return await self._steer(
+            caller, experiment_id, Action.EXPERIMENT_ACTIVATE, lifecycle.ExperimentActivateRequested()
+        )
 
     async def cancel(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """End it; trials may checkpoint first. One that has ended stays as it is.
@@ -439,7 +441,7 @@ class Experiments(Service):
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, Action.EXPERIMENT_CANCEL, lifecycle.CancelRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_CANCEL, lifecycle.ExperimentCancelRequested())
 
     async def kill(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """End it now. One that has ended stays as it is.
@@ -448,7 +450,7 @@ class Experiments(Service):
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, Action.EXPERIMENT_KILL, lifecycle.KillRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_KILL, lifecycle.ExperimentKillRequested())
 
     async def _steer(
         self, caller: Caller, experiment_id: int, action: Action, event: lifecycle.Event
@@ -456,7 +458,7 @@ class Experiments(Service):
         def steer(turn: Turn) -> ExperimentView:
             row = experiment_for(turn.session, caller, experiment_id, action)
             before = row.state
-            if isinstance(event, lifecycle.ActivateRequested):
+            if isinstance(event, lifecycle.ExperimentActivateRequested):
                 resume_search(turn, row, caller.name)
             try:
                 apply_experiment(turn, row, event)

@@ -16,7 +16,7 @@ from detlab.errors import Conflict
 from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.lifecycle.table import check_move
-from detlab_hub.core.rights import Action, Kind
+from detlab_hub.core.rights import Action, ObjectKind
 from detlab_hub.services.checkpoints import event_files
 from detlab_hub.services.checkpoints.collecting import check_none_pinned
 from detlab_hub.services.experiments.stored_files import Files, remove_event_files, remove_files
@@ -87,7 +87,7 @@ def _request(turn: Turn, row: ExperimentRow) -> None:
 def _forget(turn: Turn, caller: Caller, experiment_id: int) -> None:
     s = turn.session
     row = experiment_for(s, caller, experiment_id, Action.EXPERIMENT_DELETE)
-    check_administers(caller, Kind.SITE, "delete an experiment whose files are still stored")
+    check_administers(caller, ObjectKind.SITE, "delete an experiment whose files are still stored")
     if row.state != ExperimentState.DELETING:
         raise Conflict(
             f"experiment {experiment_id} is {row.state}: its files are forgotten only when they could not be removed",

@@ -49,7 +49,7 @@ class Trials(Service):
         def kill(turn: Turn) -> TrialView:
             row = trial_for(turn.session, caller, trial_id, Action.TRIAL_KILL)
             before = row.state
-            apply_trial(turn, row, lifecycle.KillRequested())
+            apply_trial(turn, row, lifecycle.TrialKillRequested())
             if row.state != before:
                 audit.note(turn, caller, "trial.kill", f"trial {trial_id}", f"experiment {row.experiment_id}")
             finish_turn(turn)

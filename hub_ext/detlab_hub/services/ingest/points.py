@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import PointReply
-from detlab_hub.core.lifecycle.allocation import KillRequested
+from detlab_hub.core.lifecycle.allocation import AllocationKillRequested
 from detlab_hub.core.searchers import TrialPlaced
 from detlab_hub.services.kernel.callers import TaskCaller
 from detlab_hub.services.kernel.fencing import current_attempt
@@ -29,7 +29,7 @@ def ask(turn: Turn, task: TaskCaller) -> PointReply:
     """
     row, trial = current_attempt(turn.session, task)
     if trial.point_due and row.preempt_reason is not None:
-        apply_allocation(turn, row, KillRequested(turn.now))
+        apply_allocation(turn, row, AllocationKillRequested(turn.now))
     elif trial.point_due:
         tell_search(turn, turn.experiment(trial.experiment_id), TrialPlaced(trial.request_id))
     return _reply(trial)

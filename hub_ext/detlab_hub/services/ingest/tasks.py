@@ -28,8 +28,8 @@ from detlab.schemas.wire import (
     StorageCredentials,
     TokenReply,
 )
-from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
-from detlab_hub.core.rights import Action, Kind, Right, Thing, may, right_of
+from detlab_hub.core.lifecycle.allocation import AllocationStarted, LeaveAcknowledged
+from detlab_hub.core.rights import Action, ObjectKind, Right, Thing, may, right_of
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.admission.storage_quotas import StorageWarnings
 from detlab_hub.services.checkpoints import files
@@ -348,7 +348,7 @@ def _preempt_state(s: Session, task: TaskCaller) -> PreemptReply:
 
 def _as_seen(s: Session, task: TaskCaller, row: CheckpointRow) -> Thing:
     """Return a checkpoint as the table of rights knows it, to a task."""
-    thing = Thing(Kind.CHECKPOINT, experiment_id=row.experiment_id, trial_id=row.trial_id)
+    thing = Thing(ObjectKind.CHECKPOINT, experiment_id=row.experiment_id, trial_id=row.trial_id)
     if row.experiment_id != task.experiment_id:
         mine = s.get(ExperimentRow, task.experiment_id)
         # Whether the owner may read the source was checked at submission; ids are never used again.
@@ -376,7 +376,7 @@ def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -
             hint="Store a copy with core_context.checkpoint.upload(), which makes an id of this trial; if it was that"
             " which was called, the image of the task has an older detlab: update it.",
         )
-    apply_allocation(turn, row, TaskStarted())
+    apply_allocation(turn, row, AllocationStarted())
     known = turn.session.get(CheckpointRow, commit.uuid)
     if known is not None:
         same = known.trial_id == trial.id and known.manifest_digest == commit.manifest_digest

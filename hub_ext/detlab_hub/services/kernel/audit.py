@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import AuditItem, AuditPage
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Service
@@ -58,7 +58,7 @@ class Audit(Service):
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        check_administers(caller, Kind.SITE, "read the audit log")
+        check_administers(caller, ObjectKind.SITE, "read the audit log")
 
         def read(s: Session) -> AuditPage:
             rows = audit.page(s, limit + 1, before, actor, action)

@@ -77,7 +77,7 @@ def _part_started(turn: Turn, row: AllocationRow, part: PartRow) -> None:
 def _begin_when_all_have(turn: Turn, row: AllocationRow, everywhere: Sequence[PartRow]) -> None:
     """Mark the allocation as running once each part has started; an ended part counts as started, reported or not."""
     if all(one.started or one.end is not None for one in everywhere):
-        apply_allocation(turn, row, allocations.TaskStarted())
+        apply_allocation(turn, row, allocations.AllocationStarted())
 
 
 def exited(turn: Turn, row: AllocationRow, agent_id: str, told: TaskExited) -> None:
@@ -107,7 +107,7 @@ def _parts_ended(turn: Turn, row: AllocationRow, agent_id: str, kind: EndKind, t
     if all(one.end is not None for one in everywhere):
         _close(turn, row, everywhere)
     elif gang.breaks(kind):
-        apply_allocation(turn, row, allocations.KillRequested(turn.now))
+        apply_allocation(turn, row, allocations.AllocationKillRequested(turn.now))
     else:
         _begin_when_all_have(turn, row, everywhere)
 

@@ -66,7 +66,7 @@ class TaskHolder:
         elif (given_up := no_progress.task_given_up(turn, task, row, kind)) is not None:
             kind, task.failure = allocations.EndKind.FAILED, given_up.model_dump()
         turn.outbox.wake_logs.add(task.id)
-        apply_task(turn, task, usertask.AttemptEnded(kind, ran=row.started_at is not None))
+        apply_task(turn, task, usertask.UserTaskAttemptEnded(kind, ran=row.started_at is not None))
 
     def stage_reported(self, turn: Turn, row: AllocationRow) -> None:
         """Tell readers: the progress page of a server shows it."""

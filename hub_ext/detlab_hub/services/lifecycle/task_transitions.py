@@ -36,9 +36,9 @@ def apply_task(turn: Turn, row: TaskRow, event: usertask.Event) -> None:
         turn.state_changed("task", row.id, old.state.value, step.state.state.value)
     for action in step.actions:
         match action:
-            case usertask.RequestAllocation(run):
+            case usertask.RequestUserTaskAllocation(run):
                 _request_allocation(turn, row, run)
-            case usertask.KillTask():
+            case usertask.KillUserTaskAttempt():
                 _kill_current(turn, row)
             case usertask.CloseTask():
                 row.ended_at, row.cull_at = turn.now, None
@@ -78,7 +78,7 @@ def _request_allocation(turn: Turn, row: TaskRow, run: int) -> None:
 def _kill_current(turn: Turn, row: TaskRow) -> None:
     current = current_allocation(turn, row)
     if current is not None:
-        apply_allocation(turn, current, allocations.KillRequested(turn.now))
+        apply_allocation(turn, current, allocations.AllocationKillRequested(turn.now))
 
 
 def say(turn: Turn, row: TaskRow, text: str) -> None:

@@ -76,12 +76,12 @@ from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow,
 
 _log = logging.getLogger(__name__)
 
-_ORDERS: dict[experiments.Order, trials.Event] = {
-    experiments.Order.PAUSE: trials.PauseRequested(),
-    experiments.Order.ACTIVATE: trials.ActivateRequested(),
-    experiments.Order.CANCEL: trials.CancelRequested(),
-    experiments.Order.KILL: trials.KillRequested(),
-    experiments.Order.CONDEMN: trials.Condemned(),
+_ORDERS: dict[experiments.OrderToTrials, trials.Event] = {
+    experiments.OrderToTrials.PAUSE: trials.TrialPauseRequested(),
+    experiments.OrderToTrials.ACTIVATE: trials.TrialActivateRequested(),
+    experiments.OrderToTrials.CANCEL: trials.TrialCancelRequested(),
+    experiments.OrderToTrials.KILL: trials.TrialKillRequested(),
+    experiments.OrderToTrials.CONDEMN: trials.Condemned(),
 }
 
 _FORCED = frozenset(
@@ -156,14 +156,14 @@ def apply_trial(turn: Turn, row: TrialRow, event: trials.Event) -> None:
     turn.changed_experiment(experiment.id)
     for action in step.actions:
         match action:
-            case trials.RequestAllocation(run):
+            case trials.RequestTrialAllocation(run):
                 _request_allocation(turn, experiment, row, run)
             case trials.AskToLeave(reason):
                 if current is not None:
                     ask_to_leave(turn, experiment, current, reason)
-            case trials.KillTask():
+            case trials.KillTrialAttempt():
                 if current is not None:
-                    apply_allocation(turn, current, allocations.KillRequested(turn.now))
+                    apply_allocation(turn, current, allocations.AllocationKillRequested(turn.now))
             case trials.TellSearcherEarly() | trials.TellSearcherPaused():
                 _tell_of_trial(turn, experiment, row, action)
             case trials.WarnNeverReported() | trials.PauseWithoutMetric():
@@ -234,14 +234,16 @@ def _warn_never_reported(turn: Turn, experiment: ExperimentRow, row: TrialRow) -
     experiment.warnings = cards.with_warning(experiment.warnings, f"trial {row.id} {brief if known else warning}")
 
 
-def _with_metric(turn: Turn, experiment: ExperimentRow, trial: trials.Trial, event: trials.Event) -> trials.Trial:
+def _with_metric(
+    turn: Turn, experiment: ExperimentRow, trial: trials.TrialStatus, event: trials.Event
+) -> trials.TrialStatus:
     """Note at the end of an attempt that no trial of a search that requires its metric has reported it, if so."""
-    if trial.metric is not trials.Metric.REQUIRED or not isinstance(event, trials.AttemptEnded):
+    if trial.metric is not trials.MetricState.REQUIRED or not isinstance(event, trials.TrialAttemptEnded):
         return trial
     turn.session.flush()
     if experiment.best_trial_id is not None or _MEASURED.scalar(turn.session, {"experiment": experiment.id}):
         return trial
-    return replace(trial, metric=trials.Metric.UNKNOWN)
+    return replace(trial, metric=trials.MetricState.UNKNOWN)
 
 
 def _pause_without_metric(turn: Turn, experiment: ExperimentRow, row: TrialRow) -> None:
@@ -387,7 +389,7 @@ def _pause_search(turn: Turn, experiment: ExperimentRow, error: SearchMismatch) 
             command=f"det experiment activate {experiment.id}",
         ).model_dump()
         turn.changed_experiment(experiment.id)
-    apply_experiment(turn, experiment, experiments.PauseRequested())
+    apply_experiment(turn, experiment, experiments.ExperimentPauseRequested())
 
 
 def resume_search(turn: Turn, experiment: ExperimentRow, author: str) -> None:
@@ -506,7 +508,7 @@ def _pause_for(turn: Turn, experiment: ExperimentRow, reason: str, hint: str = "
         command=f"det experiment activate {experiment.id}",
     ).model_dump()
     turn.changed_experiment(experiment.id)
-    apply_experiment(turn, experiment, experiments.PauseRequested())
+    apply_experiment(turn, experiment, experiments.ExperimentPauseRequested())
 
 
 def _named(turn: Turn, experiment: ExperimentRow, text: str) -> str:
@@ -560,7 +562,7 @@ def _create_trial(turn: Turn, experiment: ExperimentRow, decision: CreateTrial) 
     turn.changed_trial(row)
     turn.changed_experiment(experiment.id)
     turn.outbox.wake_searches.add(experiment.id)
-    apply_trial(turn, row, trials.Created())
+    apply_trial(turn, row, trials.TrialRowCreated())
     return row
 
 
@@ -611,7 +613,7 @@ def apply_experiment(turn: Turn, row: ExperimentRow, event: experiments.Event) -
         match action:
             case experiments.OrderTrials(order):
                 _order_trials(turn, row, _ORDERS[order])
-            case experiments.Finish():
+            case experiments.FinishExperiment():
                 _finish(turn, row)
             case _:
                 assert_never(action)

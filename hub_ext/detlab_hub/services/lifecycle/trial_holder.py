@@ -150,7 +150,7 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
         trial.failure = card.model_dump()
     elif (given_up := no_progress.given_up(turn, trial, row, kind)) is not None:
         kind, retry, trial.failure = allocations.EndKind.FAILED, trials.Retry.NEVER, given_up.model_dump()
-    apply_trial(turn, trial, trials.AttemptEnded(kind, retry, killed))
+    apply_trial(turn, trial, trials.TrialAttemptEnded(kind, retry, killed))
     if kind in _LEFT and trial.state in _COMES_BACK:
         _warn_nothing_saved(turn, trial)
 

@@ -16,7 +16,7 @@ from detlab.errors import Conflict, StorageError
 from detlab.launch.host.identity import how_to_agree
 from detlab.schemas.jobwire import UidList, UidView
 from detlab.schemas.wire import Hello
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import UidPolicy
@@ -194,7 +194,7 @@ class UserUids(Service):
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        check_administers(caller, Kind.SITE, "see the uids of users")
+        check_administers(caller, ObjectKind.SITE, "see the uids of users")
 
         def read(s: Session) -> UidList:
             rows = uids.everyone(s)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from sqlalchemy import bindparam, select
 
 from detlab_hub.core.lifecycle.cadence import ENOUGH, is_near
-from detlab_hub.core.scheduling import Decision, Snapshot
+from detlab_hub.core.scheduling import PlacementDecision, Snapshot
 from detlab_hub.services.kernel.pending import HeldBack, Saving
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.prepared import Prepared
@@ -72,7 +72,7 @@ class DelayedPreemption:
         tasks = (replace(task, leaving=True) if task.id in shown else task for task in snapshot.tasks)
         return replace(snapshot, tasks=tuple(tasks))
 
-    def hold_back(self, decision: Decision) -> set[str]:
+    def hold_back(self, decision: PlacementDecision) -> set[str]:
         """Note the victims whose preemption is delayed; return the tasks that wait for any of them."""
         released, told = set(decision.release), set[str]()
         for waiting, victims in decision.gathered.items():

@@ -18,7 +18,7 @@ from detlab.schemas.runtimes import chosen
 from detlab.schemas.wire import ForecastView
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
-from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, divide, hand_over, schedule
+from detlab_hub.core.scheduling import Job, PlacementDecision, SchedulerTask, Snapshot, divide, hand_over, schedule
 from detlab_hub.core.scheduling.fit.slot_choice import pick
 from detlab_hub.core.scheduling.gc_pause import without_collection
 from detlab_hub.services.kernel.pending import NONE_HELD_BACK, Pending, Saving
@@ -62,7 +62,7 @@ def forecast(
     refusals: Refusals,
     now: float,
     settings: Settings,
-    task: Task,
+    task: SchedulerTask,
     job: Job,
     pool: str,
     queues: Queues,
@@ -101,7 +101,7 @@ def _stand_ins(s: Session, queues: Queues) -> list[Node]:
     ]
 
 
-def _decide(snapshot: Snapshot, queue: str | None) -> Decision:
+def _decide(snapshot: Snapshot, queue: str | None) -> PlacementDecision:
     """Choose nodes for what can start now; or only what goes to a queue, for a backend that places itself."""
     return schedule(snapshot) if queue is None else hand_over(snapshot, queue)
 
@@ -163,7 +163,7 @@ def _carry_out(
     cluster: ClusterSnapshot,
     pool: str,
     snapshot: Snapshot,
-    decision: Decision,
+    decision: PlacementDecision,
     saving: Saving,
     *,
     handed: bool,
@@ -192,7 +192,7 @@ def _carry_out(
             ask_to_leave(turn, turn.experiment(row.experiment_id or 0), row, PreemptReason.PREEMPT)
 
 
-def _handed(turn: Turn, row: AllocationRow, cluster: ClusterSnapshot, to: str, task: Task) -> list[Seat]:
+def _handed(turn: Turn, row: AllocationRow, cluster: ClusterSnapshot, to: str, task: SchedulerTask) -> list[Seat]:
     """Return the nodes of a task that a batch system places; of their slots only the number is known."""
     counts = [task.slots]
     queue = next((node.queue for node in cluster.nodes if node.id == to and node.queue is not None), None)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab_hub.backends.base import Node
-from detlab_hub.core.scheduling import Agent, AgentState, Task
+from detlab_hub.core.scheduling import Agent, AgentState, SchedulerTask
 from detlab_hub.services.kernel.offers import agent_of
 from detlab_hub.services.placement.active_rows import Placed, Waiting, read_placed, read_waiting
 from detlab_hub.store.prepared import Seen
@@ -23,8 +23,8 @@ class KnownTasks:
     """
 
     def __init__(self) -> None:
-        self._before: dict[str, tuple[tuple[Any, ...], Task]] = {}
-        self._now: dict[str, tuple[tuple[Any, ...], Task]] = {}
+        self._before: dict[str, tuple[tuple[Any, ...], SchedulerTask]] = {}
+        self._now: dict[str, tuple[tuple[Any, ...], SchedulerTask]] = {}
         self._waiting: dict[str, Seen[Waiting]] = {}
         self._placed: dict[str, Seen[Placed]] = {}
         self._seats: dict[str, Mapping[str, frozenset[str]]] = {}
@@ -54,7 +54,7 @@ class KnownTasks:
         self._seats = {name: fresh[name] if name in fresh else self._seats[name] for name in self._placed}
         return self._seats
 
-    def get(self, name: str, made_of: tuple[Any, ...]) -> Task | None:
+    def get(self, name: str, made_of: tuple[Any, ...]) -> SchedulerTask | None:
         """Return the known task of this name if it was made of the same values."""
         known = self._before.get(name)
         if known is None or known[0] != made_of:
@@ -62,7 +62,7 @@ class KnownTasks:
         self._now[name] = known
         return known[1]
 
-    def keep(self, made_of: tuple[Any, ...], task: Task) -> Task:
+    def keep(self, made_of: tuple[Any, ...], task: SchedulerTask) -> SchedulerTask:
         """Keep a task for the next pass, too."""
         self._now[task.id] = made_of, task
         return task

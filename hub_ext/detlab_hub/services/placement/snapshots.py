@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import AllocationState
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import PreemptReason
-from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, SchedulerTask, Snapshot, TaskState
 from detlab_hub.services.kernel.offers import agent_of, beside, constraints_of, usable
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.lifecycle.queue_fields import SINGLE_NODE
@@ -211,7 +211,7 @@ class ClusterSnapshot:
             for kind, name, slots in self.quotas
         )
 
-    def _waits(self, row: Waiting, pool: PoolConfig) -> Task:
+    def _waits(self, row: Waiting, pool: PoolConfig) -> SchedulerTask:
         _, job, groups = self.holder(row)
         preemptible = row.trial_id is not None and row.trial_id not in self.at_preemption_limit
         refused = self.refused.get(holder_of(row), _NO_AGENTS) if self.refused else _NO_AGENTS
@@ -220,7 +220,7 @@ class ClusterSnapshot:
         known = self.known.get(row.id, made_of)
         if known is not None:
             return known
-        task = Task(
+        task = SchedulerTask(
             id=row.id,
             job=job.id,
             slots=row.slots_needed,
@@ -240,7 +240,7 @@ class ClusterSnapshot:
         )
         return self.known.keep(made_of, task)
 
-    def _holds(self, row: Placed, there: Mapping[str, frozenset[str]], pool: PoolConfig) -> Task:
+    def _holds(self, row: Placed, there: Mapping[str, frozenset[str]], pool: PoolConfig) -> SchedulerTask:
         _, job, groups = self.holder(row)
         began = row.started_at or self.now
         aged = began - row.requested_at > pool.patience > self.now - began
@@ -258,7 +258,7 @@ class ClusterSnapshot:
             for agent, slots in self.slots_of(row).items()
             if agent in there
         }
-        task = Task(
+        task = SchedulerTask(
             id=row.id,
             job=job.id,
             slots=len(row.slots),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from detlab.schemas.jobwire import EXPERIMENT, JobView
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.core.scheduling import Job
 from detlab_hub.core.scheduling.order import place_of_job
 from detlab_hub.services.kernel.access import knows, owns
@@ -124,7 +124,7 @@ def job_view(
         tasks_waiting=len(waiting),
         submitted_at=entry.job.submitted,
     )
-    if not knows(caller, Kind.JOB, entry.owner):
+    if not knows(caller, ObjectKind.JOB, entry.owner):
         return public
     told = {
         "id": entry.job.id,

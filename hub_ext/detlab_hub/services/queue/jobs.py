@@ -17,7 +17,7 @@ from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, Problem
 from detlab.schemas.jobwire import TRIAL_PREFIX, JobList, JobUpdate, JobView, JobWhy
 from detlab.schemas.wire import AllocationState, ExperimentState
 from detlab_hub.backends.base import Node
-from detlab_hub.core.rights import Action, Kind
+from detlab_hub.core.rights import Action, ObjectKind
 from detlab_hub.core.scheduling import Snapshot
 from detlab_hub.core.scheduling.reordering import Overtaking, move
 from detlab_hub.services.admission import feasibility
@@ -229,7 +229,7 @@ class Jobs(Service):
         ]
         if str(other.id) not in {entry.job.id for entry in line}:
             raise Conflict(_not_in_line(row, other, ranked=ranked), hint="det job list")
-        mine = {entry.job.id for entry in line if knows(caller, Kind.JOB, entry.owner)}
+        mine = {entry.job.id for entry in line if knows(caller, ObjectKind.JOB, entry.owner)}
         try:
             positions = move([entry.job for entry in line], me.job.id, str(other.id), ahead=ahead, mine=mine)
         except Overtaking:

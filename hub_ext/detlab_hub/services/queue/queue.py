@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import QueueItem, QueueView
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.core.scheduling import Scheduler
 from detlab_hub.services.kernel.access import knows, owns
 from detlab_hub.services.kernel.callers import Caller
@@ -104,7 +104,7 @@ def _item(one: Live, place: int, caller: Caller, reasons: Reasons) -> QueueItem:
         weight=one.weight,
         requested_at=one.requested_at,
     )
-    if not knows(caller, Kind.JOB, one.owner):
+    if not knows(caller, ObjectKind.JOB, one.owner):
         return public
     told = {
         "allocation_id": one.allocation_id,

@@ -12,7 +12,7 @@ from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantTo, GrantView
 from detlab.schemas.wire.registry import CreateModel, EditModel, ModelList, ModelView
-from detlab_hub.core.rights import Action, Kind
+from detlab_hub.core.rights import Action, ObjectKind
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import model_for, person
 from detlab_hub.services.kernel.callers import Caller
@@ -242,7 +242,7 @@ class Models(Service):
 
 def visible(caller: Caller) -> Any:
     """Return the condition on models that the caller may see."""
-    return rights.visible(Kind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
+    return rights.visible(ObjectKind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
 
 
 def check_name(name: str) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event, encode_floats
-from detlab_hub.core.rights import Kind, Thing
+from detlab_hub.core.rights import ObjectKind, Thing
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.streams.batches import Batch, Holders, Line, model_key
 from detlab_hub.services.views import budget_views, experiment_views, task_views
@@ -140,7 +140,7 @@ def _shared(key: int, owner: str, shared: Iterable[tuple[str, str, bool]]) -> Th
     groups: dict[str, bool] = {}
     for kind, name, write in shared:
         (users if kind == USER else groups)[name] = write
-    return Thing(Kind.EXPERIMENT, owner, users, groups, experiment_id=key)
+    return Thing(ObjectKind.EXPERIMENT, owner, users, groups, experiment_id=key)
 
 
 def _last_holder(key: int, data: Mapping[str, Any]) -> Thing:
@@ -152,7 +152,7 @@ def _task_holders(s: Session, ids: Sequence[str]) -> Holders:
     found: Holders = {}
     for start in range(0, len(ids), experiment_views.CHUNK):
         query = select(TaskRow.id, TaskRow.owner).where(TaskRow.id.in_(ids[start : start + experiment_views.CHUNK]))
-        found.update((key, Thing(Kind.TASK, owner, task_id=key)) for key, owner in s.execute(query))
+        found.update((key, Thing(ObjectKind.TASK, owner, task_id=key)) for key, owner in s.execute(query))
     return found
 
 
@@ -173,7 +173,7 @@ def _model_holders(s: Session, found: Sequence[Event]) -> Holders:
         if key in owners:
             shared = [(row.kind, row.name, row.write) for row in given.get(key, [])]
         thing = _shared(0, owners.get(key, str(event.data["owner"])), shared)
-        holders[model_key(key)] = replace(thing, kind=Kind.MODEL, experiment_id=None)
+        holders[model_key(key)] = replace(thing, kind=ObjectKind.MODEL, experiment_id=None)
     return holders
 
 

@@ -171,7 +171,7 @@ def _begin(turn: Turn, row: ExperimentRow) -> None:
     turn.session.add(task)
     turn.session.flush()
     row.gc_task = task.id
-    apply_task(turn, task, usertask.Created())
+    apply_task(turn, task, usertask.UserTaskCreated())
     turn.changed_task(task)
     _log.info("experiment %d: task %s removes its checkpoints", row.id, task.id)
 

@@ -237,7 +237,7 @@ def _begin(turn: Turn, row: ExperimentRow) -> None:
     turn.session.add(task)
     turn.session.flush()
     row.search_task = task.id
-    apply_task(turn, task, usertask.Created())
+    apply_task(turn, task, usertask.UserTaskCreated())
     turn.changed_experiment(row.id)
     turn.changed_task(task)
     _log.info("experiment %d: task %s runs its search", row.id, task.id)

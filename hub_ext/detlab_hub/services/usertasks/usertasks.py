@@ -18,7 +18,7 @@ from detlab.schemas.runtimes import DOCKER
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
-from detlab_hub.core.rights import Action, Kind
+from detlab_hub.core.rights import Action, ObjectKind
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.admission.preparing import named_images
@@ -108,7 +108,7 @@ class UserTasks(Service):
 
         def page(s: Session) -> TaskPage:
             query = select(TaskRow.id).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
-            query = query.where(visible(Kind.TASK, person(caller), owner=TaskRow.owner))
+            query = query.where(visible(ObjectKind.TASK, person(caller), owner=TaskRow.owner))
             if owner is not None:
                 query = query.where(TaskRow.owner == owner)
             if kinds:
@@ -224,7 +224,7 @@ def create_row(
     turn.session.add(row)
     turn.session.flush()
     references.record(turn.session, caller, "task", row.id, config)
-    apply_task(turn, row, usertask.Created())
+    apply_task(turn, row, usertask.UserTaskCreated())
     audit.note(turn, caller, "task.create", f"task {row.id}", row.name)
     turn.changed_task(row)
     return row

@@ -30,7 +30,7 @@ from detlab.schemas.wire import (
 from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.rights import Right
 from detlab_hub.core.searchers import SearcherConfigError
-from detlab_hub.core.searchers.hyperparameters import Grid
+from detlab_hub.core.searchers.hyperparameters import SpaceGrid
 from detlab_hub.services.failures import endings
 from detlab_hub.services.kernel.access import rights_to
 from detlab_hub.services.kernel.callers import Caller
@@ -175,7 +175,7 @@ def trials_total(config: dict[str, Any]) -> int | None:
 def _grid_size(hyperparameters: str, require: tuple[str, ...]) -> int | None:
     """Return the points of a grid; with conditions or relations they are counted one by one, so not for each view."""
     try:
-        return Grid(json.loads(hyperparameters), require).size
+        return SpaceGrid(json.loads(hyperparameters), require).size
     except SearcherConfigError:
         return None
 

@@ -11,7 +11,7 @@ from sqlalchemy import Row, Text, bindparam, delete, func, or_, select, type_coe
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, TrialState
-from detlab_hub.core.rights import Kind, Person
+from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics.lookup import forget
@@ -76,7 +76,9 @@ def page(
     if owner is not None:
         query = query.where(ExperimentRow.owner == clean_text(owner))
     if viewer is not None:
-        query = query.where(visible(Kind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id))
+        query = query.where(
+            visible(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
+        )
     if archived != "any":
         column = ExperimentRow.archived_at
         query = query.where(column.is_(None) if archived == "no" else column.is_not(None))

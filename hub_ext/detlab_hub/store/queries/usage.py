@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
-from detlab_hub.core.rights import Kind, Person
+from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.prepared import Prepared
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.tables import AllocationRow, UsageRow
@@ -43,7 +43,7 @@ def between(s: Session, first: str, last: str, viewer: Person) -> list[UsageRow]
         viewer: Only of users whose usage this user may read.
     """
     query = select(UsageRow).where(UsageRow.day >= first, UsageRow.day <= last)
-    return list(s.scalars(query.where(visible(Kind.USER, viewer, owner=UsageRow.owner))))
+    return list(s.scalars(query.where(visible(ObjectKind.USER, viewer, owner=UsageRow.owner))))
 
 
 def slot_seconds(s: Session, experiment_id: int, now: float) -> float:

@@ -13,7 +13,7 @@ from detlab.schemas.wire import ExperimentState, Heartbeat, SlotView, TrialState
 from detlab_hub.backends.instances import Order
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.lifecycle.allocation import Graces, LeaveRequested, PreemptReason
-from detlab_hub.core.provisioning import Instance, Limits
+from detlab_hub.core.provisioning import Instance, PoolLimits
 from detlab_hub.core.scheduling import Agent
 from detlab_hub.services import AgentCaller
 from detlab_hub.services.agents.agents import Agents
@@ -271,7 +271,7 @@ class SpotMarket:
 async def test_a_spot_instance_that_is_taken_back_costs_its_trial_no_restart_and_another_comes(make_world):
     world = await make_world(training(200, save_every=1))
     market = SpotMarket()
-    pool = ElasticPool("default", market, Limits(max_instances=1), Agent("template", 1))
+    pool = ElasticPool("default", market, PoolLimits(max_instances=1), Agent("template", 1))
     provisioning = Provisioning(world.services.shell, [pool])
     made = await world.submit(config())
     await world.step()
@@ -305,7 +305,7 @@ async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list
 ):
     world = await make_world(training(200, save_every=1))
     market = SpotMarket()
-    pool = ElasticPool("default", market, Limits(max_instances=1), Agent("template", 1))
+    pool = ElasticPool("default", market, PoolLimits(max_instances=1), Agent("template", 1))
 
     def looking():
         return Provisioning(world.services.shell, [pool])
@@ -341,7 +341,7 @@ async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list
 async def test_why_a_gang_waits_says_for_how_many_instances_and_since_when(make_world):
     world = await make_world(training(20))
     market = SpotMarket()
-    pool = ElasticPool("default", market, Limits(max_instances=3), Agent("template", 1))
+    pool = ElasticPool("default", market, PoolLimits(max_instances=3), Agent("template", 1))
     provisioning = Provisioning(world.services.shell, [pool])
     world.services[Jobs]._awaited = provisioning.awaited
     made = await world.submit(config(resources={"slots_per_trial": 2}))

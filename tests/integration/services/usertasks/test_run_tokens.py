@@ -14,7 +14,7 @@ from detlab.schemas.logwire import KeepLogs
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import ExperimentState, GrantRequest, Launch
 from detlab.schemas.wire.storage import EmptyTrash
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.checkpoints.trash import Trash
 from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.experiments.experiments import Experiments
@@ -125,7 +125,7 @@ async def test_an_administrators_run_administers_nothing(make_world):
     world = await make_world(waits)
     other = await world.submit(config(), BOB)
     caller = await resolved(world, await launched(world, caller=ROOT))
-    assert not any(administers(caller, kind) for kind in Kind)
+    assert not any(administers(caller, kind) for kind in ObjectKind)
     with pytest.raises(NotFound):
         await world.services[Experiments].get(caller, other.id)
     with pytest.raises(Forbidden):

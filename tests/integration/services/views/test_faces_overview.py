@@ -18,8 +18,8 @@ from detlab_hub.core.scheduling import (
     Pools,
     ReasonCode,
     Scheduler,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
     schedule,
 )
@@ -263,9 +263,9 @@ def test_I9_a_reason_names_no_task_of_somebody_else():
                 agents=(Agent("node", 3),),
                 jobs={"x": Job("x"), "experiment 12": Job("experiment 12", 1), "experiment 13": Job("experiment 13")},
                 tasks=(
-                    Task("11.running.1", "x", 1, TaskState.RUNNING, on={"node": 1}),
-                    Task("12.secret.1", "experiment 12", 3, user=other),
-                    Task("13.mine.1", "experiment 13", 1, user="alice"),
+                    SchedulerTask("11.running.1", "x", 1, TaskState.RUNNING, on={"node": 1}),
+                    SchedulerTask("12.secret.1", "experiment 12", 3, user=other),
+                    SchedulerTask("13.mine.1", "experiment 13", 1, user="alice"),
                 ),
                 private=True,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.kernel.access import administers
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.model import Limits
@@ -39,7 +39,7 @@ def check_priority(limits: Limits, caller: Caller, priority: int | None, default
     if (
         priority is None
         or priority >= best
-        or administers(caller, Kind.JOB)
+        or administers(caller, ObjectKind.JOB)
         or not limits.binds(caller.name, caller.groups)
     ):
         return
