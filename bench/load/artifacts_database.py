@@ -193,6 +193,8 @@ def _metrics(s: Any, count: int) -> None:
     rng = random.Random(2)
     for trial in range(TRIALS):
         steps = range((count - trial + TRIALS - 1) // TRIALS)
-        reports = [curves.Report("validation", step, float(step), {"accuracy": rng.random()}) for step in steps]
+        reports = [
+            curves.ReportedMetrics("validation", step, float(step), {"accuracy": rng.random()}) for step in steps
+        ]
         if reports:
             curves.insert_reports(s, trial + 1, 0, reports)

@@ -40,7 +40,7 @@ from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.shell import ServiceLookup, Shell
-from detlab_hub.services.kernel.turn import Lifecycle, Turn
+from detlab_hub.services.kernel.turn import StateMachines, Turn
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle import log_policies, trials_to_make
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill
@@ -52,7 +52,7 @@ from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.notify.consumers import Consumers, EventConsumer
 from detlab_hub.services.notify.webhooks import Webhooks
 from detlab_hub.services.placement import passes as placement
-from detlab_hub.services.placement.remembered import KnownTasks
+from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_limits
@@ -91,7 +91,7 @@ KILL_AGAIN = 15.0
 """A kill without an exit is sent again after this long."""
 
 
-_LIFECYCLE = Lifecycle(TrialHolder(), TaskHolder(), finish_turn)
+_LIFECYCLE = StateMachines(TrialHolder(), TaskHolder(), finish_turn)
 
 
 class Services(ServiceLookup):
@@ -132,7 +132,7 @@ class Services(ServiceLookup):
         """Set what the loops remember between their steps."""
         self._loops: list[asyncio.Task[None]] = []
         self._cpu_clock = cpu_clock
-        self._known_tasks = KnownTasks()
+        self._known_tasks = PreviousPassTasks()
         """The rows and tasks of the newest pass."""
         self._pass_cost = 0.0
         """Seconds of CPU that the newest pass took."""
@@ -284,7 +284,7 @@ class Services(ServiceLookup):
         nodes = self.connections.nodes(shell.clock())
         halted, refusals, queues = shell.halted, dict(shell.refusals), dict(self.connections.queues)
 
-        def place(turn: Turn) -> placement.Verdict:
+        def place(turn: Turn) -> placement.WaitVerdict:
             began = self._cpu_clock()
             verdict = placement.place(turn, nodes, refusals, self._known_tasks, shell.saving, queues, halted=halted)
             # Before the commit: a checkpoint that is committed next is one of theirs, though nobody was told yet.

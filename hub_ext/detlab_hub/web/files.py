@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from tornado.iostream import StreamClosedError
 
 from detlab.errors import DetlabError
-from detlab_hub.services.checkpoints.archives import Contents
+from detlab_hub.services.checkpoints.archives import ArchiveContents
 from detlab_hub.services.kernel.threads import Workers, user_of
 from detlab_hub.web.base import Guarded
 
@@ -66,7 +66,7 @@ class Download(Guarded):
 
         await self._while_here(send, opening.close)
 
-    async def send_contents(self, opening: Coroutine[Any, Any, Contents], media: str) -> None:
+    async def send_contents(self, opening: Coroutine[Any, Any, ArchiveContents], media: str) -> None:
         """Send what is checked, and packed, meanwhile; see `send_file`."""
 
         async def send() -> None:

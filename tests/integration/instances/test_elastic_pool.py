@@ -21,7 +21,7 @@ from tornado.netutil import bind_sockets
 
 from detlab.errors import Forbidden
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab_hub.backends.instances import Order, ProviderError, Trouble
+from detlab_hub.backends.instances import InstanceOrder, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.provisioning import Instance
 from detlab_hub.core.scheduling import read_pools
@@ -156,9 +156,9 @@ class Refusing:
     """A provider's answer that no local one gives: it has no machines left."""
 
     real: Any
-    orders: list[Order]
+    orders: list[InstanceOrder]
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         self.orders.append(order)
         raise ProviderError(Trouble.CAPACITY, "none left", "another type may be there")
 

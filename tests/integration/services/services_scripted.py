@@ -48,7 +48,7 @@ from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.limits.model import Limits
+from detlab_hub.services.kernel.limits.model import PerUserLimits
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 
 ALICE = Caller("alice")
@@ -382,7 +382,7 @@ class World:
         self.stale = 0
         self.crashes = 0
         self.refused: list[Any] = []
-        settings.setdefault("limits", Limits(min_priority=1))
+        settings.setdefault("limits", PerUserLimits(min_priority=1))
         directory = {"type": "directory", "container_path": str(folder / "checkpoints")}
         settings.setdefault("default_checkpoint_storage", directory)
         self.settings = Settings(state_dir=folder, bundles_dir=folder / "bundles", **settings)

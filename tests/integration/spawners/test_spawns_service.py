@@ -8,7 +8,7 @@ from services_scripted import ALICE, BOB, ROOT
 from detlab.errors import ConfigError, Conflict, NotFound, StaleAttempt, Unavailable
 from detlab.schemas.taskwire import ActivityReport, CreateTask, SpawnRequest, TaskKind
 from detlab_hub.services.kernel.callers import HubCaller
-from detlab_hub.services.usertasks.hub_client import Server
+from detlab_hub.services.usertasks.hub_client import ServerOfHub
 from detlab_hub.services.usertasks.servers import UNLISTED_SECONDS, Servers
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
@@ -265,7 +265,7 @@ class HubOf:
     async def start(self, owner, name, options, display_name=""):
         if self.away:
             raise Unavailable("the Hub does not answer")
-        self.servers.add(Server(owner, name))
+        self.servers.add(ServerOfHub(owner, name))
         await spawn(self.world, owner=owner, server_name=name, key=f"key-of-{name}", kind=options["kind"])
 
     async def stop(self, owner, name, *, remove=False):
@@ -289,7 +289,7 @@ async def test_a_server_that_the_hub_does_not_list_is_ended_after_a_while(hubbed
     world.now += UNLISTED_SECONDS - 1
     await reconcile()
     assert not (await look(world, view)).state.terminal
-    hub.servers.add(Server("alice", "nb"))
+    hub.servers.add(ServerOfHub("alice", "nb"))
     await reconcile()
     hub.servers.clear()
     world.now += 5

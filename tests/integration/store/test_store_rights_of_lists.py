@@ -30,9 +30,9 @@ from detlab_hub.store.tables import (
     ModelGrantRow,
     ModelRow,
     QuotaRow,
+    SlotUsageRow,
     StorageQuotaRow,
     TaskRow,
-    UsageRow,
     VersionMetric,
     VersionRow,
 )
@@ -140,7 +140,7 @@ def fill_rest(s: Any, drawn: random.Random) -> None:
     for number, row in enumerate([*s.scalars(select(ExperimentRow)), *s.scalars(select(TaskRow))]):
         row.bundle = DIGEST if number % 5 == 0 else None
     for number, name in enumerate(USERS):
-        s.add(UsageRow(day="2026-01-01", owner=name, kind="trial", slot_seconds=1.0))
+        s.add(SlotUsageRow(day="2026-01-01", owner=name, kind="trial", slot_seconds=1.0))
         s.add(StorageQuotaRow(kind=rights.USER, name=name, size=1))
         s.add(FreedRow(experiment_id=1000 + number, owner=name, bytes=drawn.randint(1, 9)))
     s.add_all(StorageQuotaRow(kind=rights.GROUP, name=name, size=1) for name in GROUPS)

@@ -32,13 +32,13 @@ from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.lifecycle.queue_fields import WHERE, demands, pool_for, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
 from detlab_hub.services.placement.snapshots import is_single_node
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.tables import AgentRow
 
 AWAY_SECONDS = 86400.0
 """Seconds for which a disconnected agent is expected to return."""
 _DEMANDS = {"cpus": "millicpus", "memory": "memory"}
-_LATELY = Prepared(
+_LATELY = PreparedStatement(
     select(AgentRow.id).where(AgentRow.pool == bindparam("pool"), AgentRow.last_seen > bindparam("since"))
 )
 

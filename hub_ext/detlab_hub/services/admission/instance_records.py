@@ -29,7 +29,7 @@ _AGAIN_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class Note:
+class InstanceNote:
     """The record of an instance, by the name of its agent."""
 
     pool: str
@@ -39,14 +39,14 @@ class Note:
     """When it was last requested; None once it was listed at a time when no list could be older than the request."""
 
 
-def of_pool(s: Session, pool: str) -> dict[str, Note]:
+def of_pool(s: Session, pool: str) -> dict[str, InstanceNote]:
     """Return the instances of a pool that were launched and not removed from the records since, by agent."""
     rows = s.execute(select(Meta.key, Meta.value).where(Meta.key.startswith(_INSTANCE, autoescape=True)))
     notes = {key.removeprefix(_INSTANCE): _read(value) for key, value in rows}
     return {agent_id: note for agent_id, note in notes.items() if note.pool == pool}
 
 
-def keep(turn: Turn, agent_id: str, note: Note) -> None:
+def keep(turn: Turn, agent_id: str, note: InstanceNote) -> None:
     """Record an instance, or change its record."""
     fields: dict[str, Any] = {"pool": note.pool, "like": note.like, "asked_at": note.asked_at}
     turn.session.merge(Meta(key=_INSTANCE + agent_id, value=json.dumps(fields)))
@@ -84,8 +84,10 @@ def forget(turn: Turn, agent_id: str) -> None:
     turn.session.execute(delete(Meta).where(Meta.key == _INSTANCE + agent_id))
 
 
-def _read(value: str) -> Note:
-    return Note(**json.loads(value)) if value.startswith("{") else Note(value)  # earlier ones are the pool's name
+def _read(value: str) -> InstanceNote:
+    return (
+        InstanceNote(**json.loads(value)) if value.startswith("{") else InstanceNote(value)
+    )  # earlier ones are the pool's name
 
 
 @dataclass(frozen=True)

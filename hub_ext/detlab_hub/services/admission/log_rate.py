@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import RecordBatch
-from detlab_hub.services.kernel.limits.model import Limits
-from detlab_hub.services.kernel.limits.output import Writer
+from detlab_hub.services.kernel.limits.model import PerUserLimits
+from detlab_hub.services.kernel.limits.output import OutputWriter
 from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
@@ -35,10 +35,10 @@ async def thinned(shell: Shell, allocation_id: str, batch: RecordBatch, node: in
     return kept
 
 
-def _writer(s: Session, limits: Limits, allocation_id: str) -> Writer | None:
+def _writer(s: Session, limits: PerUserLimits, allocation_id: str) -> OutputWriter | None:
     row = s.get(AllocationRow, allocation_id)
     if row is None:
         return None
     holder = s.get(TaskRow, row.task_id) if row.task_id is not None else s.get(ExperimentRow, row.experiment_id)
     groups = holder.owner_groups if holder is not None else ()
-    return Writer(row.assigned_at or row.requested_at, row.nodes, limits.binds(row.owner, groups))
+    return OutputWriter(row.assigned_at or row.requested_at, row.nodes, limits.binds(row.owner, groups))

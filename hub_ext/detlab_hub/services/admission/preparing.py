@@ -32,7 +32,7 @@ _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 
 
 @dataclass
-class Prepared:
+class PreparedConfig:
     """A checked config."""
 
     config: dict[str, Any]
@@ -44,7 +44,7 @@ class Prepared:
         return [ProblemView.model_validate(problem.to_dict()) for problem in self.warnings]
 
 
-def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) -> Prepared:
+def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) -> PreparedConfig:
     """Check and complete a config; open values are drawn.
 
     Raises:
@@ -88,7 +88,7 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
         place = path if message and path.startswith(("searcher", "hyperparameters", "stopping")) else "searcher"
         problems.append(Problem(place, message if place == path else str(error)))
     _refuse(problems)
-    return Prepared(config, [problem for problem in expconf.in_order(problems) if problem.level == "warning"])
+    return PreparedConfig(config, [problem for problem in expconf.in_order(problems) if problem.level == "warning"])
 
 
 def _searcher(config: dict[str, Any]) -> Searcher:

@@ -40,7 +40,7 @@ class StorageFull(Conflict):
 
 
 @dataclass(frozen=True)
-class Standing:
+class QuotaStanding:
     """How much of a quota of bytes is used."""
 
     kind: str
@@ -65,17 +65,17 @@ class Standing:
         return f"{self.notice}: {size_text(self.used)} of {size_text(self.limit)}{part}"
 
 
-def of_rows(s: Session, rows: Sequence[StorageQuotaRow]) -> list[tuple[StorageQuotaRow, Standing]]:
+def of_rows(s: Session, rows: Sequence[StorageQuotaRow]) -> list[tuple[StorageQuotaRow, QuotaStanding]]:
     """Return how much of each quota is used."""
     groups = usage.of_groups(s, [row.name for row in rows if row.kind == jobs.GROUP])
     found = []
     for row in rows:
         use = groups[row.name] if row.kind == jobs.GROUP else usage.of_user(s, row.name)
-        found.append((row, Standing(row.kind, row.name, use.used, row.size)))
+        found.append((row, QuotaStanding(row.kind, row.name, use.used, row.size)))
     return found
 
 
-def standings(s: Session, user: str, groups: Collection[str]) -> list[Standing]:
+def standings(s: Session, user: str, groups: Collection[str]) -> list[QuotaStanding]:
     """Return the quotas of bytes that bind a user of some groups, with what is used of each."""
     return [one for _, one in of_rows(s, jobs.storage_quotas_of(s, user, groups))]
 
@@ -89,7 +89,7 @@ async def check(shell: Shell, caller: Caller, config: dict[str, Any]) -> list[Pr
     if config.get("unmanaged"):
         return []
 
-    def read(s: Session) -> tuple[list[Standing], list[tuple[int, str, int]]]:
+    def read(s: Session) -> tuple[list[QuotaStanding], list[tuple[int, str, int]]]:
         found = standings(s, caller.name, caller.groups)
         full = any(one.level == 2 for one in found)
         return found, usage.largest(s, caller.name, 3) if full else []

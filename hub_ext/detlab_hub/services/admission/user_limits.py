@@ -13,7 +13,7 @@ from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import knows, person
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.limits.limiter import Limiter
-from detlab_hub.services.kernel.limits.model import GIB, Limits
+from detlab_hub.services.kernel.limits.model import GIB, PerUserLimits
 from detlab_hub.services.kernel.limits.reached import PREFIX, Reached
 from detlab_hub.services.kernel.shell import Service
 from detlab_hub.services.kernel.turn import Turn
@@ -106,7 +106,7 @@ class UserLimits(Service):
         limits = self._shell.settings.limits
         value = float(getattr(limits, setting))
         most = float(limits.requests_burst) if name == "requests" else value
-        about = next(one.metadata for one in fields(Limits) if one.name == setting)
+        about = next(one.metadata for one in fields(PerUserLimits) if one.name == setting)
         users = {user: LimitUse(user=user, used=much) for user, much in used.items() if most and much >= NEAR * most}
         for who, hit in self.limiter.hits.of(name).items():
             user = owner_of.get(who, who)
@@ -137,7 +137,7 @@ def _owner_of(s: Session, who: str) -> str:
     return who if row is None else row.owner
 
 
-def _said_of(limits: Limits, name: str) -> str:
+def _said_of(limits: PerUserLimits, name: str) -> str:
     setting = SETTINGS_OF.get(name, name)
     value = getattr(limits, setting, None)
     return f"c.UserLimits.{setting}" + ("" if value is None else f" = {value:g}")
@@ -145,9 +145,9 @@ def _said_of(limits: Limits, name: str) -> str:
 
 def settings() -> Sequence[tuple[str, float, str, str]]:
     """Return (setting, default, unit, what it limits) of each limit, as the reference page has them."""
-    made = Limits()
+    made = PerUserLimits()
     return [
         (one.name, float(getattr(made, one.name)), one.metadata["unit"], one.metadata["about"])
-        for one in fields(Limits)
+        for one in fields(PerUserLimits)
         if one.metadata
     ]

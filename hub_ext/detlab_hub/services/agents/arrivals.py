@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden
 from detlab.schemas.wire import PROTOCOL, Hello, MasterMessage, MoreNodes, Welcome
-from detlab_hub.backends.connection import AgentBackend, Connection, Send, knows_gangs
+from detlab_hub.backends.connection import AgentBackend, AgentConnection, Send, knows_gangs
 from detlab_hub.services.admission import instance_records
 from detlab_hub.services.agents.connection import AgentSession, check_key, greet, node_id
 from detlab_hub.services.agents.hello import check_hello
@@ -49,7 +49,7 @@ class _Greeting:
     agent: AgentCaller
     hello: Hello
     send: Send
-    connection: Connection | None = None
+    connection: AgentConnection | None = None
     early: list[MasterMessage] = field(default_factory=list)
     """What is sent to it before it is welcomed."""
 
@@ -61,7 +61,7 @@ class _Greeting:
             self.connection.send = self.send
 
 
-def _connections_of(greetings: Sequence[_Greeting]) -> list[Connection]:
+def _connections_of(greetings: Sequence[_Greeting]) -> list[AgentConnection]:
     return [one.connection for one in greetings if one.connection is not None]
 
 

@@ -22,7 +22,7 @@ from detlab.schemas.wire import (
     TaskStarted,
     Welcome,
 )
-from detlab_hub.backends.connection import AgentBackend, Connection
+from detlab_hub.backends.connection import AgentBackend, AgentConnection
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle.allocation import AllocationKillRequested
 from detlab_hub.services.failures.cards import ON_NODE
@@ -56,7 +56,7 @@ class AgentSession:
 
     _shell: Shell
     _connections: AgentBackend
-    _connection: Connection
+    _connection: AgentConnection
 
     async def receive(self, message: Hello | MoreNodes | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
         """Handle a message of the agent. Repeated and late ones change nothing.

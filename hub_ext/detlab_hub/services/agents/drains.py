@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import AllocationState
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.placement.active_rows import PLACED
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AgentRow, AllocationRow
 
@@ -53,7 +53,7 @@ def end(agent: AgentRow) -> None:
     agent.drain, agent.drain_until = "", None
 
 
-_DUE = Prepared(select(AgentRow.id).where(AgentRow.drain_until <= bindparam("now")))
+_DUE = PreparedStatement(select(AgentRow.id).where(AgentRow.drain_until <= bindparam("now")))
 
 
 def due(s: Session, now: float) -> list[str]:

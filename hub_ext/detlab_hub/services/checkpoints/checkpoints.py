@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView, SeriesView
 from detlab_hub.services.checkpoints import files
-from detlab_hub.services.checkpoints.archives import Contents, Packing, checked
+from detlab_hub.services.checkpoints.archives import ArchiveContents, Packing, checked
 from detlab_hub.services.checkpoints.removals import DELETED
 from detlab_hub.services.checkpoints.stores import OpenStore, readable
 from detlab_hub.services.kernel.access import checkpoint_for
@@ -42,7 +42,7 @@ class Checkpoints(Service):
 
         return await self._shell.read(get)
 
-    async def open_file(self, caller: Caller, uuid: str, digest: str) -> Contents:
+    async def open_file(self, caller: Caller, uuid: str, digest: str) -> ArchiveContents:
         """Open one file, named by its digest.
 
         Raises:
@@ -58,9 +58,9 @@ class Checkpoints(Service):
         size = int(row.files[path]["size"])
         opening = partial(files.open_found, store, uuid, path, size, uid)
         await self._shell.workers.downloads.run(caller.name, lambda: opening().close())
-        return Contents(size, checked(opening, uuid, path, digest, size))
+        return ArchiveContents(size, checked(opening, uuid, path, digest, size))
 
-    async def open_archive(self, caller: Caller, uuid: str) -> Contents:
+    async def open_archive(self, caller: Caller, uuid: str) -> ArchiveContents:
         """Open all files as one tar.
 
         Raises:

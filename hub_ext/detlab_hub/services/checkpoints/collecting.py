@@ -211,7 +211,7 @@ def act(turn: Turn, experiment_id: int) -> None:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CollectionPlan:
     """What is decided about the checkpoints of an experiment, and what pins them; in the same order."""
 
     rows: list[Kept]
@@ -225,7 +225,7 @@ class Plan:
         return [row for row, decision in zip(self.rows, self.decisions, strict=True) if not decision.keep]
 
 
-def collect(turn: Turn, row: ExperimentRow, plan: Plan, due_at: float) -> int:
+def collect(turn: Turn, row: ExperimentRow, plan: CollectionPlan, due_at: float) -> int:
     """Put what nothing keeps into the trash, in the transaction in which it was decided; return how many."""
     going = plan.going
     if not going:
@@ -275,14 +275,14 @@ def _needed(turn: Turn, row: ExperimentRow) -> _Needed:
     return _Needed(None if found is None else frozenset(found))
 
 
-def _plan(s: Session, searches: NeedsCheckpoints, row: ExperimentRow, policy: GcPolicy | None = None) -> Plan:
+def _plan(s: Session, searches: NeedsCheckpoints, row: ExperimentRow, policy: GcPolicy | None = None) -> CollectionPlan:
     s.flush()
     rows = collection.kept(s, row.id)
     metrics = collection.metrics_of(s, row.id, row.metric) if row.metric else {}
     pins = pins_of(s, rows, searches)
     wanted = RetentionPolicy(**(policy or policy_of(row)).model_dump())
     decisions = decide(wanted, [_saved(one, metrics) for one in rows], pins, smaller_is_better=row.smaller_is_better)
-    return Plan(rows, metrics, decisions, pins)
+    return CollectionPlan(rows, metrics, decisions, pins)
 
 
 def _saved(row: Kept, metrics: dict[str, float]) -> Saved:
@@ -292,7 +292,7 @@ def _saved(row: Kept, metrics: dict[str, float]) -> Saved:
 
 
 def _preview(
-    row: ExperimentRow, policy: GcPolicy, plan: Plan, now: float, until: float, *, applied: bool = False
+    row: ExperimentRow, policy: GcPolicy, plan: CollectionPlan, now: float, until: float, *, applied: bool = False
 ) -> GcPreview:
     pairs = list(zip(plan.rows, plan.decisions, strict=True))
     items = within(

@@ -34,7 +34,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Metric:
+class PrometheusMetric:
     """A gauge.
 
     Attributes:
@@ -49,19 +49,27 @@ class Metric:
 
 
 METRICS = (
-    Metric("detlab_ready", "1 if the master can write and its loops run.", lambda sample: sample.ready),
-    Metric("detlab_draining", "1 if nothing new starts because of a drain.", lambda sample: sample.cluster.draining),
-    Metric("detlab_agents", "Connected agents.", lambda sample: sample.cluster.agents),
-    Metric("detlab_slots", "Slots of the connected agents.", lambda sample: sample.cluster.slots_total),
-    Metric("detlab_slots_used", "Slots that a trial or task holds.", lambda sample: sample.cluster.slots_used),
-    Metric(
+    PrometheusMetric("detlab_ready", "1 if the master can write and its loops run.", lambda sample: sample.ready),
+    PrometheusMetric(
+        "detlab_draining", "1 if nothing new starts because of a drain.", lambda sample: sample.cluster.draining
+    ),
+    PrometheusMetric("detlab_agents", "Connected agents.", lambda sample: sample.cluster.agents),
+    PrometheusMetric("detlab_slots", "Slots of the connected agents.", lambda sample: sample.cluster.slots_total),
+    PrometheusMetric(
+        "detlab_slots_used", "Slots that a trial or task holds.", lambda sample: sample.cluster.slots_used
+    ),
+    PrometheusMetric(
         "detlab_experiments_active",
         "Experiments that have not ended, as far as the token may see them.",
         lambda sample: sample.cluster.experiments_active,
     ),
-    Metric("detlab_waiting", "Trials and tasks that wait for slots.", lambda sample: sample.waiting),
-    Metric("detlab_longest_wait_seconds", "How long the first of them has waited.", lambda sample: sample.longest_wait),
-    Metric("detlab_started_timestamp_seconds", "When the master started.", lambda sample: sample.cluster.started_at),
+    PrometheusMetric("detlab_waiting", "Trials and tasks that wait for slots.", lambda sample: sample.waiting),
+    PrometheusMetric(
+        "detlab_longest_wait_seconds", "How long the first of them has waited.", lambda sample: sample.longest_wait
+    ),
+    PrometheusMetric(
+        "detlab_started_timestamp_seconds", "When the master started.", lambda sample: sample.cluster.started_at
+    ),
 )
 
 

@@ -29,7 +29,7 @@ TEXT_CHARS = 200
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedCall:
     """A refusal: its caller and its object."""
 
     actor: str
@@ -52,7 +52,7 @@ class Refused:
 class _Open:
     """Refusals that are counted together."""
 
-    refused: Refused
+    refused: RefusedCall
     since: float
     address: str
     count: int = 0
@@ -86,7 +86,7 @@ class Tally:
     _left_out: dict[str, _LeftOut] = field(default_factory=dict)
     _rations: Buckets[str] = field(default_factory=lambda: Buckets(ROWS_PER_HOUR / 3600, ROWS_AT_ONCE))
 
-    def note(self, refused: Refused, address: str, now: float) -> None:
+    def note(self, refused: RefusedCall, address: str, now: float) -> None:
         """Count a refusal."""
         found = self._open.get(refused.key)
         if found is None:
@@ -126,7 +126,7 @@ class Tally:
         detail = f"{times}{refused.reason}; route {refused.route}; from {one.address}"
         return [Row(refused.actor, f"{refused.verb} {refused.path}", detail)]
 
-    def _leave_out(self, refused: Refused, count: int, now: float) -> None:
+    def _leave_out(self, refused: RefusedCall, count: int, now: float) -> None:
         if refused.actor not in self._left_out and len(self._left_out) >= MOST_OPEN:
             return
         left = self._left_out.setdefault(refused.actor, _LeftOut(now))
@@ -144,7 +144,7 @@ class Refusals(Service):
 
     def note(self, *, actor: str, verb: str, route: str, path: str, reason: str, address: str) -> None:
         """Count a refusal; it is written soon."""
-        refused = Refused(actor[:TEXT_CHARS], verb, route, path[:TEXT_CHARS], reason)
+        refused = RefusedCall(actor[:TEXT_CHARS], verb, route, path[:TEXT_CHARS], reason)
         self._tally.note(refused, address, self._shell.clock())
 
     async def write_refusals(self, *, closing: bool = False) -> None:

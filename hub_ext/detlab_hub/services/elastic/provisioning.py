@@ -30,7 +30,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.elasticwire import ElasticPoolView, InstanceView, ProviderErrorView
-from detlab_hub.backends.instances import Order, ProviderError, Trouble
+from detlab_hub.backends.instances import InstanceOrder, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.provisioning import (
     Instance,
@@ -49,7 +49,7 @@ from detlab_hub.core.provisioning.shape import described
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.core.scheduling import Agent
 from detlab_hub.services.admission import instance_records
-from detlab_hub.services.admission.instance_records import Learned, Note
+from detlab_hub.services.admission.instance_records import InstanceNote, Learned
 from detlab_hub.services.kernel import audit
 from detlab_hub.services.kernel.access import check_administers
 from detlab_hub.services.kernel.callers import Caller
@@ -75,7 +75,7 @@ class _State:
     history: PoolHistory = field(default_factory=PoolHistory)
     fresh: dict[str, Instance] = field(default_factory=dict)
     """Launched by this master, and not seen in a list yet; by agent."""
-    unheard: dict[str, Order] = field(default_factory=dict)
+    unheard: dict[str, InstanceOrder] = field(default_factory=dict)
     """Orders of this master whose launches had no answer, and that are not seen in a list; by agent."""
     instances: tuple[Instance, ...] = ()
     unlisted: frozenset[str] = frozenset()
@@ -207,11 +207,11 @@ class Provisioning(Service):
 
     async def _situation(
         self, pool: ElasticPool, state: _State, listed: Sequence[Instance], now: float
-    ) -> tuple[Situation, Mapping[str, Note]]:
+    ) -> tuple[Situation, Mapping[str, InstanceNote]]:
         """Return the pool as the scheduler sees it, with every busy agent; and the records of its instances."""
         shell, nodes, refusals = self._shell, self._shell.backend.nodes(now), dict(self._shell.refusals)
 
-        def read(s: Session) -> tuple[Situation, Mapping[str, Note], Learned | None]:
+        def read(s: Session) -> tuple[Situation, Mapping[str, InstanceNote], Learned | None]:
             snapshot = snapshots.snapshots(s, nodes, refusals, now, shell.settings)[pool.name]
             held = frozenset(parts.agents_with(s, PLACED))
             notes = instance_records.of_pool(s, pool.name)
@@ -232,7 +232,7 @@ class Provisioning(Service):
         full = replace(situation, template=state.template, instances=instances, unlisted=state.unlisted)
         return full, notes
 
-    async def _not_ahead(self, notes: Mapping[str, Note], now: float) -> Mapping[str, Note]:
+    async def _not_ahead(self, notes: Mapping[str, InstanceNote], now: float) -> Mapping[str, InstanceNote]:
         """Correct the records of instances that claim to have been requested later than now, and return all records.
 
         Such records come from a clock that was put back: for that much time an instance that never comes would count,
@@ -253,7 +253,7 @@ class Provisioning(Service):
         return {**notes, **mended}
 
     def _with_unlisted(
-        self, state: _State, listed: Sequence[Instance], notes: Mapping[str, Note], now: float
+        self, state: _State, listed: Sequence[Instance], notes: Mapping[str, InstanceNote], now: float
     ) -> tuple[Instance, ...]:
         """Return listed instances, and launches so recent that the list may lag behind."""
         names = {instance.agent_id for instance in listed}
@@ -283,7 +283,9 @@ class Provisioning(Service):
         unknown = (Instance(name, name, InstanceState.PENDING, launched_at=asked[name]) for name in state.unlisted)
         return (*listed, *(known[name] for name in asked if name in known), *unknown)
 
-    async def _note_listed(self, pool: ElasticPool, notes: Mapping[str, Note], listed: set[str], now: float) -> None:
+    async def _note_listed(
+        self, pool: ElasticPool, notes: Mapping[str, InstanceNote], listed: set[str], now: float
+    ) -> None:
         """Record the listed instances for good, and those that were launched before such records existed.
 
         An instance is recorded for good when no list can be older than it, and not as soon as its agent connects:
@@ -302,7 +304,7 @@ class Provisioning(Service):
 
             def note(turn: Turn) -> None:
                 for agent_id in new:
-                    known = notes.get(agent_id, Note(pool.name))
+                    known = notes.get(agent_id, InstanceNote(pool.name))
                     instance_records.keep(turn, agent_id, replace(known, asked_at=None))
 
             await self._shell.write(note)
@@ -342,7 +344,7 @@ class Provisioning(Service):
             state.instances = (*state.instances, made)
             _log.info("elastic pool %s: launched %s as agent %s", pool.name, made.id, made.agent_id)
 
-    async def _order(self, pool: ElasticPool, state: _State) -> Order:
+    async def _order(self, pool: ElasticPool, state: _State) -> InstanceOrder:
         """Return the next order: first those without an answer, so that there are never more instances than allowed."""
         for order in state.unheard.values():
             await self._shell.write(partial(_ask_again, pool=pool, agent_id=order.agent_id))
@@ -395,18 +397,18 @@ def _count(instances: int) -> str:
     return "1 instance" if instances == 1 else f"{instances} instances"
 
 
-def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> Order:
+def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> InstanceOrder:
     """Make an order with a token that is valid while the agent is waited for, whichever request brings the instance."""
     until = turn.now + _LISTED_WITHIN + pool.limits.max_agent_starting_period
     token = instance_records.issue_token(turn, agent_id, until)
-    instance_records.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
+    instance_records.keep(turn, agent_id, InstanceNote(pool.name, pool.like, turn.now))
     audit.note(turn, audit.CLUSTER, "instance.launch", f"agent {agent_id}", f"of the elastic pool {pool.name}")
-    return Order(agent_id, pool.name, turn.now, token)
+    return InstanceOrder(agent_id, pool.name, turn.now, token)
 
 
 def _ask_again(turn: Turn, pool: ElasticPool, agent_id: str) -> None:
     """Record that an instance is requested again now: a list may lag behind its launch."""
-    instance_records.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
+    instance_records.keep(turn, agent_id, InstanceNote(pool.name, pool.like, turn.now))
 
 
 def _give_up(turn: Turn, agent_id: str) -> None:

@@ -32,7 +32,7 @@ from detlab_hub.core.scheduling import Job, SchedulerTask
 from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
-from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
+from detlab_hub.services.admission.preparing import PreparedConfig, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.experiments import removal
 from detlab_hub.services.kernel import audit, offers, references
 from detlab_hub.services.kernel.access import experiment_for, owns, person
@@ -126,7 +126,7 @@ class Experiments(Service):
         view = experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons)
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
-    async def _check_resources(self, caller: Caller, prepared: Prepared) -> list[Problem]:
+    async def _check_resources(self, caller: Caller, prepared: PreparedConfig) -> list[Problem]:
         config = prepared.config
         if config.get("unmanaged"):
             return []
@@ -172,7 +172,7 @@ class Experiments(Service):
         )
 
     def _create(
-        self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared, begun: FirstStep | None
+        self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: PreparedConfig, begun: FirstStep | None
     ) -> CreateExperimentReply:
         known = self._known(turn.session, caller, request)
         if known is not None:
@@ -255,14 +255,14 @@ class Experiments(Service):
             experiment_id: Whose trials.
             limit: Most trials of the page.
             after: Id of the last trial of the previous page.
-            sort: A metric, as `trial_order.Order.parse` reads it; None: in creation order.
-            where: Conditions, as `trial_order.Condition.parse` reads them.
+            sort: A metric, as `trial_order.MetricOrder.parse` reads it; None: in creation order.
+            where: Conditions, as `trial_order.HyperparameterComparison.parse` reads them.
 
         Raises:
             NotFound: There is no such experiment for the caller.
         """
-        order = None if sort is None else trial_order.Order.parse(sort)
-        conditions = [trial_order.Condition.parse(text) for text in where]
+        order = None if sort is None else trial_order.MetricOrder.parse(sort)
+        conditions = [trial_order.HyperparameterComparison.parse(text) for text in where]
 
         def page(s: Session) -> tuple[Sequence[TrialView], int | None]:
             experiment_for(s, caller, experiment_id)

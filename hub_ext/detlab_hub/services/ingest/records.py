@@ -60,7 +60,7 @@ class _Taking:
     row: AllocationRow
     trial: TrialRow
     refused: list[RefusedRecord] = field(default_factory=list)
-    reports: list[curves.Report] = field(default_factory=list)
+    reports: list[curves.ReportedMetrics] = field(default_factory=list)
     """Reports to be stored at the end, in one call: much faster than one by one."""
 
 
@@ -222,7 +222,7 @@ def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
     if beyond := _surplus(turn, trial, row.owner, record):
         record = record.model_copy(update={"metrics": _without(record.metrics, beyond)})
         numbers = _without(numbers, beyond)
-    stored = curves.Report(record.group, record.steps_completed, record.time, record.metrics, numbers)
+    stored = curves.ReportedMetrics(record.group, record.steps_completed, record.time, record.metrics, numbers)
     newest = _newest_validation(taking, record)
     if row.superseded_applied:
         taking.reports.append(stored)
@@ -286,7 +286,7 @@ def take_by_hand(turn: Turn, trial: TrialRow, record: MetricsRecord, value: floa
     if beyond := _surplus(turn, trial, owner, record):
         record = record.model_copy(update={"metrics": _without(record.metrics, beyond)})
         numbers = _without(numbers, beyond)
-    stored = curves.Report(record.group, record.steps_completed, record.time, record.metrics, numbers)
+    stored = curves.ReportedMetrics(record.group, record.steps_completed, record.time, record.metrics, numbers)
     again, before = 0 < trial.metrics_run < trial.run, record.steps_completed - 1
     curves.insert_reports(turn.session, trial.id, trial.run, [stored], before)
     if again:

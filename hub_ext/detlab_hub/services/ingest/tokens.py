@@ -12,7 +12,7 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.services.kernel.callers import READ, WRITE, AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
 from detlab_hub.services.kernel.fencing import caller_of, current_holder
 from detlab_hub.services.kernel.shell import Service
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import AllocationRow, TaskRow, TokenRow, TrialRow
 
@@ -55,7 +55,7 @@ class Tokens(Service):
         return caller
 
 
-_CURRENT = Prepared(
+_CURRENT = PreparedStatement(
     select(
         AllocationRow.id,
         AllocationRow.trial_id,

@@ -11,7 +11,7 @@ from detlab.errors import Conflict
 from detlab.launch.host.identity import DEFAULT_RANGE
 from detlab.schemas.storage_types import Holder
 from detlab_hub.core.scheduling import Pools
-from detlab_hub.services.kernel.limits.model import Limits
+from detlab_hub.services.kernel.limits.model import PerUserLimits
 from detlab_hub.services.kernel.server_certificates import ServerAuthority
 
 MIB = 1024 * 1024
@@ -167,7 +167,7 @@ class Settings:
     """Seconds after which the stream of a client that does not read is closed; it resumes at its cursor."""
     webhooks: tuple[Webhook, ...] = ()
     """Who is told what happens."""
-    limits: Limits = field(default_factory=Limits)
+    limits: PerUserLimits = field(default_factory=PerUserLimits)
     """The limits of one user."""
 
     @property

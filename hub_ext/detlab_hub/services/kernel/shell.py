@@ -21,15 +21,15 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import LogLine
 from detlab_hub.backends.base import Backend
 from detlab_hub.core.searchers import PointsAhead, Question
-from detlab_hub.services.kernel.agent_kinds import Remembered
+from detlab_hub.services.kernel.agent_kinds import PoolAgents
 from detlab_hub.services.kernel.limits.limiter import Limiter
 from detlab_hub.services.kernel.limits.metric_names import MetricNames
-from detlab_hub.services.kernel.pending import Pending, Saving
+from detlab_hub.services.kernel.pending import PendingReasons, Saving
 from detlab_hub.services.kernel.searches import Searches
 from detlab_hub.services.kernel.settings import A_COPY, Settings
 from detlab_hub.services.kernel.threads import FairPlaces, Workers
 from detlab_hub.services.kernel.token_cache import KnownTasks
-from detlab_hub.services.kernel.turn import Lifecycle, Outbox, Turn
+from detlab_hub.services.kernel.turn import Outbox, StateMachines, Turn
 from detlab_hub.services.kernel.wakeups import Wakeups
 from detlab_hub.store import Clock, Store
 from detlab_hub.store.queries.logs import lines as logs
@@ -57,17 +57,17 @@ class Shell:
     settings: Settings
     clock: Clock
     backend: Backend
-    lifecycle: Lifecycle
+    lifecycle: StateMachines
     searches: Searches = field(default_factory=Searches)
     wakeups: Wakeups = field(default_factory=Wakeups)
     known_tasks: KnownTasks = field(default_factory=KnownTasks)
-    present: Remembered = field(default_factory=Remembered)
+    present: PoolAgents = field(default_factory=PoolAgents)
     """The agents of each pool, for checks of a task alone."""
     scheduler_kick: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a task may be placed now, or is newly pending."""
     room: asyncio.Event = field(default_factory=asyncio.Event)
     """Tasks have ended since the last pass: the next one must not be delayed."""
-    pending_reasons: Pending = field(default_factory=Pending)
+    pending_reasons: PendingReasons = field(default_factory=PendingReasons)
     """Why each allocation that has no place waits, and its place in its pool; replaced as a whole by the scheduler."""
     pending_codes: dict[str, str] = field(default_factory=dict)
     """The same as a code of `core.scheduling.ReasonCode`."""

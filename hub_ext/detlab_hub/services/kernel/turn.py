@@ -101,7 +101,7 @@ class Holder(Protocol):
 
 
 @dataclass(frozen=True)
-class Lifecycle:
+class StateMachines:
     """The state machines, as the kernel reaches them: they lie above it.
 
     Attributes:
@@ -151,7 +151,7 @@ class Turn:
     now: float
     settings: Settings
     searches: Searches
-    lifecycle: Lifecycle
+    lifecycle: StateMachines
     outbox: Outbox = field(default_factory=Outbox)
     search_queue: deque[tuple[ExperimentRow, SearchEvent]] = field(default_factory=deque)
     made: Counter[int] = field(default_factory=Counter)

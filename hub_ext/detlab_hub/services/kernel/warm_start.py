@@ -94,7 +94,7 @@ def with_results(s: Session, config: dict[str, Any]) -> dict[str, Any]:
 def _results(s: Session, experiment_id: int, searcher: dict[str, Any], most: int) -> list[dict[str, Any]]:
     """Return the hyperparameters and the best metric of an experiment's trials, best first."""
     descending = not searcher.get("smaller_is_better", True)
-    order = trial_order.Order("validation", str(searcher["metric"]), descending)
+    order = trial_order.MetricOrder("validation", str(searcher["metric"]), descending)
     values = trial_order.values(s, experiment_id, order, most)
     return [{"hparams": hparams, "metric": value} for hparams, value in values if math.isfinite(value)]
 

@@ -23,7 +23,7 @@ _SPECIAL = set(".^$*+?{}[]\\|()")
 
 
 @dataclass(frozen=True)
-class Policy:
+class LogRule:
     """One log policy of an experiment."""
 
     name: str | None
@@ -37,17 +37,17 @@ class Policy:
 class Finding:
     """A line that a policy matches."""
 
-    policy: Policy
+    policy: LogRule
     text: str
     time: float
     given_up: str = ""
     """Why the policy is not checked any more; then there is no line."""
 
 
-def policies_of(config: Mapping[str, Any]) -> tuple[Policy, ...]:
+def policies_of(config: Mapping[str, Any]) -> tuple[LogRule, ...]:
     """Return the policies of an experiment's config that have a pattern."""
     return tuple(
-        Policy(one.get("name"), one["pattern"], one.get("action"), literal_of(one["pattern"]))
+        LogRule(one.get("name"), one["pattern"], one.get("action"), literal_of(one["pattern"]))
         for one in config.get("log_policies") or ()
         if one.get("pattern")
     )

@@ -70,7 +70,7 @@ from detlab_hub.services.lifecycle.rows import (
     write_trial,
 )
 from detlab_hub.services.lifecycle.task_transitions import apply_task
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.session import insert_row
 from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, TaskRow, TrialRow
 
@@ -102,19 +102,19 @@ _MEND = (
 _ENDED_INSTEAD = "It was ended without being mended. Submit it again, mended; what its trials reported is kept."
 _TAIL = 12
 """Lines of a traceback that the card of a paused search shows."""
-_BY_REQUEST = Prepared(
+_BY_REQUEST = PreparedStatement(
     select(_TRIALS.c.id).where(
         _TRIALS.c.experiment_id == bindparam("experiment"), _TRIALS.c.request_id == bindparam("request")
     )
 )
 """By statements of Core, which do not write what a turn has changed so far: rows are written once, when it ends."""
-_LIVING = Prepared(
+_LIVING = PreparedStatement(
     select(func.count())
     .select_from(_TRIALS)
     .where(_TRIALS.c.experiment_id == bindparam("experiment"), *(_TRIALS.c.state != end for end in TERMINAL_TRIALS))
 )
 """How many trials of an experiment have not ended."""
-_MEASURED = Prepared(
+_MEASURED = PreparedStatement(
     select(_TRIALS.c.id)
     .where(_TRIALS.c.experiment_id == bindparam("experiment"), _TRIALS.c.searcher_metric_seen.is_(True))
     .limit(1)

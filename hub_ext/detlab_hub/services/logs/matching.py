@@ -13,7 +13,7 @@ from detlab.schemas.patterns import BadPattern, compile_pattern
 from detlab.schemas.wire import LogRecord, RecordBatch
 from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.lifecycle import log_policies
-from detlab_hub.services.lifecycle.log_policies import Finding, Policy
+from detlab_hub.services.lifecycle.log_policies import Finding, LogRule
 from detlab_hub.store.tables import AllocationRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class PolicyMatcher(Service):
 
     def __init__(self, shell: Shell) -> None:
         super().__init__(shell)
-        self._known: dict[str, tuple[int, str, tuple[Policy, ...]]] = {}
+        self._known: dict[str, tuple[int, str, tuple[LogRule, ...]]] = {}
         """Experiment, owner and policies, by attempt."""
         self._given_up: dict[tuple[int, str], str] = {}
         """Why, by experiment and pattern: it is not tried again."""
@@ -110,7 +110,7 @@ class PolicyMatcher(Service):
                 self._given_up[experiment_id, finding.policy.pattern] = finding.given_up
             self._told.add((allocation_id, finding.policy.pattern))
 
-    async def _tried(self, who: str, policies: Sequence[Policy], lines: Sequence[LogRecord]) -> list[Finding | None]:
+    async def _tried(self, who: str, policies: Sequence[LogRule], lines: Sequence[LogRecord]) -> list[Finding | None]:
         texts = [line.text[:POLICY_CHARS] for line in lines] if policies else []
         found: list[Finding | None] = []
         for policy in policies:
@@ -130,11 +130,11 @@ class PolicyMatcher(Service):
                     found.append(Finding(policy, "", 0.0, given_up=_slow(seconds, len(texts))))
         return found
 
-    async def _policies(self, allocation_id: str) -> tuple[int, str, tuple[Policy, ...]]:
+    async def _policies(self, allocation_id: str) -> tuple[int, str, tuple[LogRule, ...]]:
         known = self._known.get(allocation_id)
         if known is None:
 
-            def read(s: Session) -> tuple[int, str, tuple[Policy, ...]] | None:
+            def read(s: Session) -> tuple[int, str, tuple[LogRule, ...]] | None:
                 row = s.get(AllocationRow, allocation_id)
                 if row is None:
                     return None
@@ -151,7 +151,7 @@ class PolicyMatcher(Service):
         return known
 
 
-def _literal(policy: Policy, lines: Sequence[LogRecord]) -> Finding | None:
+def _literal(policy: LogRule, lines: Sequence[LogRecord]) -> Finding | None:
     text = policy.literal or ""
     line = next((line for line in lines if line.text.find(text, 0, POLICY_CHARS) >= 0), None)
     return None if line is None else Finding(policy, line.text, line.time)

@@ -20,11 +20,11 @@ from detlab_hub.core.lifecycle.cadence import ENOUGH, is_near
 from detlab_hub.core.scheduling import PlacementDecision, Snapshot
 from detlab_hub.services.kernel.pending import HeldBack, Saving
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.tables import AllocationRow, CheckpointRow
 
 _log = logging.getLogger(__name__)
-_LAST = Prepared(
+_LAST = PreparedStatement(
     select(CheckpointRow.created_at)
     .where(CheckpointRow.trial_id == bindparam("trial"), CheckpointRow.run == bindparam("run"))
     .order_by(CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc())

@@ -21,39 +21,41 @@ from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
 from detlab_hub.core.scheduling import Job, PlacementDecision, SchedulerTask, Snapshot, divide, hand_over, schedule
 from detlab_hub.core.scheduling.fit.slot_choice import pick
 from detlab_hub.core.scheduling.gc_pause import without_collection
-from detlab_hub.services.kernel.pending import NONE_HELD_BACK, Pending, Saving
+from detlab_hub.services.kernel.pending import NONE_HELD_BACK, PendingReasons, Saving
 from detlab_hub.services.kernel.settings import Settings
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.transitions import ask_to_leave
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.services.placement.after_checkpoint import DelayedPreemption
-from detlab_hub.services.placement.remembered import KnownTasks
+from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.services.placement.snapshots import ClusterSnapshot, Refusals, read_cluster, snapshots
 from detlab_hub.store.session import insert_row
 from detlab_hub.store.tables import AgentRow, AllocationRow, PartRow
 
-__all__ = ["PLACED", "Verdict", "forecast", "place"]
+__all__ = ["PLACED", "WaitVerdict", "forecast", "place"]
 Seat = tuple[str, list[str]]
 """An agent, and the slots of it that one node of an allocation has."""
 Queues = Mapping[str, str]
 """Pools in which a backend places, and the id to which their allocations are handed over; see `Backend.queues`."""
 
 
-class Verdict(NamedTuple):
+class WaitVerdict(NamedTuple):
     """Why each allocation without a place waits: for people, and the code of the closed set ("" for a drain)."""
 
-    texts: Pending
+    texts: PendingReasons
     codes: dict[str, str]
     saving: Saving = NONE_HELD_BACK
     """Victims whose preemption is delayed until a checkpoint."""
 
 
-def _in_order(cluster: ClusterSnapshot, texts: Mapping[str, str], codes: Mapping[str, str]) -> Verdict:
+def _in_order(cluster: ClusterSnapshot, texts: Mapping[str, str], codes: Mapping[str, str]) -> WaitVerdict:
     """Return the pending reasons in the order of the queue, from which positions are read."""
     queue = [(holder.pool, row.id) for holder, rows in cluster.queue() for row in rows if row.id in texts]
     pools = {name: pool for pool, name in queue}
-    return Verdict(Pending({name: texts[name] for name in pools}, pools), {name: codes[name] for name in pools})
+    return WaitVerdict(
+        PendingReasons({name: texts[name] for name in pools}, pools), {name: codes[name] for name in pools}
+    )
 
 
 def forecast(
@@ -111,12 +113,12 @@ def place(
     turn: Turn,
     nodes: Sequence[Node],
     refusals: Refusals,
-    known: KnownTasks,
+    known: PreviousPassTasks,
     before: Saving,
     queues: Queues,
     *,
     halted: str,
-) -> Verdict:
+) -> WaitVerdict:
     """Assign what can start now, and ask preemption victims to leave; return why everything else waits.
 
     Args:
@@ -132,7 +134,7 @@ def place(
         turn.session, [*nodes, *_stand_ins(turn.session, queues)], refusals, turn.now, turn.settings, known
     )
     if cluster is None:
-        return Verdict(Pending(), {})
+        return WaitVerdict(PendingReasons(), {})
     texts: dict[str, str] = {}
     codes: dict[str, str] = {}
     if halted:

@@ -10,12 +10,12 @@ from sqlalchemy.orm import Session
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import Agent, AgentState, SchedulerTask
 from detlab_hub.services.kernel.offers import agent_of
-from detlab_hub.services.placement.active_rows import Placed, Waiting, read_placed, read_waiting
+from detlab_hub.services.placement.active_rows import PlacedRow, WaitingRow, read_placed, read_waiting
 from detlab_hub.store.prepared import Seen
 from detlab_hub.store.queries import parts
 
 
-class KnownTasks:
+class PreviousPassTasks:
     """The tasks of the previous pass: an unchanged one is the same object again.
 
     Thousands wait, and from one pass to the next few are new. Making a task from a row takes longer than everything
@@ -25,8 +25,8 @@ class KnownTasks:
     def __init__(self) -> None:
         self._before: dict[str, tuple[tuple[Any, ...], SchedulerTask]] = {}
         self._now: dict[str, tuple[tuple[Any, ...], SchedulerTask]] = {}
-        self._waiting: dict[str, Seen[Waiting]] = {}
-        self._placed: dict[str, Seen[Placed]] = {}
+        self._waiting: dict[str, Seen[WaitingRow]] = {}
+        self._placed: dict[str, Seen[PlacedRow]] = {}
         self._seats: dict[str, Mapping[str, frozenset[str]]] = {}
         self._agents: dict[str, tuple[Node, AgentState, Agent]] = {}
         self._agents_now: dict[str, tuple[Node, AgentState, Agent]] = {}
@@ -36,12 +36,12 @@ class KnownTasks:
         self._before, self._now = self._now, {}
         self._agents, self._agents_now = self._agents_now, {}
 
-    def waiting(self, s: Session) -> list[Waiting]:
+    def waiting(self, s: Session) -> list[WaitingRow]:
         """Read the pending allocations."""
         self._waiting = read_waiting(s, self._waiting)
         return [row for _, row in self._waiting.values()]
 
-    def placed(self, s: Session) -> list[Placed]:
+    def placed(self, s: Session) -> list[PlacedRow]:
         """Read the placed allocations."""
         self._placed = read_placed(s, self._placed)
         return [row for _, row in self._placed.values()]

@@ -29,7 +29,7 @@ from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.placement import snapshots
 from detlab_hub.services.queue import why_waiting
-from detlab_hub.services.queue.job_views import Entry, entries, entry_of, lines, views
+from detlab_hub.services.queue.job_views import QueueEntry, entries, entry_of, lines, views
 from detlab_hub.services.queue.queue import by_priority
 from detlab_hub.services.queue.start_estimates import Forecasts
 from detlab_hub.services.usertasks.usertasks import owned_task
@@ -180,7 +180,9 @@ class Jobs(Service):
     def _snapshots(self, s: Session, around: _Around) -> Mapping[str, Snapshot]:
         return snapshots.snapshots(s, around.nodes, around.refusals, around.now, self._shell.settings)
 
-    def _view(self, s: Session, caller: Caller, entry: Entry, live: Mapping[str, Entry], around: _Around) -> JobView:
+    def _view(
+        self, s: Session, caller: Caller, entry: QueueEntry, live: Mapping[str, QueueEntry], around: _Around
+    ) -> JobView:
         """Make the view of one job, with its place among all."""
         standing = lines(self._shell.settings, {**live, entry.job.id: entry}.values())
         starts: dict[str, float | None] = {}
@@ -242,7 +244,7 @@ class Jobs(Service):
         return {"place": f"{'ahead of' if ahead else 'behind'} {_words(other)}"} if positions else {}
 
 
-def _elsewhere(s: Session, standing: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
+def _elsewhere(s: Session, standing: Mapping[str, Sequence[QueueEntry]]) -> dict[str, str]:
     """Return what those allocations of some jobs wait for that wait in a cluster's own queue."""
     placed = [
         one.allocation_id for line in standing.values() for entry in line for one in entry.live if not one.pending

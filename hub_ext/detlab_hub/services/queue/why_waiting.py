@@ -17,7 +17,7 @@ from detlab_hub.core.scheduling import (
 from detlab_hub.core.scheduling.hints import Hint, hints
 from detlab_hub.core.scheduling.order import in_order
 from detlab_hub.services.kernel.settings import A_COPY
-from detlab_hub.services.queue.job_views import Entry
+from detlab_hub.services.queue.job_views import QueueEntry
 from detlab_hub.services.queue.start_estimates import Forecasts
 from detlab_hub.store.queries.jobs import Live
 
@@ -51,7 +51,7 @@ def nothing_awaited(pool: str, task: str) -> str:
 
 def explained(
     snapshots: Mapping[str, Snapshot],
-    entry: Entry,
+    entry: QueueEntry,
     wanted: Sequence[Live],
     now: float,
     forecasts: Forecasts,
@@ -90,7 +90,7 @@ def explained(
     ]
 
 
-def elsewhere(entry: Entry, handed: Sequence[Live], said: Mapping[str, str]) -> list[WaitView]:
+def elsewhere(entry: QueueEntry, handed: Sequence[Live], said: Mapping[str, str]) -> list[WaitView]:
     """Return what tasks of a job wait for that were handed to the pool's batch system, in its words.
 
     Args:

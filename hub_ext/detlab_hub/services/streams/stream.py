@@ -20,7 +20,7 @@ from detlab.schemas.wire import Event, LogLine, TrialState
 from detlab_hub.services.kernel.access import experiment_for, trial_for
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.shell import Service, Shell
-from detlab_hub.services.streams.batches import Follow, Part, Reader, Subscription
+from detlab_hub.services.streams.batches import Follow, StreamPart, StreamReader, Subscription
 from detlab_hub.services.streams.reads import LogRead
 from detlab_hub.services.streams.tails import Sink, Tail, Tails
 from detlab_hub.store.queries import events
@@ -141,7 +141,7 @@ class EventStream:
         finally:
             tail.leave(reader)
 
-    async def _caught_up(self, reader: Reader, sink: Sink) -> bool:
+    async def _caught_up(self, reader: StreamReader, sink: Sink) -> bool:
         """Send the reader a slice of what it has missed; return whether that was the last.
 
         A slice that finds no room is dropped, not kept: it is in the database.
@@ -151,7 +151,7 @@ class EventStream:
             found = await self._shell.read(lambda s: log_read(s).slice_for(reader))
         return found.tell(reader, sink.put) and not found.more
 
-    async def _with_others(self, reader: Reader, tail: Tail, sink: Sink) -> None:
+    async def _with_others(self, reader: StreamReader, tail: Tail, sink: Sink) -> None:
         """Receive the tail's events until it releases the reader."""
         member = tail.join(reader, sink)
         if member is None:
@@ -178,16 +178,16 @@ class EventStream:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
-    async def _open(self) -> Reader:
+    async def _open(self) -> StreamReader:
         def start(s: Session) -> int:
             if self._subscription.experiment_id is not None:
                 experiment_for(s, self._caller, self._subscription.experiment_id)
             return events.head(s) if self._after is None else self._after
 
         cursor = await self._shell.read(start)
-        return Reader(self._caller, self._subscription, cursor, sent_cursor=cursor)
+        return StreamReader(self._caller, self._subscription, cursor, sent_cursor=cursor)
 
-    def _log_read(self, reader: Reader) -> LogRead:
+    def _log_read(self, reader: StreamReader) -> LogRead:
         subscription = reader.subscription
         return LogRead(
             reader.cursor,
@@ -203,12 +203,12 @@ class _Kept:
     """The buffer of an iterator: not much, the rest stays in the database."""
 
     def __init__(self) -> None:
-        self.parts: deque[Part] = deque()
+        self.parts: deque[StreamPart] = deque()
         self.news = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
 
-    def put(self, part: Part) -> bool:
+    def put(self, part: StreamPart) -> bool:
         if len(self.parts) >= KEPT:
             self._room.clear()
             return False
@@ -216,7 +216,7 @@ class _Kept:
         self.news.set()
         return True
 
-    def take(self) -> Part:
+    def take(self) -> StreamPart:
         part = self.parts.popleft()
         self._room.set()
         return part

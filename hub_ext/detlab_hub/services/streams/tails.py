@@ -19,7 +19,7 @@ from collections import Counter
 from typing import Protocol
 
 from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.streams.batches import Batch, Holders, Part, Reader, Slice
+from detlab_hub.services.streams.batches import Holders, Slice, StreamBatch, StreamPart, StreamReader
 from detlab_hub.services.streams.reads import LogRead
 
 PERIOD = 0.08
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 class Sink(Protocol):
     """Where a reader's parts go."""
 
-    def put(self, part: Part) -> bool:
+    def put(self, part: StreamPart) -> bool:
         """Take a part; False: there is no room, it was not taken."""
         ...
 
@@ -52,16 +52,16 @@ class Sink(Protocol):
         ...
 
 
-class Member:
+class TailReader:
     """A reader that is up to date with its tail."""
 
-    def __init__(self, reader: Reader, sink: Sink) -> None:
+    def __init__(self, reader: StreamReader, sink: Sink) -> None:
         self.reader = reader
         self.sink = sink
         self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the tail has released it; with the reason when that ends the stream."""
 
-    def take(self, batch: Batch) -> None:
+    def take(self, batch: StreamBatch) -> None:
         """Send the reader its part of a read, or release it."""
         if self.left.done() or batch.behind(self.reader):
             return
@@ -87,7 +87,7 @@ class Member:
             self.left.exception()  # a reader that is leaving at this moment does not ask
 
 
-def tell(reader: Reader, batch: Batch, sink: Sink) -> bool:
+def tell(reader: StreamReader, batch: StreamBatch, sink: Sink) -> bool:
     """Send a reader its part of a read; False: its sink is full, and its cursor stays.
 
     Raises:
@@ -102,8 +102,8 @@ class Tail:
     def __init__(self, shell: Shell, phase: float) -> None:
         self._shell = shell
         self._phase = phase * PERIOD
-        self._members: dict[Reader, Member] = {}
-        self._readers: set[Reader] = set()
+        self._members: dict[StreamReader, TailReader] = {}
+        self._readers: set[StreamReader] = set()
         self._followed: Counter[int] = Counter()
         self._watched: Counter[int] = Counter()
         self._cursor = 0
@@ -118,13 +118,13 @@ class Tail:
     def __len__(self) -> int:
         return len(self._readers)
 
-    def enter(self, reader: Reader) -> None:
+    def enter(self, reader: StreamReader) -> None:
         """Add a reader: from the next read on the tail covers its subscription, also while it catches up."""
         self._readers.add(reader)
         self._followed.update(reader.subscription.metrics_of)
         self._watched.update(() if reader.subscription.experiment_id is None else (reader.subscription.experiment_id,))
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: StreamReader) -> None:
         """Forget a reader."""
         self._readers.discard(reader)
         self._forget(self._followed, reader.subscription.metrics_of)
@@ -139,18 +139,18 @@ class Tail:
             if counted[number] <= 0:
                 del counted[number]
 
-    def join(self, reader: Reader, sink: Sink) -> Member | None:
+    def join(self, reader: StreamReader, sink: Sink) -> TailReader | None:
         """Take in a reader that has caught up; None if the tail is ahead of it."""
         if self._running is None:
             self._cursor = reader.cursor
         elif reader.cursor < self._cursor:
             return None
-        member = self._members[reader] = Member(reader, sink)
+        member = self._members[reader] = TailReader(reader, sink)
         if self._running is None:
             self._running = asyncio.ensure_future(self._run())
         return member
 
-    def part(self, reader: Reader) -> None:
+    def part(self, reader: StreamReader) -> None:
         """Remove a reader; the last one ends the reading."""
         self._members.pop(reader, None)
         if not self._members:
@@ -198,7 +198,7 @@ class Tail:
                 if self._members and not self._shell.stopped:
                     await asyncio.sleep(self._pause())
 
-    async def _hand_out(self, batch: Batch) -> None:
+    async def _hand_out(self, batch: StreamBatch) -> None:
         """Send each reader its part; other coroutines run in between when that takes long."""
         began = time.monotonic()
         for member in list(self._members.values()):
@@ -208,7 +208,7 @@ class Tail:
                 await asyncio.sleep(0)
                 began = time.monotonic()
 
-    async def _read(self) -> Batch:
+    async def _read(self) -> StreamBatch:
         """Read; retry after a while if that fails: readers need not reconnect for a transient error.
 
         Raises:

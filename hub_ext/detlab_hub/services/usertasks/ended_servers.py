@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import DetlabError, Unavailable
 from detlab.schemas.wire import TrialState
 from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.usertasks.hub_client import HubServers, Server
+from detlab_hub.services.usertasks.hub_client import HubServers, ServerOfHub
 from detlab_hub.services.usertasks.usertasks import DRAWN, LIVE
 from detlab_hub.store.tables import TaskRow
 
@@ -48,7 +48,7 @@ class StoppedServers:
             self._forgotten.add(task_id)
 
 
-def _ended(s: Session, now: float) -> dict[str, Server]:
+def _ended(s: Session, now: float) -> dict[str, ServerOfHub]:
     """Task -> server, of those that ended lately and whose server does not run again; the oldest first."""
     query = (
         select(TaskRow.id, TaskRow.owner, TaskRow.server_name)
@@ -61,10 +61,12 @@ def _ended(s: Session, now: float) -> dict[str, Server]:
         .order_by(TaskRow.ended_at)
     )
     found = {
-        task_id: Server(owner, name or "") for task_id, owner, name in s.execute(query) if DRAWN.fullmatch(name or "")
+        task_id: ServerOfHub(owner, name or "")
+        for task_id, owner, name in s.execute(query)
+        if DRAWN.fullmatch(name or "")
     }
     if not found:
         return {}
     live = select(TaskRow.owner, TaskRow.server_name).where(TaskRow.state.in_(LIVE), TaskRow.server_name.is_not(None))
-    running = {Server(owner, name or "") for owner, name in s.execute(live)}
+    running = {ServerOfHub(owner, name or "") for owner, name in s.execute(live)}
     return {task_id: server for task_id, server in found.items() if server not in running}

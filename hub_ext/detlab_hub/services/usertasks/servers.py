@@ -24,7 +24,7 @@ from detlab_hub.services.kernel.masking import masked_config
 from detlab_hub.services.kernel.shell import Service, Shell
 from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.usertasks.ended_servers import StoppedServers
-from detlab_hub.services.usertasks.hub_client import HubServers, Server
+from detlab_hub.services.usertasks.hub_client import HubServers, ServerOfHub
 from detlab_hub.services.usertasks.idle import Idle
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import DRAWN, UserTasks, checked_config, feasible, owned_task, unknown
@@ -67,7 +67,7 @@ class Servers(Service):
         if problems:
             raise ConfigError(problems)
         reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
-        server = Server(caller.name, _draw_name(caller.name, request))
+        server = ServerOfHub(caller.name, _draw_name(caller.name, request))
         found = None if request.dry_run else await self._find(server)
         if found is not None:
             return reply.model_copy(update={"task": found})
@@ -76,7 +76,7 @@ class Servers(Service):
             return reply
         return reply.model_copy(update={"task": await self._start(server, request), "created": True})
 
-    async def _start(self, server: Server, request: CreateTask) -> TaskView:
+    async def _start(self, server: ServerOfHub, request: CreateTask) -> TaskView:
         if self._hub is None:
             raise Unavailable("this master does not know its Hub, which starts notebooks, shells and TensorBoards")
         shown = request.name if request.name and request.name.isprintable() else ""
@@ -101,7 +101,7 @@ class Servers(Service):
         finally:
             self._in_background(_quietly(starting, f"start of {server.name}"))
 
-    async def _find(self, server: Server) -> TaskView | None:
+    async def _find(self, server: ServerOfHub) -> TaskView | None:
         reasons = self._shell.pending_reasons
 
         def find(s: Session) -> TaskView | None:
@@ -194,11 +194,11 @@ def _options(request: CreateTask) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value}
 
 
-def _claimed(s: Session) -> list[tuple[str, Server]]:
+def _claimed(s: Session) -> list[tuple[str, ServerOfHub]]:
     """Return the servers that the Hub has reported as known, oldest first."""
     query = (
         select(TaskRow.id, TaskRow.owner, TaskRow.server_name)
         .where(TaskRow.state == TrialState.ACTIVE, TaskRow.claimed.is_(True), TaskRow.server_name.is_not(None))
         .order_by(TaskRow.created_at)
     )
-    return [(task_id, Server(owner, name or "")) for task_id, owner, name in s.execute(query)]
+    return [(task_id, ServerOfHub(owner, name or "")) for task_id, owner, name in s.execute(query)]

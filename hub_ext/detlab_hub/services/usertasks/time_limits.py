@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.lifecycle.allocation import PreemptReason
 from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
 _log = logging.getLogger(__name__)
-_OVER = Prepared(
+_OVER = PreparedStatement(
     select(AllocationRow.id)
     .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
     .where(

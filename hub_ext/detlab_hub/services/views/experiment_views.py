@@ -35,7 +35,7 @@ from detlab_hub.services.failures import endings
 from detlab_hub.services.kernel.access import rights_to
 from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.kernel.masking import masked_config, masked_storage
-from detlab_hub.services.kernel.pending import Pending
+from detlab_hub.services.kernel.pending import PendingReasons
 from detlab_hub.services.views.deletions import deletion_views
 from detlab_hub.services.views.pages import brief
 from detlab_hub.store.queries import checkpoints, experiments, trials, workspaces
@@ -48,7 +48,7 @@ from detlab_hub.store.tables import (
     TrialRow,
 )
 
-Reasons = Pending
+Reasons = PendingReasons
 CHUNK = 500
 """Ids per statement: SQLite takes no more than 999 parameters on old builds."""
 NAMES_SHOWN = 5000

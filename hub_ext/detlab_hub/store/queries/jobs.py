@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
 from detlab_hub.core.rights import ObjectKind, Person
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
@@ -28,7 +28,7 @@ GROUP = "group"
 
 
 _QUOTAS: Table = QuotaRow.__table__
-_QUOTA = Prepared(
+_QUOTA = PreparedStatement(
     select(_QUOTAS.c.kind, _QUOTAS.c.name, _QUOTAS.c.slots, _QUOTAS.c.set_by, _QUOTAS.c.set_at).where(
         _QUOTAS.c.kind == bindparam("kind"), _QUOTAS.c.name == bindparam("name")
     )

@@ -14,8 +14,8 @@ from detlab_hub.store.tables import (
     BundleUpload,
     ExperimentRow,
     MetricName,
+    MetricSeries,
     OutputRow,
-    Series,
     StructuredValue,
     TaskRow,
     clean_text,
@@ -70,7 +70,7 @@ def uploaded_since(s: Session, owner: str, since: float) -> float:
 def metric_names(s: Session, trial_id: int) -> dict[str, set[str]]:
     """Return the names of the metrics of a trial by group, structured ones included."""
     found: dict[str, set[str]] = {}
-    for table in (Series, StructuredValue):
+    for table in (MetricSeries, StructuredValue):
         query = select(table.group_name, MetricName.name).join(MetricName, MetricName.id == table.name_id)
         for group, name in s.execute(query.where(table.trial_id == trial_id).distinct()):
             found.setdefault(group, set()).add(name)

@@ -12,7 +12,7 @@ from detlab.errors import Forbidden, NotFound
 from detlab.schemas.jobwire import QuotaRequest, QuotaTo
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.services.admission.quotas import Quotas
-from detlab_hub.services.admission.storage_quotas import Standing, StorageFull
+from detlab_hub.services.admission.storage_quotas import QuotaStanding, StorageFull
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.store.queries.logs import lines
@@ -84,7 +84,7 @@ async def running(make_world: Any, caller: Any = ALICE) -> tuple[Any, Saving, in
     ("used", "size", "level"), [(0, 0, 2), (79, 100, 0), (80, 100, 1), (99, 100, 1), (100, 100, 2), (300, 100, 2)]
 )
 def test_levels_of_a_quota(used: int, size: int, level: int) -> None:
-    assert Standing("user", "ada", used, size).level == level
+    assert QuotaStanding("user", "ada", used, size).level == level
 
 
 async def test_a_used_up_quota_refuses_what_is_new_and_tells_what_would_free_most(make_world):

@@ -10,7 +10,7 @@ from services_scripted import ALICE, ROOT, config, deaf, training
 from detlab.errors import Conflict
 from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import ExperimentState, Heartbeat, SlotView, TrialState
-from detlab_hub.backends.instances import Order
+from detlab_hub.backends.instances import InstanceOrder
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.lifecycle.allocation import Graces, LeaveRequested, PreemptReason
 from detlab_hub.core.provisioning import Instance, PoolLimits
@@ -257,7 +257,7 @@ class SpotMarket:
 
     made: list[Instance] = field(default_factory=list)
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         self.made.append(Instance(f"i-{order.agent_id}", order.agent_id, launched_at=order.now, spot=True))
         return self.made[-1]
 

@@ -10,7 +10,7 @@ from services_scripted import ALICE, World, config, training
 
 from detlab.errors import Forbidden
 from detlab.schemas.wire import CreateExperiment, EnrolRequest, ExperimentState
-from detlab_hub.backends.instances import Order, ProviderError, Trouble
+from detlab_hub.backends.instances import InstanceOrder, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool, like_of
 from detlab_hub.core.provisioning import Instance, PoolLimits
 from detlab_hub.core.scheduling import Agent, read_pools
@@ -33,7 +33,7 @@ class Market:
     """A provider whose list may lag behind its launches; the test plays its agents."""
 
     made: list[Instance] = field(default_factory=list)
-    orders: list[Order] = field(default_factory=list)
+    orders: list[InstanceOrder] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     lagging: bool = False
     silent: bool = False
@@ -41,7 +41,7 @@ class Market:
     refuses: Trouble | None = None
     """It does nothing that it is asked to, and says so."""
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         self.orders.append(order)
         if self.refuses is not None:
             raise ProviderError(self.refuses, "no")
@@ -323,7 +323,7 @@ async def test_notes_of_earlier_versions_are_read(make_world):
 
     await world.services.shell.write(note)
     notes = await world.services.shell.read(lambda s: instance_records.of_pool(s, "default"))
-    assert notes == {"a": instance_records.Note("default")}
+    assert notes == {"a": instance_records.InstanceNote("default")}
 
 
 def has(agent: Any, cpus: float, memory: int) -> None:

@@ -34,7 +34,7 @@ from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.store import StoreBusy
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, Point, SearcherJournal, Series
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, MetricPoint, MetricSeries, SearcherJournal
 
 PLACED = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
 
@@ -61,9 +61,9 @@ def summary(world: World, experiment_id: int, trials) -> dict:
 
     def curves(s):
         rows = s.execute(
-            select(Series.trial_id, Point.step, Point.value)
-            .join(Point, Point.series_id == Series.id)
-            .order_by(Series.trial_id, Series.name_id, Point.step)
+            select(MetricSeries.trial_id, MetricPoint.step, MetricPoint.value)
+            .join(MetricPoint, MetricPoint.series_id == MetricSeries.id)
+            .order_by(MetricSeries.trial_id, MetricSeries.name_id, MetricPoint.step)
         )
         return [tuple(row) for row in rows]
 

@@ -32,10 +32,10 @@ from detlab.schemas.wire import (
     TaskStage,
     TaskStarted,
 )
-from detlab_hub.backends.agents import Agents
+from detlab_hub.backends.agents import LiveAgents
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.admission.quotas import Quotas
-from detlab_hub.services.agents.agents import Agents as AgentsService
+from detlab_hub.services.agents.agents import LiveAgents as AgentsService
 from detlab_hub.services.agents.connection import AgentSession
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.experiments.experiments import Experiments
@@ -59,7 +59,7 @@ async def services(db_url: str, tmp_path: Path) -> AsyncIterator[Services]:
     settings = Settings(state_dir=tmp_path, bundles_dir=tmp_path / "bundles", default_checkpoint_storage=storage)
     store = Store.open(db_url, holder="test", writer=InlineExecutor())
     clock = partial(next, count(1e6, 0.001))
-    backend = Agents(30.0, 60.0)
+    backend = LiveAgents(30.0, 60.0)
     yield Services(store, settings=settings, clock=clock, draw=random.Random(7), backend=backend)
     store.close()
 

@@ -14,7 +14,7 @@ from services_scripted import ALICE, ROOT, config
 from detlab.schemas.jobwire import QuotaRequest
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment, ExitAck, Kill, Launch, MasterMessage, TaskExited, TaskStarted
-from detlab_hub.backends.agents import Agents
+from detlab_hub.backends.agents import LiveAgents
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.admission.quotas import Quotas
 from detlab_hub.services.agents.connection import task_exited, task_started
@@ -25,7 +25,7 @@ from detlab_hub.store import InlineExecutor, Store
 BATCH = "batch"
 
 
-class Batch(Agents):
+class Batch(LiveAgents):
     """Places the pool `default`, as Slurm does; remembers what it was told."""
 
     def __init__(self) -> None:

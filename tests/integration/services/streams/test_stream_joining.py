@@ -119,7 +119,7 @@ async def test_who_joins_during_a_look_that_did_not_ask_for_its_experiment_is_no
     async with reading(world, ALICE, mine) as first:
         await slow.after(world, mine, 1)
         tail = world.services[Stream]._tails._tails[0]
-        reader = batches.Reader(ALICE, batches.Subscription(other), start, sent_cursor=start)
+        reader = batches.StreamReader(ALICE, batches.Subscription(other), start, sent_cursor=start)
         tail.enter(reader)
         member = tail.join(reader, Sink())
         slow.go.set()

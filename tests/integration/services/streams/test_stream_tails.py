@@ -225,7 +225,7 @@ async def test_wishes_are_shared_while_somebody_has_them_and_forgotten_then(make
 async def test_a_tail_that_is_stopped_before_its_first_step_lets_its_readers_go(make_world):
     world, mine = await made_by_alice(make_world)
     tail = tails.Tail(world.services.shell, 0.0)
-    reader = batches.Reader(ALICE, batches.Subscription(mine), 0, sent_cursor=0)
+    reader = batches.StreamReader(ALICE, batches.Subscription(mine), 0, sent_cursor=0)
     tail.enter(reader)
     member = tail.join(reader, Sink())
     await tail.stop()

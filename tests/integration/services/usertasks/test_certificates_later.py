@@ -15,9 +15,9 @@ from cryptography import x509
 from detlab.errors import Conflict, StaleAttempt
 from detlab.schemas.taskwire import SpawnRequest, SpawnView
 from detlab.schemas.wire import Hello, Launch, MasterMessage, QueueHello, TaskExited, TaskStarted
-from detlab_hub.backends.agents import Agents
+from detlab_hub.backends.agents import LiveAgents
 from detlab_hub.services import Services, Settings
-from detlab_hub.services.agents.agents import Agents as AgentsService
+from detlab_hub.services.agents.agents import LiveAgents as AgentsService
 from detlab_hub.services.agents.connection import AgentSession
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.kernel.callers import AgentCaller, HubCaller, TaskCaller
@@ -92,7 +92,7 @@ async def place(tmp_path: Path, authority: ServerAuthority) -> AsyncIterator[Pla
             settings=settings,
             clock=partial(next, count(1e6, 0.001)),
             draw=random.Random(7),
-            backend=Agents(30.0, 60.0),
+            backend=LiveAgents(30.0, 60.0),
         )
     )
     store.close()

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.kernel.access import administers
 from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.limits.model import Limits
+from detlab_hub.services.kernel.limits.model import PerUserLimits
 from detlab_hub.services.kernel.limits.reached import NotAllowed, TooMany
 
 
-def check_queued(limits: Limits, user: str, groups: Collection[str], jobs: int) -> None:
+def check_queued(limits: PerUserLimits, user: str, groups: Collection[str], jobs: int) -> None:
     """Refuse another job of a user with as many jobs that have not ended as the limit.
 
     Raises:
@@ -23,7 +23,7 @@ def check_queued(limits: Limits, user: str, groups: Collection[str], jobs: int) 
         raise TooMany("queued_jobs", user, "queued_jobs", message, "End some, or wait until some have ended")
 
 
-def check_priority(limits: Limits, caller: Caller, priority: int | None, default: int) -> None:
+def check_priority(limits: PerUserLimits, caller: Caller, priority: int | None, default: int) -> None:
     """Refuse a priority that is better than users may give; the pool's own is always allowed.
 
     Args:
