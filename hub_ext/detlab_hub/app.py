@@ -28,7 +28,7 @@ from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
 from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
 from detlab.schemas.runtimes import PROCESS
-from detlab.schemas.storage_types import Holder
+from detlab.schemas.storage_types import StorageHolder
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab.tokens import one_word
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
@@ -503,7 +503,7 @@ class DetHub(Application):
             self.log.warning("%s", A_COPY)
         elif take_over:
             self.log.warning("this installation owns the cluster's checkpoints from now on (epoch %d)", found.epoch)
-        holder = Holder(settings.cluster_id, found.instance, found.epoch)
+        holder = StorageHolder(settings.cluster_id, found.instance, found.epoch)
         return dataclasses.replace(settings, holder=holder, is_copy=found.is_copy)
 
     async def _serve_http(self, services: Services, stop: asyncio.Event) -> None:

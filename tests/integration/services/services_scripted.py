@@ -27,6 +27,7 @@ from detlab.schemas.wire import (
     ExitAck,
     ExperimentView,
     Heartbeat,
+    HeldTask,
     Hello,
     Kill,
     Launch,
@@ -37,7 +38,6 @@ from detlab.schemas.wire import (
     Record,
     RecordAck,
     RecordBatch,
-    RunningTask,
     SlotView,
     TaskExited,
     TaskStarted,
@@ -276,7 +276,7 @@ class ScriptedAgent:
             uids=self.uids,
             slots=[SlotView(id=f"{self.name}-{number}") for number in range(self.slots)],
             tasks=[
-                RunningTask(allocation_id=key[0], run=key[1], exited=task.exited, exit_code=task.exit_code)
+                HeldTask(allocation_id=key[0], run=key[1], exited=task.exited, exit_code=task.exit_code)
                 for key, task in self.tasks.items()
             ],
         )

@@ -19,14 +19,14 @@ from detlab.errors import ConfigError, Problem
 from detlab.schemas.expconf import check, errors_of, load_yaml
 from detlab.schemas.expconf.raw import structure
 from detlab.schemas.imports import katib, wandb
-from detlab.schemas.imports.ledger import Imported, Leaf, Ledger, Note, Outcome, leaves
+from detlab.schemas.imports.ledger import FileLeaf, Imported, ImportNote, Ledger, Outcome, leaves
 
 __all__ = [
     "KINDS",
+    "FileLeaf",
+    "ImportKind",
+    "ImportNote",
     "Imported",
-    "Kind",
-    "Leaf",
-    "Note",
     "Outcome",
     "import_config",
     "kind_of",
@@ -36,7 +36,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Kind:
+class ImportKind:
     """A kind of file that can be imported.
 
     Attributes:
@@ -53,15 +53,15 @@ class Kind:
     ledger: Callable[[dict[str, Any]], Ledger]
 
 
-KINDS: dict[str, Kind] = {
-    "katib": Kind(
+KINDS: dict[str, ImportKind] = {
+    "katib": ImportKind(
         "Katib Experiment",
         f"`apiVersion: {katib.API_VERSION}` and `kind: Experiment`",
         katib.recognises,
         katib.convert,
         katib.ledger,
     ),
-    "wandb": Kind("W&B sweep", "`method` and `parameters`", wandb.recognises, wandb.convert, wandb.ledger),
+    "wandb": ImportKind("W&B sweep", "`method` and `parameters`", wandb.recognises, wandb.convert, wandb.ledger),
 }
 """What can be imported, by a short name."""
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
 from detlab.files import sync_directory
-from detlab.launch.archives import Limits, UnsafeBundle, digest_like
+from detlab.launch.archives import ArchiveLimits, UnsafeBundle, digest_like
 from detlab.schemas.bundles import BUNDLE_DIGEST, FORM, file_name
 from detlab_hub.core.rights import ObjectKind, Right, Thing, right_of
 from detlab_hub.services.admission import upload_limits
@@ -31,7 +31,7 @@ from detlab_hub.store.queries import bundles, parts
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
-LIMITS = Limits(size=512 << 20)
+LIMITS = ArchiveLimits(size=512 << 20)
 """The limits of a bundle, whose files are digested while a user waits; the client sends less than a fifth of it."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, ConfigError, Problem
-from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
+from detlab.launch.archives import ArchiveLimits, UnsafeBundle, members, open_bundle
 from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks.environment import DEVICE_KINDS
 from detlab.schemas.expconf.checks.search_costs import too_many_at_once
@@ -256,7 +256,7 @@ def bundle_files(path: Path) -> set[str]:
     """
     try:
         with open_bundle(path) as archive:
-            return {str(name) for member, name in members(archive, Limits()) if member.isfile()}
+            return {str(name) for member, name in members(archive, ArchiveLimits()) if member.isfile()}
     except (UnsafeBundle, OSError) as error:
         raise BundleError(f"the bundle cannot be used: {error}") from error
 

@@ -19,7 +19,7 @@ from detlab.schemas.expconf.blocks.storage import COMMON
 from detlab.storage import StorageManager
 from detlab.storage.objects.kinds import AzureStorage, GCSStorage, S3Storage
 from detlab.storage.objects.store import ObjectStorage
-from detlab.storage.ownership import Holder
+from detlab.storage.ownership import StorageHolder
 from detlab.storage.posix import PosixStorage
 
 _OF_FILES = frozenset({"shared_fs", "directory"})
@@ -109,7 +109,7 @@ class OpenStore:
     """
 
     block: Mapping[str, Any]
-    holder: Holder | None = None
+    holder: StorageHolder | None = None
 
     @property
     def of_objects(self) -> bool:
@@ -146,7 +146,7 @@ def opened_by_master(
     operation: StoreOperation,
     block: Mapping[str, Any],
     operators: Sequence[Mapping[str, Any]],
-    holder: Holder | None = None,
+    holder: StorageHolder | None = None,
 ) -> OpenStore | None:
     """Return the store of a block as the master opens it for an operation; None: it is not the master's to open.
 

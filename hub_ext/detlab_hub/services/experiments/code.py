@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
-from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle, sha256_of
+from detlab.launch.archives import ArchiveLimits, UnsafeBundle, members, open_bundle, sha256_of
 from detlab.schemas.bundles import holds_secrets
 from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab_hub.services.admission.bundles import bundle_file
@@ -27,7 +27,7 @@ from detlab_hub.store.tables import clean_text
 
 FILE_LIMIT = 1024 * 1024
 """Bytes of the largest file that is shown."""
-LIMITS = Limits(entries=20_000, size=512 << 20)
+LIMITS = ArchiveLimits(entries=20_000, size=512 << 20)
 """Beyond this a bundle is not listed: that would take too long. It can still be downloaded whole."""
 REMEMBERED = 64
 """Bundles whose lists are kept in memory; a digest's list never changes."""
@@ -120,7 +120,7 @@ def without_secrets(data: bytes) -> bytes:
     return "".join(f"{line}\n" for line in shown).encode()
 
 
-def list_files(archive: Path, limits: Limits = LIMITS) -> list[CodeFile]:
+def list_files(archive: Path, limits: ArchiveLimits = LIMITS) -> list[CodeFile]:
     """List the files of a bundle, by path. Of a path that occurs twice, the last one counts, as in unpacking.
 
     Raises:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from services_scripted import config
 from sqlalchemy import event, func, select, update
 
-from detlab.schemas.wire import AllocationState, RunningTask
+from detlab.schemas.wire import AllocationState, HeldTask
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
 TASKS = 300
@@ -45,7 +45,7 @@ async def test_hundreds_of_tasks_are_taken_up_again_in_few_statements(make_world
     names = await world.services.shell.write(run)
     assert len(names) == TASKS
     plain = agent.hello()
-    running = [RunningTask(allocation_id=name, run=1) for name in names]
+    running = [HeldTask(allocation_id=name, run=1) for name in names]
     agent.hello = lambda: plain.model_copy(update={"tasks": running})
 
     await world.reboot()

@@ -11,7 +11,7 @@ import pytest
 from services_scripted import ALICE, ROOT, World, config, seen_storage, training
 
 from detlab.errors import Conflict
-from detlab.storage.ownership import Holder
+from detlab.storage.ownership import StorageHolder
 from detlab.storage.posix import SharedFSStorage
 from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.cluster.cluster import Cluster
@@ -21,7 +21,7 @@ from detlab_hub.services.kernel.settings import A_COPY
 from detlab_hub.services.queue.jobs import Jobs
 
 MakeWorld = Callable[..., Awaitable[World]]
-ORIGINAL = Holder("detlab", "original", 1)
+ORIGINAL = StorageHolder("detlab", "original", 1)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_a_removal_of_the_original_is_not_carried_out_after_another_took_o
     files = tmp_path / "checkpoints" / saved.uuid
     files.mkdir(exist_ok=True)
     (files / "model.pt").write_bytes(b"x")
-    SharedFSStorage(tmp_path / "checkpoints").held_by(Holder("detlab", "copy", 2)).check()
+    SharedFSStorage(tmp_path / "checkpoints").held_by(StorageHolder("detlab", "copy", 2)).check()
     view = await world.services[Removals].delete(ALICE, saved.uuid, now=True)
     assert view.state == "DELETED"
     assert (files / "model.pt").read_bytes() == b"x"

@@ -18,7 +18,7 @@ from alembic.runtime.migration import MigrationContext
 from services_scripted import ALICE, World, config, training
 from sqlalchemy import NullPool, create_engine, select, text
 
-from detlab.schemas.wire import Hello, RunningTask, SlotView, TaskExited
+from detlab.schemas.wire import HeldTask, Hello, SlotView, TaskExited
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.trials import Trials
@@ -258,7 +258,7 @@ async def test_a_task_that_runs_over_an_upgrade_is_taken_up_again_and_ends_as_it
         agent_id="node",
         version="test",
         slots=[SlotView(id=f"node-{number}") for number in range(2)],
-        tasks=[RunningTask(allocation_id=row.id, run=row.run) for row in rows],
+        tasks=[HeldTask(allocation_id=row.id, run=row.run) for row in rows],
     )
     session = await world.services[Agents].connect(AgentCaller("node", ""), hello, said.append)
     assert sorted(said[0].keep) == sorted(row.id for row in rows)

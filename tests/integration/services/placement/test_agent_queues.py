@@ -20,13 +20,13 @@ from detlab.schemas.wire import (
     Arrival,
     CreateExperiment,
     Heartbeat,
+    HeldTask,
     Hello,
     Kill,
     Launch,
     MasterMessage,
     Partition,
     QueueHello,
-    RunningTask,
     SlotView,
     TaskExited,
     TaskStage,
@@ -64,7 +64,7 @@ async def services(db_url: str, tmp_path: Path) -> AsyncIterator[Services]:
     store.close()
 
 
-def hello(name: str, *, queue: QueueHello | None = QUEUE, slots: int = 0, tasks: Sequence[RunningTask] = ()) -> Hello:
+def hello(name: str, *, queue: QueueHello | None = QUEUE, slots: int = 0, tasks: Sequence[HeldTask] = ()) -> Hello:
     own = [SlotView(id=f"cpu{number}", kind="cpu", name="CPU") for number in range(slots)]
     runtimes = ["slurm"]
     return Hello(agent_id=name, process=name, slots=own, runtimes=runtimes, queue=queue, tasks=[*tasks], uids={})
@@ -89,7 +89,7 @@ async def test_what_waits_in_the_batch_systems_queue_is_queued_for_its_reason(se
     assert launch.slots == ["any0", "any1"]
     session = await services[AgentsService].connect(
         AgentCaller(agent_id="batch", key_hash=""),
-        hello("batch", tasks=[RunningTask(allocation_id=launch.allocation_id, run=launch.run, begun=False)]),
+        hello("batch", tasks=[HeldTask(allocation_id=launch.allocation_id, run=launch.run, begun=False)]),
         told.append,
     )
     await session.receive(
@@ -251,7 +251,7 @@ async def test_an_agent_that_comes_back_with_a_job_over_several_nodes_keeps_it_a
     launch, told, session = await gang(services)
     queue = QUEUE.model_copy(update={"gangs": True, "slots": 8})
     await session.receive(TaskStarted(allocation_id=launch.allocation_id, run=launch.run))
-    mine = RunningTask(allocation_id=launch.allocation_id, run=launch.run)
+    mine = HeldTask(allocation_id=launch.allocation_id, run=launch.run)
     await connect(services, hello("batch", queue=queue, tasks=[mine]))
     assert {part[4] for part in await parts_of(services, launch)} == {None}
     await connect(services, hello("batch", queue=queue))
