@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import insert
 
 from detlab.schemas.wire.storage import GcPolicy
-from detlab_hub.core.collection import RetentionPolicy, Saved, decide
+from detlab_hub.core.collection import CheckpointRetention, Saved, decide
 from detlab_hub.services import Caller, Services, Settings
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.cluster.storage import Storage
@@ -63,7 +63,7 @@ class World:
 
     def decide(self) -> Any:
         """Decide what a policy keeps."""
-        return decide(RetentionPolicy(5, 2, 1), self.saved, smaller_is_better=False)
+        return decide(CheckpointRetention(5, 2, 1), self.saved, smaller_is_better=False)
 
     def preview(self) -> Any:
         """Decide with all that is needed from the database."""

@@ -13,7 +13,7 @@ OUTDATED = "its trial has begun anew since"
 
 
 @dataclass(frozen=True, slots=True)
-class RetentionPolicy:
+class CheckpointRetention:
     """How many checkpoints are kept, with the names and the defaults of `checkpoint_storage`.
 
     Raises:
@@ -69,7 +69,7 @@ class CheckpointDecision:
 
 
 def decide(
-    policy: RetentionPolicy, saved: Sequence[Saved], pins: Collection[str] = (), *, smaller_is_better: bool = True
+    policy: CheckpointRetention, saved: Sequence[Saved], pins: Collection[str] = (), *, smaller_is_better: bool = True
 ) -> list[CheckpointDecision]:
     """Decide about the checkpoints of one experiment, in the order in which they are given.
 

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict
 from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import Bookmark, GcItem, GcPolicy, GcPreview, GcRequest, Pin, PinList
-from detlab_hub.core.collection import CheckpointDecision, RetentionPolicy, Saved, decide
+from detlab_hub.core.collection import CheckpointDecision, CheckpointRetention, Saved, decide
 from detlab_hub.core.rights import Action
 from detlab_hub.services.checkpoints.pins import NeedsCheckpoints, Pins, pins_of
 from detlab_hub.services.kernel import audit
@@ -280,7 +280,7 @@ def _plan(s: Session, searches: NeedsCheckpoints, row: ExperimentRow, policy: Gc
     rows = collection.kept(s, row.id)
     metrics = collection.metrics_of(s, row.id, row.metric) if row.metric else {}
     pins = pins_of(s, rows, searches)
-    wanted = RetentionPolicy(**(policy or policy_of(row)).model_dump())
+    wanted = CheckpointRetention(**(policy or policy_of(row)).model_dump())
     decisions = decide(wanted, [_saved(one, metrics) for one in rows], pins, smaller_is_better=row.smaller_is_better)
     return CollectionPlan(rows, metrics, decisions, pins)
 

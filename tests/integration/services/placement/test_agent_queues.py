@@ -35,7 +35,7 @@ from detlab.schemas.wire import (
 from detlab_hub.backends.agents import LiveAgents
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.admission.quotas import Quotas
-from detlab_hub.services.agents.agents import LiveAgents as AgentsService
+from detlab_hub.services.agents.agents import Agents as AgentsService
 from detlab_hub.services.agents.connection import AgentSession
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.experiments.experiments import Experiments

@@ -17,7 +17,7 @@ from detlab.schemas.taskwire import SpawnRequest, SpawnView
 from detlab.schemas.wire import Hello, Launch, MasterMessage, QueueHello, TaskExited, TaskStarted
 from detlab_hub.backends.agents import LiveAgents
 from detlab_hub.services import Services, Settings
-from detlab_hub.services.agents.agents import LiveAgents as AgentsService
+from detlab_hub.services.agents.agents import Agents as AgentsService
 from detlab_hub.services.agents.connection import AgentSession
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.kernel.callers import AgentCaller, HubCaller, TaskCaller
