@@ -36,9 +36,9 @@ from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.embedded.sockets.listeners import inherited
 from detlab_hub.embedded.state import TAKE_OVER_NOTE
 from detlab_hub.services import Services, Settings
+from detlab_hub.services.base.server_certificates import ServerAuthority
+from detlab_hub.services.base.settings import A_COPY, UidPolicy, Webhook, errors_in
 from detlab_hub.services.cluster.cluster import Cluster
-from detlab_hub.services.kernel.server_certificates import ServerAuthority
-from detlab_hub.services.kernel.settings import A_COPY, UidPolicy, Webhook, errors_in
 from detlab_hub.services.notify.configuration import read_webhooks
 from detlab_hub.services.notify.consumers import installed
 from detlab_hub.services.usertasks.hub_client import HubServers
@@ -545,8 +545,8 @@ class DetHub(Application):
                 await asyncio.wait_for(stop.wait(), 2.0)
             except TimeoutError:
                 if not services[Cluster].healthy():
-                    why = services.shell.store.broken_because or "it cannot write to its database any more"
-                    raise DetlabError(f"the master ends: {why}", hint=services.shell.store.broken_hint) from None
+                    why = services.context.store.broken_because or "it cannot write to its database any more"
+                    raise DetlabError(f"the master ends: {why}", hint=services.context.store.broken_hint) from None
 
     def start(self) -> None:
         """Run until SIGTERM or SIGINT."""

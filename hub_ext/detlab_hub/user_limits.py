@@ -8,7 +8,7 @@ from typing import Any
 from traitlets import Float, Integer, Set, Unicode
 from traitlets.config import Configurable
 
-from detlab_hub.services.kernel.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.model import PerUserLimits
 
 
 def _traits() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from traitlets import Dict, Unicode
 
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.embedded.state import StartPlan, StateFolder
-from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE
+from detlab_hub.services.base.callers import ADMIN, READ, WRITE
 
 ACCESS = "access:services!service=detlab"
 CUSTOM_SCOPES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from detlab_hub.services.kernel.limits.model import PerUserLimits
-from detlab_hub.services.kernel.limits.reached import TooMany
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.reached import TooMany
 
 BYTES_PER_USER = 16 * 1024 * 1024
 SLOW_LIMIT = 30.0

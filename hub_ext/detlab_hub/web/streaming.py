@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from tornado.iostream import IOStream, StreamClosedError
 
 from detlab.errors import DetlabError, Forbidden, Unavailable
+from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.cluster.cluster import Cluster
-from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.streams.batches import StreamPart
 from detlab_hub.services.streams.stream import EventStream
 from detlab_hub.web.base import Guarded

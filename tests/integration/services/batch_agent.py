@@ -9,9 +9,9 @@ from services_scripted import ScriptedAgent, ScriptedTask
 
 from detlab.errors import StaleAttempt
 from detlab.schemas.wire import HeldTask, Hello, Kill, Launch, QueueHello, TaskExited
+from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.callers import TaskCaller
 
 
 @dataclass

@@ -45,10 +45,10 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
 from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.base.limits.model import PerUserLimits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.limits.model import PerUserLimits
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 
 ALICE = Caller("alice")
@@ -411,7 +411,7 @@ class World:
         flaw, self.flaw = self.flaw, None
         flawed: Any = FlawedStore(self.store, flaw, self.writes)
         self.services = Services(flawed, settings=self.settings, clock=self.clock, draw=random.Random(7))
-        self.services.shell.started_at = self.now
+        self.services.context.started_at = self.now
         try:
             await self.services.recover()
         except CrashError:

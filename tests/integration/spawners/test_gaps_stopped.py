@@ -8,7 +8,7 @@ import pytest
 
 from detlab.errors import Conflict, Unavailable
 from detlab.schemas.taskwire import SpawnRequest, TaskKind
-from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.usertasks.ended_servers import GRACE_SECONDS, PER_SWEEP
 from detlab_hub.services.usertasks.hub_client import ServerOfHub
 from detlab_hub.services.usertasks.servers import Servers

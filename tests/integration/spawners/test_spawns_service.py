@@ -7,7 +7,7 @@ from services_scripted import ALICE, BOB, ROOT
 
 from detlab.errors import ConfigError, Conflict, NotFound, StaleAttempt, Unavailable
 from detlab.schemas.taskwire import ActivityReport, CreateTask, SpawnRequest, TaskKind
-from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.usertasks.hub_client import ServerOfHub
 from detlab_hub.services.usertasks.servers import UNLISTED_SECONDS, Servers
 from detlab_hub.services.usertasks.spawns import Spawns
@@ -104,15 +104,15 @@ async def test_the_environment_is_nowhere_in_the_database_and_forgotten_once_it_
     view = await spawn(world)
     task = await world.services[UserTasks].get(ROOT, view.task_id)
     assert "very-secret" not in task.model_dump_json()
-    assert world.services.shell.spawn_secrets
+    assert world.services.context.spawn_secrets
     await world.steps(3)
     await world.services[Spawns].guard()
-    assert not world.services.shell.spawn_secrets
+    assert not world.services.context.spawn_secrets
 
 
 async def test_an_environment_that_comes_while_others_are_forgotten_is_kept(make_world):
     world = await make_world()
-    secrets = world.services.shell.spawn_secrets
+    secrets = world.services.context.spawn_secrets
     secrets["notebook-1a2b3c4d"] = SECRET  # kept in the transaction that writes its task, which no reader sees yet
     await world.services[Spawns].guard()
     assert secrets == {"notebook-1a2b3c4d": SECRET}

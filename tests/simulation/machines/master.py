@@ -36,6 +36,7 @@ from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, Sett
 from detlab_hub.services.admission.quotas import Quotas
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.limits.model import PerUserLimits
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.cluster.cluster import Cluster
@@ -43,7 +44,6 @@ from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.limits.model import PerUserLimits
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.queue.queue import Queue
 from detlab_hub.services.usertasks.collection_tasks import CollectionTasks

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.schemas.wire import LogRecord, RecordBatch
-from detlab_hub.services.kernel.limits.model import PerUserLimits
-from detlab_hub.services.kernel.limits.output import AHEAD, OutputRates, OutputWriter
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.output import AHEAD, OutputRates, OutputWriter
 
 NOW = 1_800_000_000.0
 HOURS = 3600.0

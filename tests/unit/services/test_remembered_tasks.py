@@ -9,7 +9,7 @@ from typing import Any
 
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import Job, Pool, Scheduler, schedule
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.placement.active_rows import PlacedRow, WaitingRow
 from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.services.placement.snapshots import ClusterSnapshot, JobFromRow

@@ -19,7 +19,7 @@ from detlab_hub.embedded import parts
 from detlab_hub.embedded.front import AddressOptions, PublicFront, choose_front
 from detlab_hub.embedded.settings import EmbeddedCluster, subdomain_host_of
 from detlab_hub.embedded.state import StartPlan, StateFolder
-from detlab_hub.services.kernel.server_certificates import ServerAuthority
+from detlab_hub.services.base.server_certificates import ServerAuthority
 from testbed.network.tls_peers import make_pair
 
 

@@ -31,7 +31,7 @@ from detlab_hub.embedded.settings import EmbeddedCluster, login_name, read_confi
 from detlab_hub.embedded.sockets import ports
 from detlab_hub.embedded.state import FolderInUse, StartPlan, StateFolder, check_user_name, write_if_changed
 from detlab_hub.embedded.supervisor import part_backoff, pause_after_run
-from detlab_hub.services.kernel.server_certificates import make_authority
+from detlab_hub.services.base.server_certificates import make_authority
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detlab_hub.services.kernel.limits.model import PerUserLimits
-from detlab_hub.services.kernel.limits.reached import TooMany
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.reached import TooMany
 from detlab_hub.web.openstreams import Streams
 
 

@@ -1,7 +1,7 @@
 """The table of actions: what each one acts on, the least right to it, and which kinds of callers may ask for it at all.
 
 Every verb that changes something names one of them (`web.scopes.needs`), and the service that carries it out asks by
-the same name (`services.kernel.access`), so that a route and its service cannot mean different rights.
+the same name (`services.base.access`), so that a route and its service cannot mean different rights.
 """
 
 from __future__ import annotations

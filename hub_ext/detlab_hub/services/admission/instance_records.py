@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Forbidden
 from detlab_hub.core.provisioning import InstanceShape, largest
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import Meta, TokenRow
 
@@ -46,20 +46,20 @@ def of_pool(s: Session, pool: str) -> dict[str, InstanceNote]:
     return {agent_id: note for agent_id, note in notes.items() if note.pool == pool}
 
 
-def keep(turn: Turn, agent_id: str, note: InstanceNote) -> None:
+def keep(unit: UnitOfWork, agent_id: str, note: InstanceNote) -> None:
     """Record an instance, or change its record."""
     fields: dict[str, Any] = {"pool": note.pool, "like": note.like, "asked_at": note.asked_at}
-    turn.session.merge(Meta(key=_INSTANCE + agent_id, value=json.dumps(fields)))
+    unit.session.merge(Meta(key=_INSTANCE + agent_id, value=json.dumps(fields)))
 
 
-def issue_token(turn: Turn, agent_id: str, until: float) -> str:
+def issue_token(unit: UnitOfWork, agent_id: str, until: float) -> str:
     """Make the token with which an instance's agent may enrol, under its own name only."""
-    return tokens.issue(turn.session, "enrol", _subject(agent_id), until, turn.now)
+    return tokens.issue(unit.session, "enrol", _subject(agent_id), until, unit.now)
 
 
-def void_token(turn: Turn, agent_id: str) -> None:
+def void_token(unit: UnitOfWork, agent_id: str) -> None:
     """Make void the token of an instance's agent: it has its own key now, or will never come."""
-    tokens.revoke(turn.session, "enrol", _subject(agent_id))
+    tokens.revoke(unit.session, "enrol", _subject(agent_id))
 
 
 def check_token(inviter: TokenRow, agent_id: str) -> None:
@@ -79,9 +79,9 @@ def _subject(agent_id: str) -> str:
     return f"{_SUBJECT}{agent_id}"
 
 
-def forget(turn: Turn, agent_id: str) -> None:
+def forget(unit: UnitOfWork, agent_id: str) -> None:
     """Remove an instance's record: no agent will connect by this name any more."""
-    turn.session.execute(delete(Meta).where(Meta.key == _INSTANCE + agent_id))
+    unit.session.execute(delete(Meta).where(Meta.key == _INSTANCE + agent_id))
 
 
 def _read(value: str) -> InstanceNote:
@@ -114,7 +114,7 @@ def learned(s: Session, pool: str, like: str, now: float) -> Learned | None:
     return Learned(InstanceShape(found["millicpus"], found["memory"]), seen_at)
 
 
-def keep_learned(turn: Turn, pool: str, like: str, known: Learned) -> None:
+def keep_learned(unit: UnitOfWork, pool: str, like: str, known: Learned) -> None:
     """Remember what instances of a pool have."""
     fields = {"millicpus": known.shape.millicpus, "memory": known.shape.memory, "seen_at": known.seen_at}
-    turn.session.merge(Meta(key=_SHAPE + pool, value=json.dumps({"like": like, **fields})))
+    unit.session.merge(Meta(key=_SHAPE + pool, value=json.dumps({"like": like, **fields})))

@@ -21,10 +21,10 @@ from detlab.schemas.runtimes import DOCKER, takes_image
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import Searcher, SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.references import entrypoint_words, too_many
-from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.warm_start import check_results, check_source
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.references import entrypoint_words, too_many
+from detlab_hub.services.base.settings import Settings
+from detlab_hub.services.base.warm_start import check_results, check_source
 
 MAX_SEED = 2**31 - 1
 _AT_ONCE = "max_concurrent_trials"

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import ExperimentState, TrialState
 from detlab.schemas.wire.storage import Pin
 from detlab_hub.core.lifecycle.trial import Hold
-from detlab_hub.services.kernel.references import reference_pins
+from detlab_hub.services.base.references import reference_pins
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import BookmarkRow, ExperimentRow, TrialRow

@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import ClusterView
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.health import count_waiting
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
 
 
 @dataclass(frozen=True)
@@ -77,29 +77,29 @@ class Metrics(Service):
     """Computes the metrics.
 
     Args:
-        shell: What the services share.
+        context: What the services share.
         cluster: Looks at the cluster.
     """
 
-    def __init__(self, shell: Shell, cluster: Cluster) -> None:
-        super().__init__(shell)
+    def __init__(self, context: ServiceContext, cluster: Cluster) -> None:
+        super().__init__(context)
         self._cluster = cluster
 
     @classmethod
     def made_for(cls, services: ServiceLookup) -> Self:
         """Make the one of a master."""
-        return cls(services.shell, services[Cluster])
+        return cls(services.context, services[Cluster])
 
     async def text(self, caller: Caller) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        now, ready = self._shell.clock(), self._cluster.healthy()
+        now, ready = self._context.clock(), self._cluster.healthy()
 
         def sample(s: Session) -> Sample:
             waiting, oldest = count_waiting(s)
             longest = 0.0 if oldest is None else max(0.0, now - oldest)
             return Sample(self._cluster.read(s, caller), waiting, longest, ready)
 
-        return render(await self._shell.read(sample))
+        return render(await self._context.read(sample))
 
 
 def render(sample: Sample) -> bytes:

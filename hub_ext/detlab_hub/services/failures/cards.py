@@ -11,6 +11,8 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.wire import FailureView
+from detlab_hub.services.base.masking import masked_text, secrets_of
+from detlab_hub.services.base.offers import kind_of_slots
 from detlab_hub.services.failures import common_mistakes
 from detlab_hub.services.failures.diagnosis import (
     Diagnosis,
@@ -22,8 +24,6 @@ from detlab_hub.services.failures.diagnosis import (
     is_refused_storage,
 )
 from detlab_hub.services.failures.rank_faults import RankLine
-from detlab_hub.services.kernel.masking import masked_text, secrets_of
-from detlab_hub.services.kernel.offers import kind_of_slots
 from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.tables import (

@@ -9,7 +9,7 @@ from detlab.schemas.wire import AllocationState, EndReason, TrialState
 from detlab_hub.core.lifecycle.allocation import Allocation, EndKind, Graces, PreemptReason
 from detlab_hub.core.lifecycle.trial import Attempt, Evaluator, Hold, MetricState, TrialStatus
 from detlab_hub.core.searchers import needs_metric
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.base.settings import Settings
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
 
 DEFAULT_MAX_RESTARTS = 5

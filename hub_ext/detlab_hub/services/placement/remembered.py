@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import Agent, AgentState, SchedulerTask
-from detlab_hub.services.kernel.offers import agent_of
+from detlab_hub.services.base.offers import agent_of
 from detlab_hub.services.placement.active_rows import PlacedRow, WaitingRow, read_placed, read_waiting
 from detlab_hub.store.prepared import Seen
 from detlab_hub.store.queries import parts

@@ -19,8 +19,8 @@ from detlab.schemas.wire import AllocationState
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import PreemptReason
 from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, SchedulerTask, Snapshot, TaskState
-from detlab_hub.services.kernel.offers import agent_of, beside, constraints_of, usable
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.base.offers import agent_of, beside, constraints_of, usable
+from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.lifecycle.queue_fields import SINGLE_NODE
 from detlab_hub.services.placement.active_rows import PLACED, PlacedRow, WaitingRow, experiment_name, holder_of, job_of
 from detlab_hub.services.placement.remembered import PreviousPassTasks

@@ -9,9 +9,9 @@ from detlab.schemas.jobwire import EXPERIMENT, JobView
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.core.scheduling import Job
 from detlab_hub.core.scheduling.order import place_of_job
-from detlab_hub.services.kernel.access import knows, owns
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.base.access import knows, owns
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.queue.queue import ANOTHER_USER, by_priority
 from detlab_hub.services.views.experiment_views import Reasons
 from detlab_hub.store.queries.jobs import Live

@@ -16,7 +16,7 @@ from detlab_hub.core.scheduling import (
 )
 from detlab_hub.core.scheduling.hints import Hint, hints
 from detlab_hub.core.scheduling.order import in_order
-from detlab_hub.services.kernel.settings import A_COPY
+from detlab_hub.services.base.settings import A_COPY
 from detlab_hub.services.queue.job_views import QueueEntry
 from detlab_hub.services.queue.start_estimates import Forecasts
 from detlab_hub.store.queries.jobs import Live

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from detlab.schemas.wire import Event
 from detlab_hub.core.rights import Person, Right, Thing, right_of
-from detlab_hub.services.kernel.access import no_such, person
-from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.base.access import no_such, person
+from detlab_hub.services.base.callers import Caller
 
 CURSOR_EVERY = 1000
 """After this many events that are not for the reader, it gets its new cursor."""

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event, encode_floats
 from detlab_hub.core.rights import ObjectKind, Thing
-from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.streams.batches import EventLine, Holders, StreamBatch, model_key
 from detlab_hub.services.views import budget_views, experiment_views, task_views
 from detlab_hub.store.queries import events, rights

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from typing import Protocol
 
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.base.context import ServiceContext
 from detlab_hub.services.streams.batches import Holders, Slice, StreamBatch, StreamPart, StreamReader
 from detlab_hub.services.streams.reads import LogRead
 
@@ -99,8 +99,8 @@ def tell(reader: StreamReader, batch: StreamBatch, sink: Sink) -> bool:
 class Tail:
     """The tail of the log for some readers."""
 
-    def __init__(self, shell: Shell, phase: float) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, phase: float) -> None:
+        self._context = context
         self._phase = phase * PERIOD
         self._members: dict[StreamReader, TailReader] = {}
         self._readers: set[StreamReader] = set()
@@ -111,7 +111,7 @@ class Tail:
         """Time of the last read, on the loop's clock."""
         self._holders: Holders = {}
         self._grants = -1
-        """`Shell.grants` of what is remembered of holders."""
+        """`ServiceContext.grants` of what is remembered of holders."""
         self._running: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
 
@@ -182,9 +182,9 @@ class Tail:
             self._end(error)
 
     async def _follow(self) -> None:
-        with self._shell.wakeups.listen("streams") as news:
+        with self._context.wakeups.listen("streams") as news:
             self._wake = news
-            while self._members and not self._shell.stopped:
+            while self._members and not self._context.stopped:
                 news.clear()
                 self._looked = asyncio.get_running_loop().time()
                 batch = await self._read()
@@ -195,7 +195,7 @@ class Tail:
                 if batch.more:
                     continue
                 await news.wait()
-                if self._members and not self._shell.stopped:
+                if self._members and not self._context.stopped:
                     await asyncio.sleep(self._pause())
 
     async def _hand_out(self, batch: StreamBatch) -> None:
@@ -217,20 +217,20 @@ class Tail:
         for pause in AGAIN:
             try:
                 # made anew each time: remembered rights may have changed meanwhile
-                return await self._shell.read(self._log_read())
+                return await self._context.read(self._log_read())
             except Exception as error:  # whatever it is, the database may be well again in a moment
                 _log.warning("streams: a read failed, retried in %g s: %s", pause, error)
             await asyncio.sleep(pause)
-        return await self._shell.read(self._log_read())
+        return await self._context.read(self._log_read())
 
     def _log_read(self) -> LogRead:
-        if self._grants != self._shell.grants or len(self._holders) > MOST_HOLDERS:
-            self._grants = self._shell.grants
+        if self._grants != self._context.grants or len(self._holders) > MOST_HOLDERS:
+            self._grants = self._context.grants
             self._holders = {}
         return LogRead(
             self._cursor,
-            self._shell.clock(),
-            self._shell.pending_reasons,
+            self._context.clock(),
+            self._context.pending_reasons,
             metrics_of=None if len(self._followed) > MOST_FOLLOWED else frozenset(self._followed),
             watched=tuple(self._watched),
             known=self._holders,
@@ -250,8 +250,8 @@ class Tail:
 class Tails:
     """The tails of one master."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
         self._tails: list[Tail] = []
 
     def for_one_more(self) -> Tail:
@@ -260,7 +260,7 @@ class Tails:
             if len(tail) < ROOM:
                 return tail
         if len(self._tails) < len(PHASES):
-            self._tails.append(Tail(self._shell, PHASES[len(self._tails)]))
+            self._tails.append(Tail(self._context, PHASES[len(self._tails)]))
             return self._tails[-1]
         return min(self._tails, key=len)
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import DetlabError, Unavailable
 from detlab.schemas.wire import TrialState
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.base.context import ServiceContext
 from detlab_hub.services.usertasks.hub_client import HubServers, ServerOfHub
 from detlab_hub.services.usertasks.usertasks import DRAWN, LIVE
 from detlab_hub.store.tables import TaskRow
@@ -26,15 +26,15 @@ ENDED = tuple(state.value for state in TrialState if state.terminal)
 class StoppedServers:
     """Has the Hub forget servers whose names were drawn here. A name that a user chose stays theirs to start again."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
         self._forgotten: set[str] = set()
         """Tasks whose servers the Hub has forgotten, of those that are looked at."""
 
     async def sweep(self, hub: HubServers) -> None:
         """Have the Hub forget some of the servers whose tasks have ended; what it refuses is tried again."""
-        now = self._shell.clock()
-        ended = await self._shell.read(lambda s: _ended(s, now))
+        now = self._context.clock()
+        ended = await self._context.read(lambda s: _ended(s, now))
         self._forgotten &= set(ended)
         for task_id in [task_id for task_id in ended if task_id not in self._forgotten][:PER_SWEEP]:
             server = ended[task_id]

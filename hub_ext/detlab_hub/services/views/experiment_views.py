@@ -31,11 +31,11 @@ from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.rights import Right
 from detlab_hub.core.searchers import SearcherConfigError
 from detlab_hub.core.searchers.hyperparameters import SpaceGrid
+from detlab_hub.services.base.access import rights_to
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.masking import masked_config, masked_storage
+from detlab_hub.services.base.pending import PendingReasons
 from detlab_hub.services.failures import endings
-from detlab_hub.services.kernel.access import rights_to
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.masking import masked_config, masked_storage
-from detlab_hub.services.kernel.pending import PendingReasons
 from detlab_hub.services.views.deletions import deletion_views
 from detlab_hub.services.views.pages import brief
 from detlab_hub.store.queries import checkpoints, experiments, trials, workspaces

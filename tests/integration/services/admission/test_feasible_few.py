@@ -8,7 +8,7 @@ from detlab.schemas.wire import SlotView
 from detlab_hub.backends.base import node_of
 from detlab_hub.core.scheduling import Pool, PoolConfig
 from detlab_hub.services.admission.feasibility import Candidates, Requirements, _alone_on, _impossible
-from detlab_hub.services.kernel.agent_kinds import PoolAgents
+from detlab_hub.services.base.agent_kinds import PoolAgents
 
 KINDS = ((8, "A100", 80), (4, "A100", 40), (2, "", 0), (0, "", 0), (3, "L4", 24))
 

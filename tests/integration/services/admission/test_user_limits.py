@@ -16,13 +16,13 @@ from detlab.schemas.wire import CreateExperiment, LogRecord, MetricsRecord, Reco
 from detlab_hub.services import TaskCaller
 from detlab_hub.services.admission.bundles import Bundles
 from detlab_hub.services.admission.user_limits import MOST_SHOWN, SETTINGS_OF, UserLimits
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.reached import Reached
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.kernel.audit import Audit
-from detlab_hub.services.kernel.callers import HubCaller
-from detlab_hub.services.kernel.limits.model import PerUserLimits
-from detlab_hub.services.kernel.limits.reached import Reached
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks

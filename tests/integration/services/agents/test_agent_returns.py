@@ -154,7 +154,7 @@ async def test_a_trial_that_asks_hears_that_it_should_leave_whatever_the_reason(
     def ask(turn) -> None:
         apply_allocation(turn, turn.allocation(held), LeaveRequested(reason, turn.now, Graces()))
 
-    await world.services.shell.write(ask)
+    await world.services.context.write(ask)
     reply = await world.services[Tasks].preempt(task.caller, 0)
     assert reply.preempt
     assert reply.reason == {PreemptReason.DEVICE: "drain", PreemptReason.TIME_LIMIT: "drain"}.get(reason, reason.value)
@@ -272,7 +272,7 @@ async def test_a_spot_instance_that_is_taken_back_costs_its_trial_no_restart_and
     world = await make_world(training(200, save_every=1))
     market = SpotMarket()
     pool = ElasticPool("default", market, PoolLimits(max_instances=1), Agent("template", 1))
-    provisioning = Provisioning(world.services.shell, [pool])
+    provisioning = Provisioning(world.services.context, [pool])
     made = await world.submit(config())
     await world.step()
     await provisioning.poll()
@@ -308,7 +308,7 @@ async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list
     pool = ElasticPool("default", market, PoolLimits(max_instances=1), Agent("template", 1))
 
     def looking():
-        return Provisioning(world.services.shell, [pool])
+        return Provisioning(world.services.context, [pool])
 
     provisioning = looking()
     made = await world.submit(config())
@@ -342,7 +342,7 @@ async def test_why_a_gang_waits_says_for_how_many_instances_and_since_when(make_
     world = await make_world(training(20))
     market = SpotMarket()
     pool = ElasticPool("default", market, PoolLimits(max_instances=3), Agent("template", 1))
-    provisioning = Provisioning(world.services.shell, [pool])
+    provisioning = Provisioning(world.services.context, [pool])
     world.services[Jobs]._awaited = provisioning.awaited
     made = await world.submit(config(resources={"slots_per_trial": 2}))
     await world.step()

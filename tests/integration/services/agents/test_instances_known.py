@@ -16,11 +16,11 @@ from detlab_hub.core.provisioning import Instance, PoolLimits
 from detlab_hub.core.scheduling import Agent, read_pools
 from detlab_hub.services.admission import instance_records
 from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.base.callers import EnrolCaller
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.elastic.provisioning import Provisioning
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.callers import EnrolCaller
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.store.tables import Meta
 
@@ -62,7 +62,7 @@ class Market:
 
 def looking(world: World, market: Market, provider: dict[str, Any] = AWS, limits: PoolLimits = LIMITS) -> Provisioning:
     pool = ElasticPool("default", market, limits, Agent("template", 1), like_of(provider))
-    return Provisioning(world.services.shell, [pool])
+    return Provisioning(world.services.context, [pool])
 
 
 async def test_an_instance_that_no_list_has_yet_is_waited_for_by_the_next_master_too(make_world):
@@ -88,7 +88,7 @@ async def test_an_instance_that_no_list_has_yet_is_waited_for_by_the_next_master
     assert (len(market.orders), market.ended) == (1, [])
     world.now += 120.0
     await provisioning.poll()
-    notes = await world.services.shell.read(lambda s: instance_records.of_pool(s, "default"))
+    notes = await world.services.context.read(lambda s: instance_records.of_pool(s, "default"))
     assert [note.asked_at for note in notes.values()] == [None], "it was listed: from now on the list counts"
 
 
@@ -317,12 +317,12 @@ async def test_one_that_no_list_has_yet_and_whose_agent_went_again_counts_until_
 async def test_notes_of_earlier_versions_are_read(make_world):
     world = await make_world(training(3))
 
-    def note(turn: Turn) -> None:
-        turn.session.add(Meta(key="instance/a", value="default"))
-        turn.session.add(Meta(key="instance/b", value="other"))
+    def note(unit: UnitOfWork) -> None:
+        unit.session.add(Meta(key="instance/a", value="default"))
+        unit.session.add(Meta(key="instance/b", value="other"))
 
-    await world.services.shell.write(note)
-    notes = await world.services.shell.read(lambda s: instance_records.of_pool(s, "default"))
+    await world.services.context.write(note)
+    notes = await world.services.context.read(lambda s: instance_records.of_pool(s, "default"))
     assert notes == {"a": instance_records.InstanceNote("default")}
 
 

@@ -27,8 +27,8 @@ from detlab_hub.services import AgentCaller
 from detlab_hub.services.admission import bundles
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.cluster.cluster import Cluster
-from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.services.queue.pools import PoolViews
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
@@ -133,10 +133,10 @@ async def test_a_hold_stayed_pending_where_nodes_run_pods_only(make_world):
     view = await world.services[Spawns].post(HubCaller(), wanted)
     await world.services.schedule()
     assert (await world.services[Spawns].get(HubCaller(), view.task_id)).reason == "no agent is connected"
-    world.services.shell.scheduler_kick.clear()
+    world.services.context.scheduler_kick.clear()
 
     await cluster.connect(runtimes=["kubernetes"])
-    assert world.services.shell.scheduler_kick.is_set(), "a node that connects wakes what waits"
+    assert world.services.context.scheduler_kick.is_set(), "a node that connects wakes what waits"
     await world.services.schedule()
     (launch,) = cluster.launches().values()
     assert (launch.runtime, launch.holds) == ("kubernetes", True)
@@ -374,11 +374,11 @@ async def test_the_agent_gets_code_and_delivers_records_of_its_nodes_only(cluste
     services = cluster.world.services
     task = await cluster.start(4)
     launch = cluster.launches()["big"]
-    await services.shell.write(
-        lambda turn: turn.session.execute(update(TaskRow).where(TaskRow.id == task).values(bundle=DIGEST))
+    await services.context.write(
+        lambda unit: unit.session.execute(update(TaskRow).where(TaskRow.id == task).values(bundle=DIGEST))
     )
     for name, may in (("cluster", True), ("clust", False), ("cluster/small", False), ("cluster/big", True)):
-        assert await services.shell.read(lambda s, name=name: bundles.may_use(s, AgentCaller(name), DIGEST)) is may
+        assert await services.context.read(lambda s, name=name: bundles.may_use(s, AgentCaller(name), DIGEST)) is may
     batch = RecordBatch(stream="metrics", records=[])
     assert (await services[Agents].records(CLUSTER, launch.allocation_id, batch, "big")).acked == 0
     for node in ("", "small"):

@@ -6,8 +6,8 @@ from services_scripted import ALICE, World, config, training
 from sqlalchemy import select
 
 from detlab.schemas.wire import ExperimentState
+from detlab_hub.services.base.pending import PendingReasons
 from detlab_hub.services.experiments.experiments import Experiments
-from detlab_hub.services.kernel.pending import PendingReasons
 from detlab_hub.services.streams.reads import LogRead
 from detlab_hub.store.tables import SearcherJournal
 

@@ -130,7 +130,7 @@ async def test_I8_a_commit_that_fails_leaves_the_search_as_it_was(make_world):
     made = await world.submit(config(asha(concurrent=1)))
     await world.steps(2)
     (task,) = agent.tasks.values()
-    store, failures = world.services.shell.store, []
+    store, failures = world.services.context.store, []
 
     class FailsToCommit:
         def __getattr__(self, name):
@@ -145,15 +145,15 @@ async def test_I8_a_commit_that_fails_leaves_the_search_as_it_was(make_world):
             return await store.write(fails)
 
     record = MetricsRecord(seq=99, time=1.0, group="validation", steps_completed=1, metrics={"loss": 0.5, "batches": 1})
-    world.services.shell.store = FailsToCommit()
+    world.services.context.store = FailsToCommit()
     for _ in range(3):
         with pytest.raises(StoreBusy):
             await task.send("metrics", record)
-    world.services.shell.store = store
+    world.services.context.store = store
     assert len(failures) == 3
     await task.send("metrics", record)
     row = world.store.read_sync(lambda s: s.get(ExperimentRow, made.id))
-    live = world.store.read_sync(lambda s: world.services.shell.searches.get(s, row))
+    live = world.store.read_sync(lambda s: world.services.context.searches.get(s, row))
     replayed, decided, stored = journal(world, made.id)
     assert live.fingerprint() == replayed.fingerprint()
     assert decided == stored

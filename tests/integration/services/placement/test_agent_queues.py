@@ -37,12 +37,12 @@ from detlab_hub.services import Services, Settings
 from detlab_hub.services.admission.quotas import Quotas
 from detlab_hub.services.agents.agents import Agents as AgentsService
 from detlab_hub.services.agents.connection import AgentSession
+from detlab_hub.services.base.callers import AgentCaller
+from detlab_hub.services.base.fencing import caller_of
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest import rendezvous
-from detlab_hub.services.kernel.callers import AgentCaller
-from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.queue.pools import PoolViews
 from detlab_hub.services.usertasks.usertasks import UserTasks
@@ -199,7 +199,7 @@ async def parts_of(services: Services, launch: Launch) -> list[tuple[int, str, l
         found = parts.of_allocation(s, s.get_one(AllocationRow, launch.allocation_id))
         return [(part.rank, part.agent_id, part.slots, part.started, part.end) for part in found]
 
-    return await services.shell.read(read)
+    return await services.context.read(read)
 
 
 async def test_a_trial_that_is_larger_than_a_node_is_one_launch_for_several(services: Services) -> None:
@@ -229,13 +229,13 @@ async def test_a_trial_that_is_larger_than_a_node_is_one_launch_for_several(serv
 async def test_each_node_of_a_handed_over_trial_reports_as_itself_and_meets_the_others(services: Services) -> None:
     launch, _, session = await gang(services, slots_per_node=1)
     assert launch.info.container_slot_counts == [1, 1, 1, 1]
-    caller = await services.shell.read(lambda s: caller_of(s.get_one(AllocationRow, launch.allocation_id)))
+    caller = await services.context.read(lambda s: caller_of(s.get_one(AllocationRow, launch.allocation_id)))
     for node in range(3):
         arrival = Arrival(node=node, number=1, address=f"10.0.0.{node}", port=7, messages_port=8, key="ab")
-        met = await services.shell.write(lambda turn, arrival=arrival: rendezvous.arrive(turn, caller, arrival))
+        met = await services.context.write(lambda unit, arrival=arrival: rendezvous.arrive(unit, caller, arrival))
         assert not met.ready
     last = Arrival(node=3, number=1, address="10.0.0.3")
-    met = await services.shell.write(lambda turn: rendezvous.arrive(turn, caller, last))
+    met = await services.context.write(lambda unit: rendezvous.arrive(unit, caller, last))
     assert (met.ready, met.addresses) == (True, [f"10.0.0.{node}" for node in range(4)])
     failed = TaskExited(allocation_id=launch.allocation_id, run=launch.run, exit_code=1, rank=2)
     await session.receive(failed)

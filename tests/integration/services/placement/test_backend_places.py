@@ -85,10 +85,10 @@ async def test_what_waits_is_handed_over_without_a_node_and_within_the_quota(ser
     assert len(batch.launched()) == 2, "what was handed over is told once"
 
     started = TaskStarted(allocation_id=launch.allocation_id, run=launch.run)
-    await services.shell.write(lambda turn: task_started(turn, BATCH, started))
+    await services.context.write(lambda unit: task_started(unit, BATCH, started))
     assert (await services[UserTasks].get(ALICE, first)).state.value == "ACTIVE"
     ended = TaskExited(allocation_id=launch.allocation_id, run=launch.run, exit_code=0)
-    await services.shell.write(lambda turn: task_exited(turn, BATCH, ended))
+    await services.context.write(lambda unit: task_exited(unit, BATCH, ended))
     assert (await services[UserTasks].get(ALICE, first)).state.value == "COMPLETED"
     await services.schedule()
     assert [name.rpartition(".")[0] for name in batch.launched()] == [first, second, third]

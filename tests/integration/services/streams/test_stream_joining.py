@@ -62,8 +62,8 @@ async def test_who_catches_up_hears_of_the_end_behind_the_last_metrics(make_worl
     start = (await world.services[Overview].view(ALICE)).cursor
 
     async def changed():
-        shell = world.services[Stream]._shell
-        await shell.write(lambda turn: events.append(turn.session, "experiment", 1.0, mine, None, {}))
+        context = world.services[Stream]._context
+        await context.write(lambda unit: events.append(unit.session, "experiment", 1.0, mine, None, {}))
 
     for step in range(1, 11):
         await report(world, mine, step)

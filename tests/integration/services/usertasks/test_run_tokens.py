@@ -15,14 +15,14 @@ from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import ExperimentState, GrantRequest, Launch
 from detlab.schemas.wire.storage import EmptyTrash
 from detlab_hub.core.rights import ObjectKind
+from detlab_hub.services.base.access import administers
+from detlab_hub.services.base.callers import READ, WRITE, Caller
 from detlab_hub.services.checkpoints.trash import Trash
 from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.access import administers
-from detlab_hub.services.kernel.callers import READ, WRITE, Caller
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.usertasks.servers import Servers

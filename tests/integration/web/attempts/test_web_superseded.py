@@ -227,7 +227,7 @@ async def everything(master: Any) -> dict[str, list[Any]]:
         found["events"] = [row for row in found["events"] if "cluster" not in row]
         return found
 
-    found: dict[str, list[Any]] = await master.services.shell.read(rows)
+    found: dict[str, list[Any]] = await master.services.context.read(rows)
     return found
 
 

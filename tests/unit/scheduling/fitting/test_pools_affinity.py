@@ -24,7 +24,7 @@ from detlab_hub.core.scheduling import (
     schedule,
 )
 from detlab_hub.core.scheduling.fit.shapes import Shapes
-from detlab_hub.services.kernel.offers import constraints_of
+from detlab_hub.services.base.offers import constraints_of
 
 ONE = {"j": {}}
 

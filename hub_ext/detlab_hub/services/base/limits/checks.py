@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from detlab_hub.core.rights import ObjectKind
-from detlab_hub.services.kernel.access import administers
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.limits.model import PerUserLimits
-from detlab_hub.services.kernel.limits.reached import NotAllowed, TooMany
+from detlab_hub.services.base.access import administers
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.reached import NotAllowed, TooMany
 
 
 def check_queued(limits: PerUserLimits, user: str, groups: Collection[str], jobs: int) -> None:

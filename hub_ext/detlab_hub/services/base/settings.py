@@ -11,8 +11,8 @@ from detlab.errors import Conflict
 from detlab.launch.host.identity import DEFAULT_RANGE
 from detlab.schemas.storage_types import StorageHolder
 from detlab_hub.core.scheduling import Pools
-from detlab_hub.services.kernel.limits.model import PerUserLimits
-from detlab_hub.services.kernel.server_certificates import ServerAuthority
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.server_certificates import ServerAuthority
 
 MIB = 1024 * 1024
 A_COPY = (

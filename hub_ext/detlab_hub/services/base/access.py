@@ -28,7 +28,7 @@ from detlab_hub.core.rights import (
     may_ask,
     right_of,
 )
-from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
+from detlab_hub.services.base.callers import AgentCaller, Caller, TaskCaller
 from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, TaskRow, TrialRow, clean_text

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import Agent
-from detlab_hub.services.kernel.offers import agent_of
+from detlab_hub.services.base.offers import agent_of
 
 
 @dataclass(frozen=True)

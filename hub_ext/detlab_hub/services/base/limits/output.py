@@ -7,8 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from detlab.schemas.wire import LogRecord, Record, RecordBatch
-from detlab_hub.services.kernel.limits.bucket import Bucket
-from detlab_hub.services.kernel.limits.model import MIB, PerUserLimits
+from detlab_hub.services.base.limits.bucket import Bucket
+from detlab_hub.services.base.limits.model import MIB, PerUserLimits
 
 AHEAD = 60.0
 """Seconds that a line's time may be ahead of the master's clock; later ones count as of then."""

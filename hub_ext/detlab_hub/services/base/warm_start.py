@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem
 from detlab_hub.core.searchers.hyperparameters import make_space
-from detlab_hub.services.kernel.access import is_deleting, may_read
-from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.base.access import is_deleting, may_read
+from detlab_hub.services.base.callers import Caller
 from detlab_hub.store.queries import checkpoints, trial_order
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
 

@@ -20,9 +20,9 @@ from detlab.errors import Problem
 from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import Pin
 from detlab_hub.core.rights import ObjectKind
-from detlab_hub.services.kernel.access import person
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.warm_start import source_of
+from detlab_hub.services.base.access import person
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.warm_start import source_of
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.queries.statements import chunks, insert_or_ignore
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, ReferenceRow, VersionRow
