@@ -17,7 +17,7 @@ from detlab_hub.embedded.state import StateFolder
 
 @dataclass(frozen=True)
 class AddressOptions:
-    """The options of `det up` about the address; see `lifecycle.Options`."""
+    """The options of `det up` about the address; see `lifecycle.UpOptions`."""
 
     ip: str | None = None
     tls: bool = False
@@ -27,7 +27,7 @@ class AddressOptions:
 
 @dataclass(frozen=True)
 class PublicFront:
-    """The decision; the fields are those of `Plan`."""
+    """The decision; the fields are those of `StartPlan`."""
 
     ip: str
     public_host: str
