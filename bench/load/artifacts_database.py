@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import insert
 
 from detlab.schemas.wire.storage import GcPolicy
-from detlab_hub.core.collection import Policy, Saved, decide
+from detlab_hub.core.collection import CheckpointRetention, Saved, decide
 from detlab_hub.services import Caller, Services, Settings
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.cluster.storage import Storage
@@ -63,7 +63,7 @@ class World:
 
     def decide(self) -> Any:
         """Decide what a policy keeps."""
-        return decide(Policy(5, 2, 1), self.saved, smaller_is_better=False)
+        return decide(CheckpointRetention(5, 2, 1), self.saved, smaller_is_better=False)
 
     def preview(self) -> Any:
         """Decide with all that is needed from the database."""
@@ -193,6 +193,8 @@ def _metrics(s: Any, count: int) -> None:
     rng = random.Random(2)
     for trial in range(TRIALS):
         steps = range((count - trial + TRIALS - 1) // TRIALS)
-        reports = [curves.Report("validation", step, float(step), {"accuracy": rng.random()}) for step in steps]
+        reports = [
+            curves.ReportedMetrics("validation", step, float(step), {"accuracy": rng.random()}) for step in steps
+        ]
         if reports:
             curves.insert_reports(s, trial + 1, 0, reports)

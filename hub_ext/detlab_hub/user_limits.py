@@ -8,13 +8,13 @@ from typing import Any
 from traitlets import Float, Integer, Set, Unicode
 from traitlets.config import Configurable
 
-from detlab_hub.services.kernel.limits.model import Limits
+from detlab_hub.services.base.limits.model import PerUserLimits
 
 
 def _traits() -> dict[str, Any]:
     found: dict[str, Any] = {}
-    made = Limits()
-    for one in fields(Limits):
+    made = PerUserLimits()
+    for one in fields(PerUserLimits):
         if one.metadata:
             default: Any = getattr(made, one.name)
             kind = Integer if isinstance(default, int) else Float
@@ -33,10 +33,10 @@ UserLimits = type(
 )
 
 
-def read_limits(parent: Configurable) -> Limits:
+def read_limits(parent: Configurable) -> PerUserLimits:
     """Return the limits that a configuration sets."""
     said: Any = UserLimits(parent=parent)
-    values = {one.name: getattr(said, one.name) for one in fields(Limits)}
-    return Limits(
+    values = {one.name: getattr(said, one.name) for one in fields(PerUserLimits)}
+    return PerUserLimits(
         **{**values, "exempt_users": frozenset(said.exempt_users), "exempt_groups": frozenset(said.exempt_groups)}
     )

@@ -14,7 +14,7 @@ from gpu_report import Run
 
 from detlab.launch.torch_distributed import rank_environment, slot_count, torchrun_command
 from detlab.schemas.shares import divide
-from detlab_hub.services.failures.diagnosis import Line, diagnose
+from detlab_hub.services.failures.diagnosis import RankLine, diagnose
 
 HERE = Path(__file__).resolve().parent
 RESULT = "RANK-RESULT "
@@ -44,10 +44,10 @@ def results(output: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda result: result["rank"])
 
 
-def _line(text: str) -> Line:
+def _line(text: str) -> RankLine:
     """Return a line as the launcher's reader gives it: without the prefix that says whose it is."""
     prefix = re.match(r"\[rank=(\d+)\] ?", text)
-    return Line(None, text) if prefix is None else Line(int(prefix[1]), text[prefix.end() :])
+    return RankLine(None, text) if prefix is None else RankLine(int(prefix[1]), text[prefix.end() :])
 
 
 def ranks_one(run: Run) -> None:

@@ -77,7 +77,7 @@ def _say_unwritten(error: OSError) -> None:
     _discard_output()
 
 
-class Root(LazyGroup):
+class RootGroup(LazyGroup):
     """The root group; every error of every command ends here, as one block."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -155,7 +155,7 @@ def _named(error: click.ClickException) -> click.ClickException:
 
 
 @click.command(
-    cls=Root,
+    cls=RootGroup,
     lazy=COMMANDS,
     short=SHORT,
     plugins=True,

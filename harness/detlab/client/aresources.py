@@ -39,7 +39,7 @@ from detlab.client.transport.afeeds import Notice, follow
 from detlab.client.transport.calls import Flow
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import AsyncSession
-from detlab.client.transport.streaming import Feed, event_feed
+from detlab.client.transport.streaming import EventFeed, event_feed
 from detlab.errors import ClusterUnreachable, NotFound, Unavailable
 from detlab.schemas.wire import (
     CheckpointView,
@@ -451,7 +451,7 @@ class AsyncExperiment(AsyncExperimentEdits):
 
     async def _follow(
         self,
-        feed: Feed[Event],
+        feed: EventFeed[Event],
         *,
         snapshot: Callable[[], Flow[CurvesView]] | None = None,
         deadline: float | None = None,

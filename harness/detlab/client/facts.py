@@ -20,7 +20,7 @@ from detlab.client.ordering import (
 )
 from detlab.client.rendering import card, no_point, settings
 from detlab.client.transport.calls import FOREIGN, Flow
-from detlab.client.transport.streaming import Feed, event_feed
+from detlab.client.transport.streaming import EventFeed, event_feed
 from detlab.errors import DetlabError, NotFound
 from detlab.files import write_atomic
 from detlab.schemas.wire import (
@@ -288,7 +288,7 @@ def no_trial(view: ExperimentView) -> DetlabError:
     return DetlabError(f"experiment {view.id} was paused without a trial: {view.failure.message}", hint=hint or None)
 
 
-def states_feed(experiment_id: int, cursor: int) -> Feed[Event]:
+def states_feed(experiment_id: int, cursor: int) -> EventFeed[Event]:
     """Return the feed of an experiment's events without its metrics."""
     return event_feed(experiment_id, cursor, groups=(NO_GROUP,))
 
@@ -525,9 +525,9 @@ def front_reports(
 ) -> list[TrialMetrics]:
     """Return the reports by which the trials of a Pareto front are on it."""
     from detlab.viz import fronts
-    from detlab.viz.data import Search
+    from detlab.viz.data import SearchData
 
-    found = fronts.judge(Search(snapshot, config), metrics, maximize)
+    found = fronts.judge(SearchData(snapshot, config), metrics, maximize)
     reports = []
     for key in found.front:
         values = {name: value for name, value in found.metrics(key).items() if value is not None}

@@ -34,7 +34,7 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-class Master:
+class CollectionClient:
     """The two requests to the master, repeated while it does not reply.
 
     Args:
@@ -167,7 +167,7 @@ def main() -> int:
         raise NotInCluster("this program runs inside a task that the master starts: DET_TASK_DIR is not set")
     session = TaskSession.from_info(info)  # asked for short-lived credentials, if the store needs some
     try:
-        return Collector(Master(info), lambda block: open_storage(block, session, info)).run()
+        return Collector(CollectionClient(info), lambda block: open_storage(block, session, info)).run()
     except StaleAttempt as error:  # another attempt goes on
         _say(f"{error}")
         return 0

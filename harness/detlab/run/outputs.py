@@ -30,7 +30,7 @@ REPEATED = frozenset({401, 429, 500, 502, 503, 504})
 """401 too: the token may just have been renewed."""
 
 
-class Refused(StorageError):
+class OutputRefused(StorageError):
     """The master will not take the file, however often it is sent."""
 
 
@@ -72,7 +72,7 @@ class _SecureOpener(urllib.request.HTTPSHandler):
         return self.do_open(_Secure, request, context=self._trusted)
 
 
-class Outputs:
+class TaskOutputs:
     """The files that this task hands over.
 
     Args:
@@ -120,7 +120,7 @@ class Outputs:
             except urllib.error.HTTPError as error:
                 problem: Exception = explained(error)
                 if error.code not in REPEATED:
-                    raise Refused(f"{name} was refused: {problem}", hint=_hint(problem)) from error
+                    raise OutputRefused(f"{name} was refused: {problem}", hint=_hint(problem)) from error
             except (OSError, http.client.HTTPException) as error:
                 problem = error
             else:
@@ -232,7 +232,7 @@ class LatestUpload:
     def _keep(self, data: bytes, error: Exception) -> bool:
         """Keep a state that could not be handed over, unless there is a newer one; return whether to try again."""
         with self._changed:
-            if isinstance(error, Refused):
+            if isinstance(error, OutputRefused):
                 self._refused = len(data)
             newer = self._newest is not None
             self._newest = self._newest or data  # `close` says that it was not handed over

@@ -17,7 +17,7 @@ from detlab.core.session import TaskSession
 from detlab.core.task_storage import open_storage
 from detlab.errors import DetlabError, NotInCluster
 from detlab.info import get_cluster_info
-from detlab.run.outputs import Outputs
+from detlab.run.outputs import TaskOutputs
 from detlab.schemas.taskwire import READING_REPORT, ReadingView
 from detlab.storage.base import StorageManager
 
@@ -83,7 +83,7 @@ def main() -> int:
     session = TaskSession.from_info(info)
     try:
         wanted = ReadingView.model_validate(session.get("task/checkpoint"))
-        read(wanted, open_storage(wanted.storage, session, info), Outputs(info).put, _say)
+        read(wanted, open_storage(wanted.storage, session, info), TaskOutputs(info).put, _say)
     except DetlabError as error:
         _say(f"{error}")
         return 1

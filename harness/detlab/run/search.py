@@ -41,7 +41,7 @@ class NoAnswer(Exception):
     """The class has no answer to an event; the text is for people."""
 
 
-class Master:
+class CustomSearchClient:
     """The two requests to the master, repeated while it does not reply.
 
     Args:
@@ -88,7 +88,7 @@ class Master:
             return found
 
 
-class Child:
+class SearchClassProcess:
     """The process with the class.
 
     Args:
@@ -255,13 +255,13 @@ class Errors:
         self._pipe.close()
 
 
-def run(master: Master, *, wait: float = WAIT, command: list[str] | None = None) -> int:
+def run(master: CustomSearchClient, *, wait: float = WAIT, command: list[str] | None = None) -> int:
     """Answer events until the search is over; return the exit code of the task."""
     feed = master.feed(0, 0.0)
     if feed["over"]:
         _say(f"{feed['why']}")
         return 0
-    child = Child(feed["setup"], command)
+    child = SearchClassProcess(feed["setup"], command)
     failure, told = "", 0
     try:
         while not feed["over"]:
@@ -302,7 +302,7 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _post(master: Master, event: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def _post(master: CustomSearchClient, event: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     number = event["number"]
     if event["operations"] is not None:
         if said.get("differs"):
@@ -328,7 +328,7 @@ def main() -> int:
     if info is None:
         raise NotInCluster("this program runs inside the task of a custom search: DET_TASK_DIR is not set")
     try:
-        return run(Master(info))
+        return run(CustomSearchClient(info))
     except DetlabError as error:
         _say(f"{error}")
         return 1

@@ -18,14 +18,14 @@ from types import TracebackType
 
 from detlab.schemas.wire import ClusterView, CreateExperiment, UserView
 from detlab.testing.api_requests import RequestHandler, Route
-from detlab.testing.api_state import Fault
+from detlab.testing.api_state import ApiFault
 from detlab.testing.jobs import JOB_ROUTES
-from detlab.testing.tasks import TASK_ROUTES, TaskState
+from detlab.testing.tasks import TASK_ROUTES, FakeUserTasks
 
-__all__ = ["FakeMaster", "Fault"]
+__all__ = ["ApiFault", "FakeMaster"]
 
 
-class FakeMaster(TaskState):
+class FakeMaster(FakeUserTasks):
     """The state, the levers, and the server while used as a context manager."""
 
     def __post_init__(self) -> None:

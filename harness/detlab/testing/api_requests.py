@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, LogLine, RemoveFiles, TrialState, Wire
-from detlab.testing.api_state import Fault, MasterState, Refusal
+from detlab.testing.api_state import ApiFault, ErrorReply, MasterState
 from detlab.testing.bundles import files_digest, packed_digest
 
 Route = tuple[str, str, Callable[..., None]]
@@ -50,16 +50,16 @@ class RequestHandler(BaseHTTPRequestHandler):
             return
         try:
             if not parts.path.startswith(SERVICE_PREFIX):
-                raise Refusal(404, "http.404", "not the service")
+                raise ErrorReply(404, "http.404", "not the service")
             if self.headers.get("Authorization") != f"Bearer {self.master.token}":
-                raise Refusal(401, "auth.denied", "no valid token came with the request")
+                raise ErrorReply(401, "auth.denied", "no valid token came with the request")
             self._route(path)
-        except Refusal as refusal:
+        except ErrorReply as refusal:
             self._reply(refusal.status, refusal.view.model_dump_json().encode())
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    def _take_fault(self, path: str) -> Fault | None:
+    def _take_fault(self, path: str) -> ApiFault | None:
         with self.master.changed:
             for fault in self.master.faults:
                 if fault.method == self.command and re.match(fault.path, path):
@@ -83,7 +83,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             if match and method == self.command:
                 serve(self, *match.groups())
                 return
-        raise Refusal(404, "http.404", f"no route {self.command} {path}")
+        raise ErrorReply(404, "http.404", f"no route {self.command} {path}")
 
     def _reply(self, status: int, body: bytes, kind: str = "application/json") -> None:
         if self.fault is not None and self.fault.kind == "lose_reply":
@@ -202,7 +202,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             Refusal: The body does not match the digest.
         """
         if digest not in {packed_digest(self.body), files_digest(self.body)}:
-            raise Refusal(422, "bundle.invalid", "the body is not what its digest says")
+            raise ErrorReply(422, "bundle.invalid", "the body is not what its digest says")
         self.master.bundles[digest] = self.body
         self.tell({"digest": digest, "created": True})
 
@@ -218,7 +218,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         """
         digest = self.master.experiment(number).bundle
         if digest is None:
-            raise Refusal(404, "not_found", f"experiment {number} has no code")
+            raise ErrorReply(404, "not_found", f"experiment {number} has no code")
         self.send_bytes(self.master.bundles[digest])
 
     def list_code(self, number: str) -> None:
@@ -234,7 +234,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         """GET checkpoints/{uuid}/files/{digest}."""
         self.master.checkpoint(number)
         if digest not in self.master.blobs:
-            raise Refusal(404, "checkpoint.missing", f"the file {digest} of checkpoint {number} cannot be read")
+            raise ErrorReply(404, "checkpoint.missing", f"the file {digest} of checkpoint {number} cannot be read")
         self.send_bytes(self.master.blobs[digest])
 
     def delete(self, number: str) -> None:
@@ -244,7 +244,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             Refusal: The experiment has not ended.
         """
         if not self.master.experiment(number).state.terminal:
-            raise Refusal(409, "conflict", f"experiment {number} has not ended", None)
+            raise ErrorReply(409, "conflict", f"experiment {number} has not ended", None)
         del self.master.experiments[int(number)]
         self.tell({"deleted": int(number)})
 

@@ -47,7 +47,7 @@ FaultKind = Literal["unavailable", "html", "no_route", "lose_reply", "refuse", "
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ApiFault:
     """One misbehaviour, used up by the first request it matches.
 
     Attributes:
@@ -65,7 +65,7 @@ class Fault:
     lines: int = 0
 
 
-class Refusal(Exception):
+class ErrorReply(Exception):
     """A reply that is an error."""
 
     def __init__(self, status: int, code: str, message: str, problems: list[ProblemView] | None = None) -> None:
@@ -89,7 +89,7 @@ class MasterState:
     """
 
     token: str = "a-token"  # noqa: S105  (opens nothing)
-    faults: deque[Fault] = field(default_factory=deque)
+    faults: deque[ApiFault] = field(default_factory=deque)
     requests: list[tuple[str, str]] = field(default_factory=list)
     problems: list[ProblemView] = field(default_factory=list)
     warnings: list[ProblemView] = field(default_factory=list)
@@ -242,7 +242,7 @@ class MasterState:
         """
         found = self.experiments.get(int(number))
         if found is None:
-            raise Refusal(404, "not_found", f"there is no experiment {number}")
+            raise ErrorReply(404, "not_found", f"there is no experiment {number}")
         return found
 
     def trial(self, number: str) -> TrialView:
@@ -253,7 +253,7 @@ class MasterState:
         """
         found = self.trials.get(int(number))
         if found is None:
-            raise Refusal(404, "not_found", f"there is no trial {number}")
+            raise ErrorReply(404, "not_found", f"there is no trial {number}")
         return found
 
     def checkpoint(self, number: str) -> CheckpointView:
@@ -264,7 +264,7 @@ class MasterState:
         """
         found = self.checkpoints.get(number)
         if found is None:
-            raise Refusal(404, "not_found", f"there is no checkpoint {number}")
+            raise ErrorReply(404, "not_found", f"there is no checkpoint {number}")
         return found
 
     def edit_checkpoint(self, number: str, body: bytes) -> CheckpointView:
@@ -292,7 +292,7 @@ class MasterState:
         view = self.checkpoint(number)
         if pins := self.pins.get(number):
             reasons = "; ".join(pin.reason for pin in pins)
-            raise Refusal(409, "conflict", f"checkpoint {number} is in use: {reasons}")
+            raise ErrorReply(409, "conflict", f"checkpoint {number} is in use: {reasons}")
         until = None if now else time.time() + 7 * 86400
         self.checkpoints[number] = view.model_copy(update={"state": "DELETED", "trash_until": until})
         return self.checkpoints[number]
@@ -301,7 +301,7 @@ class MasterState:
         """Take a checkpoint out of the trash."""
         view = self.checkpoint(number)
         if view.state == "DELETED" and view.trash_until is None:
-            raise Refusal(409, "conflict", f"checkpoint {number} cannot be restored: its files are gone")
+            raise ErrorReply(409, "conflict", f"checkpoint {number} cannot be restored: its files are gone")
         self.checkpoints[number] = view.model_copy(update={"state": "COMPLETED", "trash_until": None})
         return self.checkpoints[number]
 
@@ -321,7 +321,7 @@ class MasterState:
         """Return the scripted preview of an experiment, as applied if there is a body."""
         found = self.previews.get(experiment_id)
         if found is None:
-            raise Refusal(404, "not_found", f"there is no experiment {experiment_id}")
+            raise ErrorReply(404, "not_found", f"there is no experiment {experiment_id}")
         if body is None:
             return found
         request = GcRequest.model_validate_json(body)
@@ -350,7 +350,7 @@ class MasterState:
         """
         with self.changed:
             if self.problems:
-                raise Refusal(422, "config.invalid", "the experiment config cannot be used", self.problems)
+                raise ErrorReply(422, "config.invalid", "the experiment config cannot be used", self.problems)
             self.submitted.append(body)
             key = body.idempotency_key or uuid.uuid4().hex
             config = body.config or {"text": body.config_yaml}
@@ -381,7 +381,7 @@ class MasterState:
         }
         with self.changed:
             if self.experiment(number).state.terminal:
-                raise Refusal(409, "conflict", f"experiment {number} has ended")
+                raise ErrorReply(409, "conflict", f"experiment {number} has ended")
             self.update_experiment(int(number), state=states[action])
             return self.experiment(number)
 
@@ -394,7 +394,7 @@ class MasterState:
         wanted = EditExperiment.model_validate_json(body)
         view = self.experiment(number)
         if wanted.archived and not view.state.terminal:
-            raise Refusal(
+            raise ErrorReply(
                 409, "conflict", f"experiment {number} is {view.state}; only one that has ended can be archived"
             )
         texts = wanted.model_dump(include={"name", "description", "notes"}, exclude_none=True)
@@ -442,7 +442,7 @@ class MasterState:
                     return found
             if at is None:
                 return ReplayedSearch(at=0, events=0, progress=0.0, trials_total=0, trials=[], over=False)
-            raise Refusal(404, "not_found", f"the search of experiment {number} has no event {at}")
+            raise ErrorReply(404, "not_found", f"the search of experiment {number} has no event {at}")
 
     def unshare(self, number: str, kind: str, name: str) -> GrantList:
         """Revoke a grant; return the remaining ones.
@@ -451,7 +451,7 @@ class MasterState:
             Refusal: There is no such experiment or grant.
         """
         if self.grants.get(self.experiment(number).id, {}).pop((kind, name), None) is None:
-            raise Refusal(404, "not_found", f"experiment {number} is not shared with the {kind} {name!r}")
+            raise ErrorReply(404, "not_found", f"experiment {number} is not shared with the {kind} {name!r}")
         return self.grants_of(number)
 
     def curves(self, number: str) -> CurvesView:

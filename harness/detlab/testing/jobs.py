@@ -6,7 +6,7 @@ from typing import Any
 
 from detlab.schemas.jobwire import JobUpdate, JobView, QuotaRequest, QuotaView, StorageQuotaView
 from detlab.testing.api_requests import Route
-from detlab.testing.api_state import Refusal
+from detlab.testing.api_state import ErrorReply
 
 
 def _jobs(h: Any) -> None:
@@ -23,7 +23,7 @@ def _job(h: Any, job_id: str) -> JobView:
         if item.id == job_id:
             found: JobView = item
             return found
-    raise Refusal(404, "not_found", f"there is no job {job_id}")
+    raise ErrorReply(404, "not_found", f"there is no job {job_id}")
 
 
 def _update(h: Any, job_id: str) -> None:
@@ -44,7 +44,7 @@ def _update(h: Any, job_id: str) -> None:
 
 def _why(h: Any, job_id: str) -> None:
     if job_id not in h.master.whys:
-        raise Refusal(404, "not_found", f"there is no job {job_id}")
+        raise ErrorReply(404, "not_found", f"there is no job {job_id}")
     h.tell(h.master.whys[job_id])
 
 
@@ -74,7 +74,7 @@ def _delete_quota(h: Any) -> None:
     slots = None if what == "storage" else h.master.quotas.pop(key, None)
     stored = None if what == "slots" else h.master.storage_quotas.pop(key, None)
     if slots is None and stored is None:
-        raise Refusal(404, "not_found", f"the {h.query['kind']} {h.query['name']!r} has no quota")
+        raise ErrorReply(404, "not_found", f"the {h.query['kind']} {h.query['name']!r} has no quota")
     _tell_quotas(h)
 
 

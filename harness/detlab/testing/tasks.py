@@ -36,11 +36,11 @@ from detlab.schemas.taskwire import (
 from detlab.schemas.wire import AgentView, LogLine, ProblemView, TrialState
 from detlab.schemas.wire.storage import StorageUsage
 from detlab.testing.api_requests import Route
-from detlab.testing.api_state import MasterState, Refusal
+from detlab.testing.api_state import ErrorReply, MasterState
 
 
 @dataclass
-class TaskState(MasterState):
+class FakeUserTasks(MasterState):
     """What the fake master holds beside experiments: user tasks; the test says what happens to them.
 
     Attributes:
@@ -145,7 +145,7 @@ class TaskState(MasterState):
         """
         found = self.tasks.get(task_id)
         if found is None:
-            raise Refusal(404, "not_found", f"there is no task {task_id}")
+            raise ErrorReply(404, "not_found", f"there is no task {task_id}")
         return found
 
     def create_task(self, body: CreateTask) -> CreateTaskReply:
@@ -161,7 +161,7 @@ class TaskState(MasterState):
             found = errors_of(taskconf.check(config, body.kind))
             problems = self.problems or [ProblemView.model_validate(problem.to_dict()) for problem in found]
             if problems:
-                raise Refusal(422, "config.invalid", "the task config cannot be used", problems)
+                raise ErrorReply(422, "config.invalid", "the task config cannot be used", problems)
             key = body.idempotency_key or uuid.uuid4().hex
             created = key not in self.task_keys
             if created:
@@ -186,7 +186,7 @@ class TaskState(MasterState):
         """
         with self.changed:
             if self.task(task_id).state.terminal:
-                raise Refusal(409, "conflict", f"task {task_id} is over")
+                raise ErrorReply(409, "conflict", f"task {task_id} is over")
             return self.end_task(task_id, 137, state=TrialState.CANCELED, end_reason=TaskEnd.KILLED)
 
     def task_logs_after(self, task_id: str, cursor: int) -> Iterator[list[LogLine]]:
@@ -211,7 +211,7 @@ class TaskState(MasterState):
                 change = {"enabled": mode == "enabled", "mode": mode, "drain_until": until}
                 self.agents[at] = view.model_copy(update=change)
                 return self.agents[at]
-        raise Refusal(404, "not_found", f"there is no agent {agent_id}")
+        raise ErrorReply(404, "not_found", f"there is no agent {agent_id}")
 
     def switch_slot(self, agent_id: str, slot_id: str, action: str) -> AgentView:
         """Enable or disable a slot of an agent.
@@ -225,7 +225,7 @@ class TaskState(MasterState):
                 slots = [slot.model_copy(update=change) if slot.id == slot_id else slot for slot in view.slots]
                 self.agents[at] = view.model_copy(update={"slots": slots})
                 return self.agents[at]
-        raise Refusal(404, "not_found", f"agent {agent_id} has no slot {slot_id}")
+        raise ErrorReply(404, "not_found", f"agent {agent_id} has no slot {slot_id}")
 
 
 def _list(h: Any) -> None:
@@ -251,7 +251,7 @@ def _follow_logs(h: Any, task_id: str) -> None:
 
 def _revoke(h: Any, token_id: str) -> None:
     if h.master.task_tokens.pop(token_id, None) is None:
-        raise Refusal(404, "not_found", f"there is no token {token_id}")
+        raise ErrorReply(404, "not_found", f"there is no token {token_id}")
     h.tell({})
 
 

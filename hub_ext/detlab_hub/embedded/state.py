@@ -47,7 +47,7 @@ def check_user_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StartPlan:
     """The options of one start of the cluster; the parts read it from the state folder.
 
     Attributes:
@@ -331,17 +331,17 @@ class StateFolder:
         for user in users:
             self.secret(self.password_file(user, operator).name)
 
-    def read_plan(self) -> Plan | None:
+    def read_plan(self) -> StartPlan | None:
         """Return the plan of the running or last cluster, None if there was none."""
         raw = read_json(self.plan_file)
         if raw is None:
             return None
         try:
-            return Plan(**raw)
+            return StartPlan(**raw)
         except TypeError:
             return None  # of another version: start afresh
 
-    def write_plan(self, plan: Plan) -> None:
+    def write_plan(self, plan: StartPlan) -> None:
         """Write the plan for the parts."""
         write_if_changed(self.plan_file, json.dumps(asdict(plan), indent=1) + "\n", mode=0o600)
 

@@ -28,7 +28,7 @@ class StreamEnded(Exception):
     """The stream ended or broke while the task continues: post the same key again."""
 
 
-class Spawns:
+class SpawnClient:
     """Calls of one Hub to one master. One event loop per object.
 
     Args:
@@ -100,14 +100,14 @@ def passes(error: DetlabError) -> bool:
     return server_side and not isinstance(error, AuthError | Conflict)
 
 
-_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], Spawns]] = WeakKeyDictionary()
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], SpawnClient]] = WeakKeyDictionary()
 
 
-def shared(url: str, token: str) -> Spawns:
+def shared(url: str, token: str) -> SpawnClient:
     """Return this event loop's client: all spawners of a Hub share its connections."""
     own = _clients.setdefault(asyncio.get_running_loop(), {})
     if (url, token) not in own:
-        own[url, token] = Spawns(url, token)
+        own[url, token] = SpawnClient(url, token)
     return own[url, token]
 
 

@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 from detlab_hub.store import lease, migrate
 from detlab_hub.store.copies import CopyPolicy, copy_before_migration
 from detlab_hub.store.engine import (
-    Verdict,
+    ErrorClass,
     classify,
     failure_in,
     hint_of,
@@ -36,7 +36,7 @@ from detlab_hub.store.engine import (
     writer_engine,
 )
 from detlab_hub.store.errors import LeaseLost, StoreBroken, StoreBusy, StoreDamaged, StoreError
-from detlab_hub.store.groups import GroupingWriter, Outcome, Waiting
+from detlab_hub.store.groups import GroupingWriter, Outcome, QueuedWrite
 from detlab_hub.store.lease import ProcessIdentity
 from detlab_hub.store.prepared import driver_of
 from detlab_hub.store.session import StoreSession
@@ -168,7 +168,7 @@ class Store:
             hint = hint_of(error.orig, self._url) or (
                 "check c.DetHub.db_url and that the database runs and may be written to"
             )
-            if classify(error) is Verdict.BUSY:
+            if classify(error) is ErrorClass.BUSY:
                 hint = "a process that writes to it does not finish: a hung master? kill it (kill -9)"
             raise StoreError(f"the database {self.url} cannot be opened: {reason}", hint=hint) from error
 
@@ -341,9 +341,9 @@ class Store:
             raise
         except DBAPIError as error:
             verdict = classify(error)
-            if verdict is Verdict.CALLER:
+            if verdict is ErrorClass.CALLER:
                 raise
-            if verdict is Verdict.BUSY:
+            if verdict is ErrorClass.BUSY:
                 raise self._busy(error) from error
             raise self._break(error, "writing") from error
 
@@ -363,7 +363,7 @@ class Store:
             connection.close()
             raise
 
-    def _write_together(self, first: Waiting, others: Iterable[Waiting]) -> None:
+    def _write_together(self, first: QueuedWrite, others: Iterable[QueuedWrite]) -> None:
         """Run several writes in one transaction and answer them after its commit, each with its own outcome.
 
         If one raises, only that one is undone. If the transaction or its commit fails, all of them fail.
@@ -418,9 +418,9 @@ class Store:
                 return fn(session)
         except DBAPIError as error:
             verdict = classify(error, reading=True)
-            if verdict is Verdict.CALLER:
+            if verdict is ErrorClass.CALLER:
                 raise
-            if verdict is Verdict.BUSY:
+            if verdict is ErrorClass.BUSY:
                 raise self._busy(error) from error
             raise self._break(error, "reading") from error
 

@@ -13,8 +13,8 @@ from tornado import web
 
 from detlab.errors import AuthError, Forbidden, Unavailable
 from detlab_hub.services import Caller, Services
+from detlab_hub.services.base.callers import ADMIN
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.callers import ADMIN
 from detlab_hub.web.crosssite import CrossSite, check_session
 from detlab_hub.web.scopes import AnyCaller
 

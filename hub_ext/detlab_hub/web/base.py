@@ -20,12 +20,12 @@ from detlab import errors
 from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView, Wire
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
 from detlab_hub.services.admission.user_limits import UserLimits
+from detlab_hub.services.base.access import Hidden, check_may_ask
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.base.limits.reached import Reached, TooFast
+from detlab_hub.services.base.threads import Tickets, user_of
 from detlab_hub.services.checkpoints.stores import NotTheClusters
 from detlab_hub.services.cluster.refusals import Refusals
-from detlab_hub.services.kernel.access import Hidden, check_may_ask
-from detlab_hub.services.kernel.callers import HubCaller
-from detlab_hub.services.kernel.limits.reached import Reached, TooFast
-from detlab_hub.services.kernel.threads import Tickets, user_of
 from detlab_hub.web.auth import Identifier, Recognized
 from detlab_hub.web.bodies import BodyLimits, Buffer
 from detlab_hub.web.crosssite import misdeclared

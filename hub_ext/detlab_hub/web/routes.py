@@ -16,7 +16,7 @@ from tornado.web import Application
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX
 from detlab_hub import web as package
 from detlab_hub.services import Services
-from detlab_hub.services.kernel.threads import Tickets
+from detlab_hub.services.base.threads import Tickets
 from detlab_hub.web import auth, pages
 from detlab_hub.web.base import REPLIES, REPLIES_PER_USER, Guarded, access_log
 from detlab_hub.web.bodies import BodyLimits

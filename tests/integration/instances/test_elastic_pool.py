@@ -21,14 +21,14 @@ from tornado.netutil import bind_sockets
 
 from detlab.errors import Forbidden
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab_hub.backends.instances import Order, ProviderError, Trouble
+from detlab_hub.backends.instances import InstanceOrder, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.provisioning import Instance
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services import Caller, Services, Settings
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.elastic.provisioning import Provisioning
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store import Store
 from detlab_hub.store.tables import AgentRow, TokenRow
@@ -135,7 +135,7 @@ async def test_demand_brings_an_agent_idleness_sends_it_away_and_demand_brings_a
         kinds = s.scalars(select(TokenRow.kind).where(TokenRow.kind.in_(["enrol", "agent"])))
         return list(s.scalars(select(AgentRow.id))), list(kinds)
 
-    assert await elastic.services.shell.read(left) == ([], [])
+    assert await elastic.services.context.read(left) == ([], [])
     page = await elastic.services[Audit].page(ADMIN, action="instance")
     assert [item.action for item in page.items] == ["instance.end", "instance.launch"] * 2
 
@@ -156,9 +156,9 @@ class Refusing:
     """A provider's answer that no local one gives: it has no machines left."""
 
     real: Any
-    orders: list[Order]
+    orders: list[InstanceOrder]
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         self.orders.append(order)
         raise ProviderError(Trouble.CAPACITY, "none left", "another type may be there")
 

@@ -8,10 +8,10 @@ from typing import Any
 from services_scripted import ScriptedAgent, ScriptedTask
 
 from detlab.errors import StaleAttempt
-from detlab.schemas.wire import Hello, Kill, Launch, QueueHello, RunningTask, TaskExited
+from detlab.schemas.wire import HeldTask, Hello, Kill, Launch, QueueHello, TaskExited
+from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.callers import TaskCaller
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Batch(ScriptedAgent):
     asked: list[tuple[str, int]] = field(default_factory=list)
 
     def hello(self) -> Hello:
-        waiting = [RunningTask(allocation_id=name, run=run, begun=False) for name, run in self.waiting]
+        waiting = [HeldTask(allocation_id=name, run=run, begun=False) for name, run in self.waiting]
         said = super().hello()
         queue = QueueHello(name="Slurm", slots=self.places, slots_per_node=1)
         return said.model_copy(update={"queue": queue, "asks_point": self.asks, "tasks": [*said.tasks, *waiting]})

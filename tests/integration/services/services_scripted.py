@@ -27,6 +27,7 @@ from detlab.schemas.wire import (
     ExitAck,
     ExperimentView,
     Heartbeat,
+    HeldTask,
     Hello,
     Kill,
     Launch,
@@ -37,7 +38,6 @@ from detlab.schemas.wire import (
     Record,
     RecordAck,
     RecordBatch,
-    RunningTask,
     SlotView,
     TaskExited,
     TaskStarted,
@@ -45,10 +45,10 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
 from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.base.limits.model import PerUserLimits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 
 ALICE = Caller("alice")
@@ -276,7 +276,7 @@ class ScriptedAgent:
             uids=self.uids,
             slots=[SlotView(id=f"{self.name}-{number}") for number in range(self.slots)],
             tasks=[
-                RunningTask(allocation_id=key[0], run=key[1], exited=task.exited, exit_code=task.exit_code)
+                HeldTask(allocation_id=key[0], run=key[1], exited=task.exited, exit_code=task.exit_code)
                 for key, task in self.tasks.items()
             ],
         )
@@ -382,7 +382,7 @@ class World:
         self.stale = 0
         self.crashes = 0
         self.refused: list[Any] = []
-        settings.setdefault("limits", Limits(min_priority=1))
+        settings.setdefault("limits", PerUserLimits(min_priority=1))
         directory = {"type": "directory", "container_path": str(folder / "checkpoints")}
         settings.setdefault("default_checkpoint_storage", directory)
         self.settings = Settings(state_dir=folder, bundles_dir=folder / "bundles", **settings)
@@ -411,7 +411,7 @@ class World:
         flaw, self.flaw = self.flaw, None
         flawed: Any = FlawedStore(self.store, flaw, self.writes)
         self.services = Services(flawed, settings=self.settings, clock=self.clock, draw=random.Random(7))
-        self.services.shell.started_at = self.now
+        self.services.context.started_at = self.now
         try:
             await self.services.recover()
         except CrashError:

@@ -46,10 +46,10 @@ class Broken(Sink):
 async def report(world, experiment, step, trial=11, group="validation", wake=True, **metrics):
     """Append a metrics event as a report does."""
     data = {"group": group, "steps_completed": step, "run": 1, "metrics": metrics or {"loss": float(step)}}
-    shell = world.services[Stream]._shell
-    await shell.write(lambda turn: events.append(turn.session, "metrics", 1.0, experiment, trial, data))
+    context = world.services[Stream]._context
+    await context.write(lambda unit: events.append(unit.session, "metrics", 1.0, experiment, trial, data))
     if wake:
-        shell.wakeups.wake("streams")
+        context.wakeups.wake("streams")
 
 
 async def until(true, seconds=20.0):
@@ -86,8 +86,8 @@ class SlowLook:
     def __init__(self, world, monkeypatch):
         self.armed = False
         self.taken, self.go = asyncio.Event(), asyncio.Event()
-        self._read = world.services.shell.read
-        monkeypatch.setattr(world.services.shell, "read", self.read)
+        self._read = world.services.context.read
+        monkeypatch.setattr(world.services.context, "read", self.read)
 
     async def read(self, what):
         found = await self._read(what)

@@ -8,9 +8,9 @@ import pytest
 
 from detlab.errors import Conflict, Unavailable
 from detlab.schemas.taskwire import SpawnRequest, TaskKind
-from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.usertasks.ended_servers import GRACE_SECONDS, PER_SWEEP
-from detlab_hub.services.usertasks.hub_client import Server
+from detlab_hub.services.usertasks.hub_client import ServerOfHub
 from detlab_hub.services.usertasks.servers import Servers
 from detlab_hub.services.usertasks.spawns import Spawns
 
@@ -22,11 +22,11 @@ class ListingHub:
     """A Hub that lists what it was not told to forget."""
 
     def __init__(self) -> None:
-        self.listed: set[Server] = set()
+        self.listed: set[ServerOfHub] = set()
         self.calls: list[tuple[str, str, bool]] = []
         self.trouble: Exception | None = None
 
-    async def running(self) -> set[Server]:
+    async def running(self) -> set[ServerOfHub]:
         return set(self.listed)
 
     async def stop(self, owner: str, name: str, *, remove: bool = False) -> None:
@@ -34,7 +34,7 @@ class ListingHub:
         if self.trouble is not None:
             raise self.trouble
         if remove:
-            self.listed.discard(Server(owner, name))
+            self.listed.discard(ServerOfHub(owner, name))
 
 
 def ends_at_once(launch: Any) -> Any:
@@ -58,7 +58,7 @@ async def served(world: Any, hub: ListingHub, name: str, key: str = "k") -> str:
     """A server that was started, and has ended if its script says so."""
     request = SpawnRequest(owner="alice", server_name=name, key=key * 16, kind=TaskKind.SHELL, base_url="/user/alice/")
     view = await world.services[Spawns].post(HUB, request)
-    hub.listed.add(Server("alice", name))
+    hub.listed.add(ServerOfHub("alice", name))
     await world.steps(4)
     return str(view.task_id)
 

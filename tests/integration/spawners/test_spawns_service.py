@@ -7,8 +7,8 @@ from services_scripted import ALICE, BOB, ROOT
 
 from detlab.errors import ConfigError, Conflict, NotFound, StaleAttempt, Unavailable
 from detlab.schemas.taskwire import ActivityReport, CreateTask, SpawnRequest, TaskKind
-from detlab_hub.services.kernel.callers import HubCaller
-from detlab_hub.services.usertasks.hub_client import Server
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.usertasks.hub_client import ServerOfHub
 from detlab_hub.services.usertasks.servers import UNLISTED_SECONDS, Servers
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
@@ -104,15 +104,15 @@ async def test_the_environment_is_nowhere_in_the_database_and_forgotten_once_it_
     view = await spawn(world)
     task = await world.services[UserTasks].get(ROOT, view.task_id)
     assert "very-secret" not in task.model_dump_json()
-    assert world.services.shell.spawn_secrets
+    assert world.services.context.spawn_secrets
     await world.steps(3)
     await world.services[Spawns].guard()
-    assert not world.services.shell.spawn_secrets
+    assert not world.services.context.spawn_secrets
 
 
 async def test_an_environment_that_comes_while_others_are_forgotten_is_kept(make_world):
     world = await make_world()
-    secrets = world.services.shell.spawn_secrets
+    secrets = world.services.context.spawn_secrets
     secrets["notebook-1a2b3c4d"] = SECRET  # kept in the transaction that writes its task, which no reader sees yet
     await world.services[Spawns].guard()
     assert secrets == {"notebook-1a2b3c4d": SECRET}
@@ -265,7 +265,7 @@ class HubOf:
     async def start(self, owner, name, options, display_name=""):
         if self.away:
             raise Unavailable("the Hub does not answer")
-        self.servers.add(Server(owner, name))
+        self.servers.add(ServerOfHub(owner, name))
         await spawn(self.world, owner=owner, server_name=name, key=f"key-of-{name}", kind=options["kind"])
 
     async def stop(self, owner, name, *, remove=False):
@@ -289,7 +289,7 @@ async def test_a_server_that_the_hub_does_not_list_is_ended_after_a_while(hubbed
     world.now += UNLISTED_SECONDS - 1
     await reconcile()
     assert not (await look(world, view)).state.terminal
-    hub.servers.add(Server("alice", "nb"))
+    hub.servers.add(ServerOfHub("alice", "nb"))
     await reconcile()
     hub.servers.clear()
     world.now += 5

@@ -36,6 +36,7 @@ from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, Sett
 from detlab_hub.services.admission.quotas import Quotas
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.limits.model import PerUserLimits
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.cluster.cluster import Cluster
@@ -43,13 +44,12 @@ from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.limits.model import Limits
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.queue.queue import Queue
 from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 from detlab_hub.store.errors import LeaseHeld, StoreError
-from detlab_hub.store.groups import Waiting
+from detlab_hub.store.groups import QueuedWrite
 from detlab_hub.store.writer import StoreCall
 from detlab_hub.web.base import error_view, status_of
 from detlab_hub.web.cluster.nodes import DrainRequest
@@ -90,7 +90,7 @@ class Writer(InlineExecutor):
         self._last = 0.0
         self._limited = False
         self._slow = master.world.seed % 5 == SLOW_DISK
-        self._held: list[tuple[Callable[..., Any], Waiting]] = []
+        self._held: list[tuple[Callable[..., Any], QueuedWrite]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run a read or a write."""
@@ -100,11 +100,11 @@ class Writer(InlineExecutor):
         # A caller that awaits hears of it a little later, as from a thread; what is written, in its order.
         awaited = isinstance(fn, StoreCall) and fn.awaited
         if writes and awaited and self._slow:
-            return self._hold(fn, Waiting(*args))
+            return self._hold(fn, QueuedWrite(*args))
         future = self._write(fn, *args) if writes else super().submit(fn, *args, **kwargs)
         return self._later(future, in_order=writes) if awaited else future
 
-    def _hold(self, alone: Callable[..., Any], write: Waiting) -> Future[Any]:
+    def _hold(self, alone: Callable[..., Any], write: QueuedWrite) -> Future[Any]:
         """Let a write wait for the disk, and others with it."""
         told: Future[Any] = Future()
         write.future.add_done_callback(lambda done: _copy(self._later(done, in_order=True), told))
@@ -553,5 +553,5 @@ def default_settings(folder: Path) -> Settings:
         preemption_timeout_default=20.0,
         tick=2.0,
         gc_delay=1e9,
-        limits=Limits(min_priority=1),
+        limits=PerUserLimits(min_priority=1),
     )

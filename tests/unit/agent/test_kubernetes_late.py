@@ -19,7 +19,7 @@ from detlab_agent.runtimes.base import RefusedTask
 from detlab_agent.runtimes.kubernetes import cluster as clusters
 from detlab_agent.runtimes.kubernetes import runtime as runtimes
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access
-from detlab_agent.runtimes.kubernetes.options import Options, Rules
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions, Rules
 from detlab_agent.runtimes.kubernetes.pods import pod_name
 from detlab_agent.runtimes.kubernetes.runtime import KubernetesRuntime
 from detlab_agent.runtimes.preparation import Order
@@ -71,7 +71,7 @@ async def refusal(
     """
     order = order_for(tmp_path)
     opened = await Access(fake.kubeconfig(), environ={}).open()
-    runtime = KubernetesRuntime(opened, Rules(Options.model_validate(GANG), "ours"), tmp_path)
+    runtime = KubernetesRuntime(opened, Rules(KubernetesOptions.model_validate(GANG), "ours"), tmp_path)
     await runtime.begin(lambda: None)
     try:
         with pytest.raises(RefusedTask) as refused:

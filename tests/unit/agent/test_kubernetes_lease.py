@@ -17,7 +17,7 @@ from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.base import RefusedTask
 from detlab_agent.runtimes.kubernetes import lease
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access
-from detlab_agent.runtimes.kubernetes.options import Options, Rules
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions, Rules
 from detlab_agent.runtimes.kubernetes.runtime import LEASE, KubernetesRuntime
 from detlab_agent.runtimes.preparation import Order
 from testbed.kubernetes.fake.cluster import FakeCluster
@@ -44,7 +44,7 @@ async def running(
     """A runtime that has begun, and its calls that what it offers has changed."""
     changes: list[str] = []
     opened = await Access(fake.kubeconfig(), environ={}).open()
-    rules = Rules(Options.model_validate({"image": "python", **options}), "ours")
+    rules = Rules(KubernetesOptions.model_validate({"image": "python", **options}), "ours")
     runtime = KubernetesRuntime(opened, rules, place)
     await runtime.begin(lambda: changes.append("changed"))
     try:
@@ -67,7 +67,7 @@ async def unanswered(runtime: KubernetesRuntime, fake: FakeCluster) -> None:
     fake.slow = SILENT
     held = runtime._held
     assert held is not None
-    await soon(lambda: held.standing is lease.Standing.UNANSWERED, 10)
+    await soon(lambda: held.standing is lease.LeaseStanding.UNANSWERED, 10)
 
 
 async def test_launches_wait_while_the_api_server_is_silent(fake: FakeCluster, tmp_path: Path) -> None:

@@ -405,8 +405,8 @@ ENDS_IN_FORKS = """
 import ctypes, gc, os, resource, sys
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from types import ModuleType
-from detlab.warm.ending import Ending
-ending = Ending.prepare()
+from detlab.warm.ending import WarmEnding
+ending = WarmEnding.prepare()
 import asyncio, numpy, httpx, sqlite3, xml.dom.minidom, detlab.core
 ending.know()
 gc.collect()
@@ -447,8 +447,8 @@ def test_a_forked_program_that_ends_well_does_not_take_the_interpreter_down():
 
 NO_SPEC = """
 import os, sys
-from detlab.warm.ending import Ending
-ending = Ending.prepare()
+from detlab.warm.ending import WarmEnding
+ending = WarmEnding.prepare()
 import detlab.core
 ending.know()
 class Lazy:

@@ -16,7 +16,7 @@ from detlab.client.ordering import line_filter
 from detlab.errors import Conflict
 from detlab.experimental import client as determined
 from detlab.schemas.wire import BestView, Event, ExperimentState, LogLine, SeriesView, TrialState
-from detlab.testing.api import FakeMaster, Fault
+from detlab.testing.api import ApiFault, FakeMaster
 
 
 def best(value: float) -> BestView:
@@ -228,7 +228,7 @@ def test_checkpoints_are_changed_and_deleted(master: FakeMaster, client: Client)
     assert item.metadata == master.checkpoints[uuid].metadata == {"new": [1, {"deep": None}]}
     item.remove_files(["*.log"])
     assert (item.state, list(item.files)) == (sdk.CheckpointState.PARTIALLY_DELETED, ["a.pt"])
-    master.faults.append(Fault("DELETE", "checkpoints", "lose_reply"))
+    master.faults.append(ApiFault("DELETE", "checkpoints", "lose_reply"))
     item.delete()
     assert item.deleted
     assert client.get_checkpoint(uuid).state is sdk.CheckpointState.DELETED

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from detlab.testing.master import Allocation, MasterDouble
+from detlab.testing.master import FakeAllocation, MasterDouble
 
 HEAD = """
 import os, pathlib, signal, time
@@ -44,7 +44,7 @@ class stopped:
 def launch(tmp_path: Path) -> Any:
     """Run a program as a task; return what the master has of it, and how its launcher says that it ended."""
 
-    def run(code: str) -> tuple[Allocation, dict[str, Any]]:
+    def run(code: str) -> tuple[FakeAllocation, dict[str, Any]]:
         with MasterDouble() as master:
             program = HEAD + textwrap.dedent(code)
             allocation = master.allocate([sys.executable, "-u", "-c", program])
@@ -61,11 +61,11 @@ def launch(tmp_path: Path) -> Any:
     return run
 
 
-def steps(allocation: Allocation) -> list[int]:
+def steps(allocation: FakeAllocation) -> list[int]:
     return [record["steps_completed"] for record in allocation.records["metrics"]]
 
 
-def said(allocation: Allocation) -> list[str]:
+def said(allocation: FakeAllocation) -> list[str]:
     """What the launcher itself says."""
     return [one["text"] for one in allocation.records["logs"] if one["stdtype"] == "launcher"]
 

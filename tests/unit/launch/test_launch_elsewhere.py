@@ -28,7 +28,7 @@ from detlab.launch.elsewhere import (
     is_loopback,
     main,
 )
-from detlab.launch.layout import Contents
+from detlab.launch.layout import TaskDirectory
 from detlab.launch.taskdir import TaskDir
 from detlab_agent.runtimes.records import TaskElsewhere
 from testbed.network.tls_peers import tls_peer
@@ -38,7 +38,7 @@ DIGEST = f"sha256:{'0' * 64}"
 
 def parcel(master: str = "http://127.0.0.1:1", **more: Any) -> Parcel:
     launch = {"allocation_id": "1.a.1", "entrypoint": "true", "info": {"master_url": master}, **more}
-    return Parcel(Contents(launch, "dttask_secret", {"master.pem": "PEM"}), {"CUDA_VISIBLE_DEVICES": "3"})
+    return Parcel(TaskDirectory(launch, "dttask_secret", {"master.pem": "PEM"}), {"CUDA_VISIBLE_DEVICES": "3"})
 
 
 def start(parcel: Parcel, folder: Path) -> subprocess.Popen[bytes]:

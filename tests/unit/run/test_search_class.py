@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from detlab.errors import ConfigError, Problem
-from detlab.run.search import Errors, Master, run
+from detlab.run.search import CustomSearchClient, Errors, run
 from detlab.run.search_class import Wrong, plain
 from detlab.schemas import expconf
 from detlab.schemas.wire import FeedEvent
@@ -47,7 +47,7 @@ def valley(hparams: Mapping[str, Any]) -> float:
     return float((1 - x) ** 2 + 100 * (y - x**2) ** 2)
 
 
-class InMemory(Master):
+class InMemory(CustomSearchClient):
     """A search without a cluster; each trial reports its epochs when it is created or resumed, in order.
 
     Args:

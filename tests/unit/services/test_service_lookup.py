@@ -13,9 +13,9 @@ from detlab_hub import services as package
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.admission.quotas import Quotas
 from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.base.context import Service
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.overview import Overview
-from detlab_hub.services.kernel.shell import Service
 from detlab_hub.store import Store
 
 
@@ -40,7 +40,7 @@ def test_every_service_can_be_made_and_is_made_once(services: Services) -> None:
 
 def test_a_service_is_made_when_it_is_first_asked_for(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[type[Service]] = []
-    monkeypatch.setattr(Quotas, "__init__", lambda self, shell: made.append(type(self)))
+    monkeypatch.setattr(Quotas, "__init__", lambda self, context: made.append(type(self)))
     assert (services[Quotas], made) == (services[Quotas], [Quotas])
 
 

@@ -211,7 +211,7 @@ def watch(answers, tmp_path, kind="notebook"):
         "DET_MASTER": answers,
         "DET_TASK_DIR": str(tmp_path),
     }
-    return idle_watch.Watch(kind, env, os.getpid(), tmp_path / "server.sock")
+    return idle_watch.IdleWatch(kind, env, os.getpid(), tmp_path / "server.sock")
 
 
 def test_the_watcher_reports_without_being_activity_itself(answers, tmp_path):

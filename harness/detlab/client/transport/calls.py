@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""
 
 
-class Writer(Protocol):
+class ByteWriter(Protocol):
     """Takes the bytes of a reply."""
 
     def write(self, data: bytes, /) -> object:
@@ -89,7 +89,7 @@ class Call:
     parse: Callable[[Reply], Any] = lambda reply: reply.status
     accept: frozenset[int] = frozenset()
     again: bool = True
-    sink: Callable[[], AbstractContextManager[Writer]] | None = None
+    sink: Callable[[], AbstractContextManager[ByteWriter]] | None = None
     progress: Progress | None = None
 
     @property

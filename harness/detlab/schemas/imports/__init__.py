@@ -18,15 +18,15 @@ from detlab.errors import ConfigError, Problem
 from detlab.plugins import Plugins
 from detlab.schemas.expconf import check, errors_of, load_yaml
 from detlab.schemas.expconf.raw import structure
-from detlab.schemas.imports.ledger import Imported, ImportKind, Leaf, Ledger, Note, Outcome, leaves
+from detlab.schemas.imports.ledger import FileLeaf, Imported, ImportKind, ImportNote, Ledger, Outcome, leaves
 
 __all__ = [
     "KINDS",
+    "FileLeaf",
     "ImportKind",
+    "ImportNote",
     "Imported",
-    "Leaf",
     "Ledger",
-    "Note",
     "Outcome",
     "import_config",
     "kind_of",

@@ -35,7 +35,7 @@ class EnrolReply(Wire):
     token: str
 
 
-class RunningTask(Wire):
+class HeldTask(Wire):
     """A task the agent still has: alive, or ended with the exit not yet acknowledged."""
 
     allocation_id: str
@@ -118,7 +118,7 @@ class Hello(Wire):
     serves_user: str | None = None
     """None: any user (root agent); else tasks of others are refused."""
     slots: Annotated[list[SlotView], FailFast()]
-    tasks: Annotated[list[RunningTask], FailFast()] = []
+    tasks: Annotated[list[HeldTask], FailFast()] = []
     runtimes: Annotated[list[str], FailFast()] = ["process"]
     """Names of those that could start a task now."""
     address: str = "127.0.0.1"
@@ -157,7 +157,7 @@ class MoreNodes(Wire):
 
     type: Literal["nodes"] = "nodes"
     nodes: Annotated[list[NodeHello], FailFast()] = []
-    tasks: Annotated[list[RunningTask], FailFast()] = []
+    tasks: Annotated[list[HeldTask], FailFast()] = []
     """Those on them."""
 
 

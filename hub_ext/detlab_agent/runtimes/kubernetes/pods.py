@@ -19,7 +19,7 @@ from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.homes import claim, mounted
 from detlab_agent.runtimes.kubernetes.nodes import TO_COME, closed, gpu_resource
-from detlab_agent.runtimes.kubernetes.options import GroupPlace, Home, Options, Rules
+from detlab_agent.runtimes.kubernetes.options import GroupPlace, Home, KubernetesOptions, Rules
 from detlab_agent.runtimes.kubernetes.userspecs import DIRECTORY, check_host_path, check_places, checked
 from detlab_agent.runtimes.preparation import Order
 
@@ -236,7 +236,7 @@ def _notes(order: Order, wanted: Mapping[str, Any], rules: Rules) -> Object:
     return {"labels": labels, "annotations": annotations}
 
 
-def _defaults(inner: Object, options: Options, place: GroupPlace, more: Sequence[str]) -> None:
+def _defaults(inner: Object, options: KubernetesOptions, place: GroupPlace, more: Sequence[str]) -> None:
     """Add what the operator sets for all pods, where the config says nothing."""
     if options.priority_class:
         inner.setdefault("priorityClassName", options.priority_class)

@@ -208,8 +208,8 @@ class WarmPool:
 
     # --- its use ------------------------------------------------------------------------------------------
 
-    def fork(self, request: ForkRequest, log: int, status: int) -> Held | None:
-        """Fork a launcher, which waits for `Held.go`; return None if the task must start cold.
+    def fork(self, request: ForkRequest, log: int, status: int) -> HeldLauncher | None:
+        """Fork a launcher, which waits for `HeldLauncher.go`; return None if the task must start cold.
 
         Args:
             request: The launcher.
@@ -223,7 +223,7 @@ class WarmPool:
                 _log.warning("%s starts cold: %s", request.directory, error)
                 return None
 
-    def _fork(self, request: ForkRequest, log: int, status: int) -> Held | None:
+    def _fork(self, request: ForkRequest, log: int, status: int) -> HeldLauncher | None:
         if not self._look():
             _log.debug("%s starts cold: no zygote is ready", request.directory)
             self._keep()
@@ -234,7 +234,7 @@ class WarmPool:
         finally:
             os.close(go_read)
         if "pid" in answer:
-            return Held(ForkedLauncher(int(answer["pid"])), go_write)
+            return HeldLauncher(ForkedLauncher(int(answer["pid"])), go_write)
         os.close(go_write)  # processes that wait for it end
         _log.warning("%s starts cold: %s", request.directory, answer.get("error", "the zygote died"))
         self._discard()
@@ -257,7 +257,7 @@ class WarmPool:
 
 
 @dataclass
-class Held:
+class HeldLauncher:
     """A launcher that has not started: it ends when the agent does, or when it is dropped without `go`.
 
     Attributes:

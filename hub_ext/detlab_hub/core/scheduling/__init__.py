@@ -16,16 +16,16 @@ from detlab_hub.core.scheduling.model import (
     Agent,
     AgentState,
     Constraints,
-    Decision,
     Fitting,
     Job,
+    PlacementDecision,
     Pool,
     Quota,
     Reason,
     ReasonCode,
     Scheduler,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
 )
 from detlab_hub.core.scheduling.planner import Planner
@@ -40,10 +40,10 @@ __all__ = [
     "Agent",
     "AgentState",
     "Constraints",
-    "Decision",
     "Fitting",
     "Job",
     "LabelRule",
+    "PlacementDecision",
     "Pool",
     "PoolConfig",
     "Pools",
@@ -52,8 +52,8 @@ __all__ = [
     "Reason",
     "ReasonCode",
     "Scheduler",
+    "SchedulerTask",
     "Snapshot",
-    "Task",
     "TaskState",
     "divide",
     "hand_over",
@@ -71,7 +71,7 @@ _SCHEDULERS = {
 
 
 @without_collection()
-def schedule(snapshot: Snapshot) -> Decision:
+def schedule(snapshot: Snapshot) -> PlacementDecision:
     """Make one pass. The same snapshot gives the same decision; slots released in it are not given away in it."""
     planner = Planner(snapshot)
     _SCHEDULERS[snapshot.pool.scheduler](planner)

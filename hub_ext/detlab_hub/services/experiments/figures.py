@@ -13,11 +13,11 @@ from detlab.errors import ConfigError, NotFound, Problem, Unavailable
 from detlab.schemas.wire import CurvesView, ExperimentView
 from detlab.viz import kinds
 from detlab.viz.__main__ import to_json
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
+from detlab_hub.services.base.threads import FairPlaces
 from detlab_hub.services.experiments.answer_process import LineProcess
 from detlab_hub.services.experiments.experiments import Experiments
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Service, ServiceLookup, Shell
-from detlab_hub.services.kernel.threads import FairPlaces
 
 PATIENCE = 30.0
 """Seconds that one figure may take."""
@@ -35,8 +35,8 @@ class Figures(Service):
         process: Draws the figures.
     """
 
-    def __init__(self, shell: Shell, experiments: Experiments, process: LineProcess | None = None) -> None:
-        super().__init__(shell)
+    def __init__(self, context: ServiceContext, experiments: Experiments, process: LineProcess | None = None) -> None:
+        super().__init__(context)
         self._experiments = experiments
         self._process = process or LineProcess("detlab.viz", PATIENCE, IDLE)
         self._places = FairPlaces(1)
@@ -44,7 +44,7 @@ class Figures(Service):
     @classmethod
     def made_for(cls, services: ServiceLookup) -> Self:
         """Make the one of a master."""
-        return cls(services.shell, services[Experiments])
+        return cls(services.context, services[Experiments])
 
     async def draw(self, caller: Caller, experiment_id: int, kind: str, options: dict[str, Any]) -> dict[str, Any]:
         """Return a figure as plotly's JSON, `data` and `layout`.

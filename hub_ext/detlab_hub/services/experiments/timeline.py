@@ -9,9 +9,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import TimelineItem, TimelineView
-from detlab_hub.services.kernel.access import experiment_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Service
+from detlab_hub.services.base.access import experiment_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
 from detlab_hub.store.queries import audit
 from detlab_hub.store.queries.experiments import journal_decisions
 from detlab_hub.store.queries.trials import stopping_of
@@ -69,7 +69,7 @@ class Timeline(Service):
         def look(s: Session) -> TimelineView:
             return TimelineView(items=_course(s, experiment_for(s, caller, experiment_id)))
 
-        return await self._shell.look(caller.name, look)
+        return await self._context.look(caller.name, look)
 
 
 def _course(s: Session, row: ExperimentRow) -> list[TimelineItem]:

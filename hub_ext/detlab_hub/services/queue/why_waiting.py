@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from detlab.schemas.jobwire import HintView, WaitView
-from detlab_hub.core.scheduling import Decision, Scheduler, Snapshot, Task, TaskState, hand_over, schedule
+from detlab_hub.core.scheduling import (
+    PlacementDecision,
+    Scheduler,
+    SchedulerTask,
+    Snapshot,
+    TaskState,
+    hand_over,
+    schedule,
+)
 from detlab_hub.core.scheduling.hints import Hint, hints
 from detlab_hub.core.scheduling.order import in_order
-from detlab_hub.services.kernel.settings import A_COPY
-from detlab_hub.services.queue.job_views import Entry
+from detlab_hub.services.base.settings import A_COPY
+from detlab_hub.services.queue.job_views import QueueEntry
 from detlab_hub.services.queue.start_estimates import Forecasts
 from detlab_hub.store.queries.jobs import Live
 
@@ -43,7 +51,7 @@ def nothing_awaited(pool: str, task: str) -> str:
 
 def explained(
     snapshots: Mapping[str, Snapshot],
-    entry: Entry,
+    entry: QueueEntry,
     wanted: Sequence[Live],
     now: float,
     forecasts: Forecasts,
@@ -82,7 +90,7 @@ def explained(
     ]
 
 
-def elsewhere(entry: Entry, handed: Sequence[Live], said: Mapping[str, str]) -> list[WaitView]:
+def elsewhere(entry: QueueEntry, handed: Sequence[Live], said: Mapping[str, str]) -> list[WaitView]:
     """Return what tasks of a job wait for that were handed to the pool's batch system, in its words.
 
     Args:
@@ -110,7 +118,7 @@ def _with_instances(view: WaitView, awaited: str) -> WaitView:
     return view.model_copy(update={"detail": f"{view.detail}; {awaited}"}) if awaited else view
 
 
-def queue_of(snapshot: Snapshot) -> list[Task]:
+def queue_of(snapshot: Snapshot) -> list[SchedulerTask]:
     """Return the pending tasks of a pool, in the scheduler's order."""
     ordered = [task for task in in_order(snapshot.tasks, snapshot.jobs) if task.state is TaskState.PENDING]
     if snapshot.pool.scheduler is Scheduler.PRIORITY:
@@ -135,7 +143,9 @@ class _Outlook:
         self._snapshot = snapshots[pool]
         self._others = {name: snapshot for name, snapshot in snapshots.items() if name != pool}
         self._handed = queue is not None
-        self.decision: Decision = schedule(self._snapshot) if queue is None else hand_over(self._snapshot, queue)
+        self.decision: PlacementDecision = (
+            schedule(self._snapshot) if queue is None else hand_over(self._snapshot, queue)
+        )
         self.starts = starts
         self._known: dict[tuple[int, int, int, str], tuple[Hint, ...]] = {}
         self._asked = {task.id: (task.millicpus, task.memory) for task in self._snapshot.tasks}

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
@@ -18,7 +18,7 @@ _NEWEST = (
     .group_by(AllocationRow.trial_id)
     .subquery()
 )
-_NEWEST_OF_ONE = Prepared(
+_NEWEST_OF_ONE = PreparedStatement(
     select(AllocationRow.id)
     .where(AllocationRow.trial_id == bindparam("trial"))
     .order_by(AllocationRow.run.desc())
@@ -92,7 +92,7 @@ def started_attempts(s: Session, trial_ids: Sequence[int]) -> list[Row[Any]]:
     return found
 
 
-_TIMES = Prepared(
+_TIMES = PreparedStatement(
     select(AllocationRow.started_at, AllocationRow.ended_at).where(
         AllocationRow.trial_id == bindparam("trial"), AllocationRow.started_at.is_not(None)
     )

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from detlab.schemas.taskwire import AuditPage
 from detlab.schemas.wire import Wire
-from detlab_hub.services.kernel.audit import Audit as AuditService
+from detlab_hub.services.base.audit import Audit as AuditService
 from detlab_hub.services.views.pages import within
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.paths import route

@@ -71,7 +71,7 @@ class Place:
         return bundle_file(self.world.settings, digest).exists()
 
     async def is_known(self, digest: str) -> bool:
-        return await self.services.shell.read(lambda s: bundles.is_stored(s, digest))
+        return await self.services.context.read(lambda s: bundles.is_stored(s, digest))
 
 
 @pytest.fixture
@@ -121,14 +121,14 @@ async def test_an_upload_of_what_is_being_removed_stores_it_anew(place: Place, m
     await place.days(1)
     place.world.now += KEEP
     place.world.store.renew_lease()
-    run, began, go = place.services.shell.workers.sweeps.run, asyncio.Event(), asyncio.Event()
+    run, began, go = place.services.context.workers.sweeps.run, asyncio.Event(), asyncio.Event()
 
     async def slow(*args: Any) -> Any:
         began.set()
         await go.wait()
         return await run(*args)
 
-    monkeypatch.setattr(place.services.shell.workers.sweeps, "run", slow)
+    monkeypatch.setattr(place.services.context.workers.sweeps, "run", slow)
     removing = asyncio.create_task(place.services[BundleRetention].remove([digest]))
     await began.wait()
     assert not await place.is_known(digest)

@@ -13,8 +13,8 @@ from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services.admission.feasibility import AWAY_SECONDS
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.experiments.experiments import Experiments
-from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
 

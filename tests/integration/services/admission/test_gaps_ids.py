@@ -8,7 +8,7 @@ from services_scripted import ALICE, BOB, ROOT
 from detlab.errors import NotFound
 from detlab.schemas.taskwire import SpawnRequest, TaskKind
 from detlab.schemas.wire import TrialState
-from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks

@@ -24,8 +24,8 @@ from tornado.netutil import bind_sockets
 from detlab.errors import CheckpointError
 from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
+from detlab_hub.services.base.callers import READ, WRITE, Caller
 from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.kernel.callers import READ, WRITE, Caller
 from detlab_hub.web.auth import Identifier
 from detlab_hub.web.crosssite import CrossSite
 from detlab_hub.web.routes import Background, WebSettings, make_application

@@ -10,12 +10,12 @@ from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment, EnrolRequest
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.base.callers import EnrolCaller, HubCaller
 from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.audit import Audit
-from detlab_hub.services.kernel.callers import EnrolCaller, HubCaller
 from detlab_hub.services.usertasks.servers import Servers
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import MOST_SHOWN, UserTasks

@@ -353,10 +353,10 @@ async def paused_warm_start(make_world):
 async def test_a_warm_start_whose_checkpoint_was_deleted_says_that_it_is_none(make_world):
     world, agent, trial, warm = await paused_warm_start(make_world)
 
-    def delete(turn):
-        turn.session.get(CheckpointRow, trial.latest_checkpoint).state = "DELETED"
+    def delete(unit):
+        unit.session.get(CheckpointRow, trial.latest_checkpoint).state = "DELETED"
 
-    await world.services.shell.write(delete)
+    await world.services.context.write(delete)
     await world.services[Experiments].activate(ALICE, warm.experiment.id)
     await world.steps(2)
     (task,) = agent.tasks.values()
@@ -373,12 +373,12 @@ async def test_a_warm_start_whose_checkpoint_was_deleted_says_that_it_is_none(ma
 async def test_a_warm_start_that_an_earlier_master_took_is_from_the_source_trials_latest_checkpoint(make_world):
     world, agent, trial, warm = await paused_warm_start(make_world)
 
-    def as_it_was(turn):
-        row = turn.session.get(ExperimentRow, warm.experiment.id)
+    def as_it_was(unit):
+        row = unit.session.get(ExperimentRow, warm.experiment.id)
         assert row.config["searcher"]["source_checkpoint_uuid"] == trial.latest_checkpoint
         row.config = {**row.config, "searcher": {**row.config["searcher"], "source_checkpoint_uuid": None}}
 
-    await world.services.shell.write(as_it_was)
+    await world.services.context.write(as_it_was)
     await world.services[Experiments].activate(ALICE, warm.experiment.id)
     await world.steps(2)
     (task,) = agent.tasks.values()

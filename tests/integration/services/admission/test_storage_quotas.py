@@ -12,9 +12,9 @@ from detlab.errors import Forbidden, NotFound
 from detlab.schemas.jobwire import QuotaRequest, QuotaTo
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.services.admission.quotas import Quotas
-from detlab_hub.services.admission.storage_quotas import Standing, StorageFull
+from detlab_hub.services.admission.storage_quotas import QuotaStanding, StorageFull
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.experiments.experiments import Experiments
-from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.tables import CheckpointRow, clean_text
 
@@ -48,12 +48,12 @@ async def limit(world: Any, kind: str, name: str, size: int) -> None:
 async def store(world: Any, experiment: int, size: int) -> None:
     """Make the checkpoints of an experiment so large in sum."""
 
-    def grow(turn: Any) -> None:
-        rows = turn.session.query(CheckpointRow).filter_by(experiment_id=experiment).all()
+    def grow(unit: Any) -> None:
+        rows = unit.session.query(CheckpointRow).filter_by(experiment_id=experiment).all()
         for row in rows:
             row.size = size // len(rows)
 
-    await world.services.shell.write(grow)
+    await world.services.context.write(grow)
 
 
 async def saved(world: Any, script: Saving, count: int, experiment: int) -> None:
@@ -67,7 +67,7 @@ async def saved(world: Any, script: Saving, count: int, experiment: int) -> None
 
 async def said_in_log(world: Any, experiment: int) -> list[str]:
     (trial,) = await world.trials(experiment)
-    found = await world.services.shell.read(lambda s: lines.last_lines(s, trial.id, 1, 100))
+    found = await world.services.context.read(lambda s: lines.last_lines(s, trial.id, 1, 100))
     return [line.text for line in found if line.text.startswith("detlab: the storage quota")]
 
 
@@ -84,7 +84,7 @@ async def running(make_world: Any, caller: Any = ALICE) -> tuple[Any, Saving, in
     ("used", "size", "level"), [(0, 0, 2), (79, 100, 0), (80, 100, 1), (99, 100, 1), (100, 100, 2), (300, 100, 2)]
 )
 def test_levels_of_a_quota(used: int, size: int, level: int) -> None:
-    assert Standing("user", "ada", used, size).level == level
+    assert QuotaStanding("user", "ada", used, size).level == level
 
 
 async def test_a_used_up_quota_refuses_what_is_new_and_tells_what_would_free_most(make_world):

@@ -14,7 +14,7 @@ from test_gaps_bundles import CODE, digest_of, packed
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab_hub.services.admission.bundles import Bundles
-from detlab_hub.services.kernel.fencing import caller_of
+from detlab_hub.services.base.fencing import caller_of
 from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import AllocationRow
@@ -40,7 +40,7 @@ async def both_outputs(world: Any, tmp_path: Path) -> list[Callable[[], Awaitabl
     for caller in (ALICE, BOB):
         await world.services[UserTasks].create(caller, wanted)
     await world.steps(4)
-    rows = {row.owner: row for row in await world.services.shell.read(lambda s: s.query(AllocationRow).all())}
+    rows = {row.owner: row for row in await world.services.context.read(lambda s: s.query(AllocationRow).all())}
     for name in ("alice", "bob"):
         (tmp_path / name).write_text(name)
     put = world.services[Outputs].put
@@ -57,7 +57,7 @@ async def test_no_upload_waits_for_another_users_turn(make_world: Any, tmp_path:
 
     world = await make_world(idle)
     alices, bobs = await made(world, tmp_path)
-    uploads = world.services.shell.workers.uploads
+    uploads = world.services.context.workers.uploads
     gates = [threading.Event() for _ in range(2)]
     hers = [asyncio.ensure_future(alices())]
     await asyncio.sleep(0)

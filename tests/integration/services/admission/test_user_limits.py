@@ -16,18 +16,18 @@ from detlab.schemas.wire import CreateExperiment, LogRecord, MetricsRecord, Reco
 from detlab_hub.services import TaskCaller
 from detlab_hub.services.admission.bundles import Bundles
 from detlab_hub.services.admission.user_limits import MOST_SHOWN, SETTINGS_OF, UserLimits
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.reached import Reached
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.kernel.audit import Audit
-from detlab_hub.services.kernel.callers import HubCaller
-from detlab_hub.services.kernel.limits.model import Limits
-from detlab_hub.services.kernel.limits.reached import Reached
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
 
-NONE = Limits.unlimited()
+NONE = PerUserLimits.unlimited()
 GIB = 1024**3
 
 
@@ -197,7 +197,7 @@ async def test_a_priority_of_administrators_is_refused_to_users(make_world):
 
 
 async def test_who_is_exempt_is_bound_by_none(make_world):
-    limits = Limits(submissions_per_minute=1, queued_jobs=1, zero_slot_tasks=1, exempt_users={"alice"})
+    limits = PerUserLimits(submissions_per_minute=1, queued_jobs=1, zero_slot_tasks=1, exempt_users={"alice"})
     world = await make_world(idle, limits=replace(limits, exempt_groups={"robots"}))
     await world.add_agent()
     robot = replace(BOB, name="robot", groups=frozenset({"robots"}))
@@ -238,7 +238,7 @@ async def test_bytes_of_a_day_are_counted_also_over_a_restart(make_world):
 # --- names of metrics
 
 
-async def running(make_world, limits: Limits, caller: Any = ALICE) -> tuple[World, TaskCaller, Any]:
+async def running(make_world, limits: PerUserLimits, caller: Any = ALICE) -> tuple[World, TaskCaller, Any]:
     world = await make_world(idle, limits=limits)
     agent = await world.add_agent()
     await world.submit(config(), caller)
@@ -393,7 +393,7 @@ async def test_a_user_sees_their_own_use_though_many_others_use_more(make_world)
 
 async def test_honest_work_meets_no_limit(make_world):
     """A search with the defaults: nothing is refused, left out or noted."""
-    world = await make_world(training(20), limits=Limits())
+    world = await make_world(training(20), limits=PerUserLimits())
     await world.add_agent(slots=4)
     search = {"name": "random", "metric": "loss", "max_trials": 20, "max_length": 20}
     made = await world.submit(config(search))

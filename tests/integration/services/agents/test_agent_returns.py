@@ -10,10 +10,10 @@ from services_scripted import ALICE, ROOT, config, deaf, training
 from detlab.errors import Conflict
 from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import ExperimentState, Heartbeat, SlotView, TrialState
-from detlab_hub.backends.instances import Order
+from detlab_hub.backends.instances import InstanceOrder
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.lifecycle.allocation import Graces, LeaveRequested, PreemptReason
-from detlab_hub.core.provisioning import Instance, Limits
+from detlab_hub.core.provisioning import Instance, PoolLimits
 from detlab_hub.core.scheduling import Agent
 from detlab_hub.services import AgentCaller
 from detlab_hub.services.agents.agents import Agents
@@ -154,7 +154,7 @@ async def test_a_trial_that_asks_hears_that_it_should_leave_whatever_the_reason(
     def ask(turn) -> None:
         apply_allocation(turn, turn.allocation(held), LeaveRequested(reason, turn.now, Graces()))
 
-    await world.services.shell.write(ask)
+    await world.services.context.write(ask)
     reply = await world.services[Tasks].preempt(task.caller, 0)
     assert reply.preempt
     assert reply.reason == {PreemptReason.DEVICE: "drain", PreemptReason.TIME_LIMIT: "drain"}.get(reason, reason.value)
@@ -257,7 +257,7 @@ class SpotMarket:
 
     made: list[Instance] = field(default_factory=list)
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         self.made.append(Instance(f"i-{order.agent_id}", order.agent_id, launched_at=order.now, spot=True))
         return self.made[-1]
 
@@ -271,8 +271,8 @@ class SpotMarket:
 async def test_a_spot_instance_that_is_taken_back_costs_its_trial_no_restart_and_another_comes(make_world):
     world = await make_world(training(200, save_every=1))
     market = SpotMarket()
-    pool = ElasticPool("default", market, Limits(max_instances=1), Agent("template", 1))
-    provisioning = Provisioning(world.services.shell, [pool])
+    pool = ElasticPool("default", market, PoolLimits(max_instances=1), Agent("template", 1))
+    provisioning = Provisioning(world.services.context, [pool])
     made = await world.submit(config())
     await world.step()
     await provisioning.poll()
@@ -305,10 +305,10 @@ async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list
 ):
     world = await make_world(training(200, save_every=1))
     market = SpotMarket()
-    pool = ElasticPool("default", market, Limits(max_instances=1), Agent("template", 1))
+    pool = ElasticPool("default", market, PoolLimits(max_instances=1), Agent("template", 1))
 
     def looking():
-        return Provisioning(world.services.shell, [pool])
+        return Provisioning(world.services.context, [pool])
 
     provisioning = looking()
     made = await world.submit(config())
@@ -341,8 +341,8 @@ async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list
 async def test_why_a_gang_waits_says_for_how_many_instances_and_since_when(make_world):
     world = await make_world(training(20))
     market = SpotMarket()
-    pool = ElasticPool("default", market, Limits(max_instances=3), Agent("template", 1))
-    provisioning = Provisioning(world.services.shell, [pool])
+    pool = ElasticPool("default", market, PoolLimits(max_instances=3), Agent("template", 1))
+    provisioning = Provisioning(world.services.context, [pool])
     world.services[Jobs]._awaited = provisioning.awaited
     made = await world.submit(config(resources={"slots_per_trial": 2}))
     await world.step()

@@ -11,8 +11,8 @@ from detlab.schemas.wire import ExperimentState, TrialState
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.drains import Drain
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.experiments.trials import Trials
-from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.services.queue.queue import Queue
 from detlab_hub.services.usertasks.usertasks import UserTasks
 

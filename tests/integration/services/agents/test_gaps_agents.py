@@ -12,9 +12,9 @@ from detlab.schemas.wire import EnrolRequest, Hello, SlotView
 from detlab_hub.services import EnrolCaller
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.audit import Audit
 
 SECRET = "dtenrol_the-clusters-own"
 
@@ -103,7 +103,7 @@ async def test_an_agent_removed_between_its_key_and_its_hello_leaves_no_ghost(ma
 async def test_an_agent_removed_while_it_is_greeted_leaves_no_ghost(make_world, monkeypatch, when):
     world = await make_world(training(3))
     agent = await enrol(world, await invite(world), "one")
-    write = world.services.shell.write
+    write = world.services.context.write
     removed = []
 
     async def and_remove(work):
@@ -117,7 +117,7 @@ async def test_an_agent_removed_while_it_is_greeted_leaves_no_ghost(make_world, 
         await world.services[Nodes].remove(ROOT, "one")
         return await write(work)
 
-    monkeypatch.setattr(world.services.shell, "write", and_remove)
+    monkeypatch.setattr(world.services.context, "write", and_remove)
     with pytest.raises((Forbidden, Conflict)):
         await connect(world, agent)
     assert await names(world) == []

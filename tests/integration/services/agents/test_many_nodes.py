@@ -11,13 +11,13 @@ from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import (
     ExitAck,
     Heartbeat,
+    HeldTask,
     Hello,
     Kill,
     Launch,
     MoreNodes,
     NodeHello,
     RecordBatch,
-    RunningTask,
     SlotView,
     TaskExited,
     TaskStarted,
@@ -27,8 +27,8 @@ from detlab_hub.services import AgentCaller
 from detlab_hub.services.admission import bundles
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.cluster.cluster import Cluster
-from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.services.queue.pools import PoolViews
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
@@ -117,7 +117,7 @@ async def test_the_end_of_a_task_on_a_node_that_has_gone_is_heard(cluster, left)
     named = {"allocation_id": launch.allocation_id, "run": launch.run, "node": "small"}
     await cluster.session.receive(TaskStarted(**named))
     cluster.session.closed()
-    await cluster.connect(nodes=left, tasks=[RunningTask(**named, exited=True)])
+    await cluster.connect(nodes=left, tasks=[HeldTask(**named, exited=True)])
     assert (await cluster.view(task)).display_state == "RUNNING"
     await cluster.session.receive(TaskExited(**named, exit_code=0))
     assert (await cluster.view(task)).state.value == "COMPLETED"
@@ -133,10 +133,10 @@ async def test_a_hold_stayed_pending_where_nodes_run_pods_only(make_world):
     view = await world.services[Spawns].post(HubCaller(), wanted)
     await world.services.schedule()
     assert (await world.services[Spawns].get(HubCaller(), view.task_id)).reason == "no agent is connected"
-    world.services.shell.scheduler_kick.clear()
+    world.services.context.scheduler_kick.clear()
 
     await cluster.connect(runtimes=["kubernetes"])
-    assert world.services.shell.scheduler_kick.is_set(), "a node that connects wakes what waits"
+    assert world.services.context.scheduler_kick.is_set(), "a node that connects wakes what waits"
     await world.services.schedule()
     (launch,) = cluster.launches().values()
     assert (launch.runtime, launch.holds) == ("kubernetes", True)
@@ -161,7 +161,7 @@ async def test_slots_whose_devices_others_use_get_no_task_but_count_for_what_cou
     assert sorted(launch.slots) == ["cuda0", "cuda1", "cuda2"]
     waits = await cluster.start(1)
     assert (await cluster.view(waits)).agent_id is None
-    running = RunningTask(allocation_id=launch.allocation_id, run=launch.run, node="big")
+    running = HeldTask(allocation_id=launch.allocation_id, run=launch.run, node="big")
     await cluster.connect(nodes=node(), tasks=[running])
     await cluster.world.services.schedule()
     assert [message.slots for message in cluster.launches().values()] == [["cuda3"]]
@@ -194,7 +194,7 @@ async def test_people_are_told_what_a_nodes_cluster_says_of_it_and_of_each_slot(
     assert (view.slots_total, view.slots_used) == (pool.slots_total, pool.slots_used) == (5, 2), "no slot of others"
 
     running = [
-        RunningTask(allocation_id=one.allocation_id, run=one.run, node="dark") for one in cluster.launches().values()
+        HeldTask(allocation_id=one.allocation_id, run=one.run, node="dark") for one in cluster.launches().values()
     ]
     cluster.session.closed()
     dark = NodeHello(name="dark", away=True, note="not ready: Kubelet stopped posting node status.")
@@ -232,7 +232,7 @@ async def test_a_note_that_is_too_long_is_refused(make_world):
 async def test_tasks_are_kept_by_the_node_that_has_them_and_lost_with_their_agent(cluster):
     task = await cluster.start(2)
     (launch,) = cluster.launches().values()
-    running = RunningTask(allocation_id=launch.allocation_id, run=launch.run, node=launch.node)
+    running = HeldTask(allocation_id=launch.allocation_id, run=launch.run, node=launch.node)
     cluster.session.closed()
     assert {view.state for view in await cluster.world.services[Agents].list(ROOT)} == {"suspect"}
     await cluster.connect(tasks=[running])
@@ -303,7 +303,7 @@ async def test_a_task_is_kept_by_a_node_that_is_named_later(make_world):
     await cluster.connect(nodes=NODES)
     task = await cluster.start(4)
     launch = cluster.launches()["big"]
-    running = RunningTask(allocation_id=launch.allocation_id, run=launch.run, node="big")
+    running = HeldTask(allocation_id=launch.allocation_id, run=launch.run, node="big")
     cluster.session.closed()
     await cluster.connect(nodes=NODES[:1], node_count=2)
     assert (await cluster.view(task)).state.value == "ACTIVE"
@@ -322,7 +322,7 @@ async def test_nodes_beyond_the_limit_are_left_out_and_the_agent_says_so(make_wo
     speaker = Speaker(await make_world(training(1), agent_nodes_limit=3))
     nodes = thousand(0, 5)
     first = nodes if parts == 1 else nodes[:2]
-    busy = [RunningTask(allocation_id="x", run=1, node="n4", exited=True)] if parts == 1 else []
+    busy = [HeldTask(allocation_id="x", run=1, node="n4", exited=True)] if parts == 1 else []
     await speaker.connect(nodes=first, node_count=5, tasks=busy)
     if parts == 2:
         await speaker.session.receive(MoreNodes(nodes=nodes[2:]))
@@ -374,11 +374,11 @@ async def test_the_agent_gets_code_and_delivers_records_of_its_nodes_only(cluste
     services = cluster.world.services
     task = await cluster.start(4)
     launch = cluster.launches()["big"]
-    await services.shell.write(
-        lambda turn: turn.session.execute(update(TaskRow).where(TaskRow.id == task).values(bundle=DIGEST))
+    await services.context.write(
+        lambda unit: unit.session.execute(update(TaskRow).where(TaskRow.id == task).values(bundle=DIGEST))
     )
     for name, may in (("cluster", True), ("clust", False), ("cluster/small", False), ("cluster/big", True)):
-        assert await services.shell.read(lambda s, name=name: bundles.may_use(s, AgentCaller(name), DIGEST)) is may
+        assert await services.context.read(lambda s, name=name: bundles.may_use(s, AgentCaller(name), DIGEST)) is may
     batch = RecordBatch(stream="metrics", records=[])
     assert (await services[Agents].records(CLUSTER, launch.allocation_id, batch, "big")).acked == 0
     for node in ("", "small"):

@@ -9,9 +9,9 @@ from services_scripted import ALICE, BOB, ROOT, ScriptedAgent, config, training
 
 from detlab.errors import Conflict, Forbidden
 from detlab_hub.services.agents.agents import Agents
-from detlab_hub.services.kernel.audit import Audit
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.settings import UidPolicy
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.settings import UidPolicy
 from detlab_hub.services.lifecycle.uids import UserUids, file_owner
 from detlab_hub.store.tables import UidRow
 
@@ -36,7 +36,7 @@ async def assigned(world):
     def read(s):
         return {row.owner: row.uid for row in s.query(UidRow)}
 
-    return await world.services.shell.read(read)
+    return await world.services.context.read(read)
 
 
 async def node(world, name, uids):
@@ -135,7 +135,7 @@ async def test_nobody_is_mapped_to_the_uid_of_another_user(make_world):
 async def test_what_agents_of_an_earlier_version_kept_is_taken_over_once(make_world):
     given = {"bob": 20_000, "alice": 20_004}
     world = await make_world(uids=UidPolicy(given=given))
-    assert await world.services.shell.read(lambda s: file_owner(s, UidPolicy(given=given, checks_files=True), "bob"))
+    assert await world.services.context.read(lambda s: file_owner(s, UidPolicy(given=given, checks_files=True), "bob"))
     await world.submit(config(), CAROL)
     assert await assigned(world) == {**given, "carol": 20_005}
     world.settings = world.settings.__class__(

@@ -23,10 +23,10 @@ from detlab.schemas.taskwire import (
     TaskKind,
 )
 from detlab.schemas.wire import GrantRequest
+from detlab_hub.services.base.callers import Caller, TaskCaller
+from detlab_hub.services.base.fencing import caller_of
 from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.experiments.grants import Grants
-from detlab_hub.services.kernel.callers import Caller, TaskCaller
-from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.services.usertasks.checking_tasks import PROGRAM, CheckingTasks
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
@@ -40,7 +40,7 @@ async def checker(place: Place, caller: Caller = ALICE, experiment: int | None =
     def read(s: Any) -> TaskCaller:
         return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == reply.task.id)).one())
 
-    return await place.services.shell.read(read)
+    return await place.services.context.read(read)
 
 
 async def verdict(place: Place, task: TaskCaller, uuid: str, *marks: tuple[str, int]) -> str:
@@ -50,7 +50,7 @@ async def verdict(place: Place, task: TaskCaller, uuid: str, *marks: tuple[str, 
 
 
 async def number_of_trial(place: Place) -> int:
-    return await place.services.shell.read(lambda s: s.scalars(select(TrialRow.id)).first())
+    return await place.services.context.read(lambda s: s.scalars(select(TrialRow.id)).first())
 
 
 async def test_the_task_knows_what_is_to_be_there_and_what_never_was(make_world: Any) -> None:

@@ -22,11 +22,11 @@ from tornado.netutil import bind_sockets
 from detlab.errors import CheckpointError, NotFound
 from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
+from detlab_hub.services.base.callers import READ, Caller
 from detlab_hub.services.checkpoints.archives import Packing
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.checkpoints.stores import OpenStore
 from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.kernel.callers import READ, Caller
 from detlab_hub.web.auth import Identifier
 from detlab_hub.web.routes import Background, WebSettings, make_application
 

@@ -10,12 +10,12 @@ from services_scripted import ALICE, BOB, DIGEST, ROOT, CrashError, Flaw, config
 
 from detlab.errors import CheckpointError, ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.wire import EditCheckpoint, GrantRequest
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.checkpoints.removals import AGAIN_AFTER, Removals, matching
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.trials import Trials
-from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.store.queries import checkpoints as queries
 from detlab_hub.store.tables import CheckpointRow
 
@@ -61,7 +61,7 @@ class Place:
         return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
     async def pending(self) -> int:
-        return len(await self.world.services.shell.read(queries.removals))
+        return len(await self.world.services.context.read(queries.removals))
 
 
 @pytest.fixture
@@ -77,13 +77,13 @@ async def place(make_world, tmp_path: Path) -> Place:
 
     await world.until(both)
 
-    def add_files(turn) -> None:
-        for uuid in queries.of_experiment(turn.session, made.id):
-            turn.session.get_one(CheckpointRow, uuid).files = {
+    def add_files(unit) -> None:
+        for uuid in queries.of_experiment(unit.session, made.id):
+            unit.session.get_one(CheckpointRow, uuid).files = {
                 name: {"size": 1, "digest": DIGEST, "mode": 0o644} for name in NAMES
             }
 
-    await world.services.shell.write(add_files)
+    await world.services.context.write(add_files)
     for item in await here.saved():
         for name in NAMES:
             path = here.root / item.uuid / name
@@ -187,7 +187,7 @@ async def test_a_removal_that_failed_is_repeated(place: Place, tmp_path: Path) -
 async def test_a_removal_survives_a_crash(place: Place, after_commit: bool) -> None:
     first, _ = await place.saved()
     world = place.world
-    world.services.shell.store._flaw = Flaw(world.writes[0] + 1, after_commit)
+    world.services.context.store._flaw = Flaw(world.writes[0] + 1, after_commit)
     with pytest.raises(CrashError):
         await place.removals.delete(ALICE, first.uuid)
     assert place.there(first.uuid) == set(NAMES)

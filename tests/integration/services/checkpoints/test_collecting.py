@@ -13,15 +13,15 @@ from detlab.errors import Conflict, Forbidden, NotFound, StaleAttempt
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import GrantRequest
 from detlab.schemas.wire.storage import Bookmark, Collected, CollectReport, EmptyTrash, GcPolicy, GcRequest
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.fencing import caller_of
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.checkpoints.trash import Trash
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
-from detlab_hub.services.kernel.audit import Audit
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.services.usertasks.collection_tasks import AGAIN, CollectionTasks
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, FreedRow, RemovalRow, TaskNote, TaskRow
@@ -83,7 +83,7 @@ class Place:
         def read(s) -> TaskRow:
             return s.get(TaskRow, s.get(ExperimentRow, self.experiment).gc_task or "")
 
-        return await self.services.shell.read(read)
+        return await self.services.context.read(read)
 
     async def caller(self) -> TaskCaller:
         """The current attempt of the task that removes, as its token says."""
@@ -93,14 +93,14 @@ class Place:
             query = select(AllocationRow).where(AllocationRow.task_id == task).order_by(AllocationRow.run.desc())
             return caller_of(s.scalars(query).first())
 
-        return await self.services.shell.read(read)
+        return await self.services.context.read(read)
 
     async def freed(self) -> list[tuple[str, int, int]]:
-        rows = await self.services.shell.read(lambda s: list(s.scalars(select(FreedRow))))
+        rows = await self.services.context.read(lambda s: list(s.scalars(select(FreedRow))))
         return [(row.owner, row.bytes, row.count) for row in rows]
 
     async def removals(self) -> list[RemovalRow]:
-        return await self.services.shell.read(lambda s: list(s.scalars(select(RemovalRow))))
+        return await self.services.context.read(lambda s: list(s.scalars(select(RemovalRow))))
 
 
 @pytest.fixture
@@ -301,14 +301,14 @@ async def test_only_the_tasks_that_the_master_starts_are_told_what_to_remove(pla
     request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]})
     made = await place.services[UserTasks].create(BOB, request)
     noted = update(TaskRow).where(TaskRow.id == made.task.id).values(source={TaskNote.GC.value: place.experiment})
-    await place.services.shell.write(lambda turn: turn.session.execute(noted))
+    await place.services.context.write(lambda unit: unit.session.execute(noted))
     await place.world.steps(2)
 
     def read(s) -> TaskCaller:
         return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == made.task.id)).first())
 
     with pytest.raises(NotFound):
-        await place.services[CollectionTasks].list(await place.services.shell.read(read))
+        await place.services[CollectionTasks].list(await place.services.context.read(read))
 
 
 # --- emptying the trash

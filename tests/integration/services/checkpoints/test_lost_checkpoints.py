@@ -14,6 +14,9 @@ from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import ExperimentState, ExperimentView
 from detlab.schemas.wire.registry import CreateModel, CreateVersion
 from detlab.schemas.wire.storage import Bookmark, Collected, CollectedFolders, CollectReport, GcRequest
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.fencing import caller_of
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.removals import Removals
@@ -21,9 +24,6 @@ from detlab_hub.services.checkpoints.stores import NotTheClusters
 from detlab_hub.services.experiments import stored_files
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.kernel.audit import Audit
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.services.registry.models import Models
 from detlab_hub.services.registry.versions import Versions
 from detlab_hub.services.usertasks.collection_tasks import AGAIN, CollectionTasks
@@ -66,7 +66,7 @@ class Place:
         def read(s) -> TaskCaller:
             return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.trial_id.is_not(None))).one())
 
-        return await self.services.shell.read(read)
+        return await self.services.context.read(read)
 
     def store_files(self) -> None:
         """Make folders of the checkpoints, for the master to see them."""
@@ -87,7 +87,7 @@ class Place:
             task = s.get_one(ExperimentRow, self.experiment).gc_task
             return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == task)).one())
 
-        return await self.services.shell.read(read)
+        return await self.services.context.read(read)
 
     async def collected(self) -> list[str]:
         """Let the task remove all that it is told to, and end; return what that was."""
@@ -103,23 +103,23 @@ class Place:
         return uuids
 
     async def exists(self) -> bool:
-        return await self.services.shell.read(lambda s: s.get(ExperimentRow, self.experiment)) is not None
+        return await self.services.context.read(lambda s: s.get(ExperimentRow, self.experiment)) is not None
 
     async def view(self) -> ExperimentView:
         return await self.services[Experiments].get(ALICE, self.experiment)
 
     async def state(self, uuid: str) -> str:
-        return await self.services.shell.read(lambda s: s.get_one(CheckpointRow, uuid).state)
+        return await self.services.context.read(lambda s: s.get_one(CheckpointRow, uuid).state)
 
     async def freed(self) -> list[tuple[int, int]]:
-        rows = await self.services.shell.read(lambda s: list(s.scalars(select(FreedRow))))
+        rows = await self.services.context.read(lambda s: list(s.scalars(select(FreedRow))))
         return [(row.bytes, row.count) for row in rows]
 
     async def set_state(self, state: ExperimentState) -> None:
-        def change(turn) -> None:
-            turn.session.get_one(ExperimentRow, self.experiment).state = state.value
+        def change(unit) -> None:
+            unit.session.get_one(ExperimentRow, self.experiment).state = state.value
 
-        await self.services.shell.write(change)
+        await self.services.context.write(change)
 
 
 async def saved(make_world, **settings: Any) -> Place:
@@ -203,7 +203,7 @@ async def test_nothing_begins_to_need_a_checkpoint_of_an_experiment_that_is_bein
     assert await place.exists(), "nobody has seen that its files are gone"
     assert sorted(await place.collected()) == sorted(place.uuids)
     assert not await place.exists()
-    assert await place.services.shell.read(lambda s: s.get(CheckpointRow, uuid)) is None
+    assert await place.services.context.read(lambda s: s.get(CheckpointRow, uuid)) is None
 
 
 @pytest.mark.parametrize("write", [1, 2, 3])
@@ -214,7 +214,7 @@ async def test_a_deletion_that_is_repeated_after_a_crash_frees_bytes_once(
     place.store_files()
     await place.end()
     await place.services[Removals].delete(ALICE, place.uuids[0])
-    place.services.shell.store._flaw = Flaw(place.world.writes[0] + write, after_commit)
+    place.services.context.store._flaw = Flaw(place.world.writes[0] + write, after_commit)
     with pytest.raises(CrashError):
         await place.services[Experiments].delete(ALICE, place.experiment)
     await place.world.reboot()
@@ -238,7 +238,7 @@ async def test_a_deletion_books_nothing_that_a_task_of_collection_has_booked(pla
     await place.services[CollectionTasks].report(caller, told)
     assert await place.freed() == [(3, 3)]
     assert before == [(len(found.items), len(found.items))]
-    assert await place.services.shell.read(lambda s: list(s.scalars(select(RemovalRow)))) == []
+    assert await place.services.context.read(lambda s: list(s.scalars(select(RemovalRow)))) == []
 
 
 async def test_rows_of_an_experiment_stay_until_its_files_are_gone(place: Place) -> None:
@@ -289,7 +289,7 @@ async def test_a_task_that_says_nothing_of_event_files_is_not_followed_by_anothe
     found = await place.services[CollectionTasks].list(caller)
     told = [Collected(uuid=one.uuid) for one in found.items]
     assert (await place.services[CollectionTasks].report(caller, CollectReport(items=told))).event_files
-    row = await place.services.shell.read(lambda s: s.get_one(ExperimentRow, place.experiment))
+    row = await place.services.context.read(lambda s: s.get_one(ExperimentRow, place.experiment))
     assert row.event_files_due == pytest.approx(place.world.now + AGAIN)
     assert (await place.services[CollectionTasks].list(caller)).event_files is None
 
@@ -346,12 +346,12 @@ async def test_a_task_of_collection_gets_credentials_of_its_experiment(make_worl
 
     place = await saved(make_world, storage_credentials=give)
 
-    def move(turn) -> None:
-        row = turn.session.get_one(ExperimentRow, place.experiment)
+    def move(unit) -> None:
+        row = unit.session.get_one(ExperimentRow, place.experiment)
         row.config = {**row.config, "checkpoint_storage": STORE}
 
     await place.end()
-    await place.services.shell.write(move)
+    await place.services.context.write(move)
     await place.services[Collecting].apply(ALICE, place.experiment, GcRequest(purge=True))
     found = await place.services[Tasks].storage_credentials(await place.collector())
     assert found.values == {"token": "t"}
@@ -364,14 +364,14 @@ async def test_a_users_own_task_gets_no_credentials_of_an_experiment(make_world)
     request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]})
     made = await place.services[UserTasks].create(ALICE, request)
     noted = update(TaskRow).where(TaskRow.id == made.task.id).values(source={TaskNote.GC.value: place.experiment})
-    await place.services.shell.write(lambda turn: turn.session.execute(noted))
+    await place.services.context.write(lambda unit: unit.session.execute(noted))
     await place.world.steps(2)
 
     def read(s) -> TaskCaller:
         return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == made.task.id)).one())
 
     with pytest.raises(Conflict, match="only trials"):
-        await place.services[Tasks].storage_credentials(await place.services.shell.read(read))
+        await place.services[Tasks].storage_credentials(await place.services.context.read(read))
 
 
 @pytest.mark.parametrize("given", [True, False, None])
@@ -390,12 +390,12 @@ async def test_an_experiment_is_deleted_with_the_keys_that_its_owner_has(
 
     place = await saved(make_world, storage_credentials=give, checkpoint_stores=(STORE,))
 
-    def move(turn) -> None:
+    def move(unit) -> None:
         for uuid in place.uuids:
-            turn.session.get_one(CheckpointRow, uuid).storage = STORE
+            unit.session.get_one(CheckpointRow, uuid).storage = STORE
 
     await place.end()
-    await place.services.shell.write(move)
+    await place.services.context.write(move)
     monkeypatch.setattr(stored_files.files, "remove", lambda store, *_: used.append(store.block) or "")
     await place.services[Experiments].delete(ALICE, place.experiment)
     keys = {"access_key": "a", "secret_key": "b", "session_token": "t"} if given else {}
@@ -407,11 +407,11 @@ async def test_the_master_sends_its_keys_to_no_server_that_a_user_names(place: P
     await place.end()
     evil = {**STORE, "endpoint_url": f"http://127.0.0.1:{unused_tcp_port}"}
 
-    def move(turn) -> None:
+    def move(unit) -> None:
         for uuid in place.uuids:
-            turn.session.get_one(CheckpointRow, uuid).storage = evil
+            unit.session.get_one(CheckpointRow, uuid).storage = evil
 
-    await place.services.shell.write(move)
+    await place.services.context.write(move)
     uuid = place.uuids[0]
     digest = (await place.services[Checkpoints].get(ALICE, uuid)).files["model.pt"].digest
     for ask in (
@@ -433,11 +433,11 @@ async def test_nothing_is_restored_from_the_trash_whose_files_are_gone(place: Pl
     first, second, third = place.uuids
     await place.end()
 
-    def move(turn) -> None:
+    def move(unit) -> None:
         for uuid in place.uuids:
-            turn.session.get_one(CheckpointRow, uuid).storage = {"type": "shared_fs", "host_path": str(shared)}
+            unit.session.get_one(CheckpointRow, uuid).storage = {"type": "shared_fs", "host_path": str(shared)}
 
-    await place.services.shell.write(move)
+    await place.services.context.write(move)
     for uuid in place.uuids:
         await place.services[Removals].delete(ALICE, uuid)
     assert (await place.services[Removals].undelete(ALICE, third)).state == "COMPLETED", "not mounted: not judged"
@@ -475,14 +475,14 @@ async def test_a_killed_collection_waits_longer_each_time_and_people_can_retry_i
         caller = await place.collector()
         await place.services[CollectionTasks].list(caller)
         task = caller.holder_id if hasattr(caller, "holder_id") else None
-        row = await place.services.shell.read(lambda s: s.get_one(ExperimentRow, place.experiment).gc_task)
+        row = await place.services.context.read(lambda s: s.get_one(ExperimentRow, place.experiment).gc_task)
         assert task in (None, row)
         await place.services.end_task(ALICE, row)
         await place.world.steps(6)
         return row
 
     def current() -> Any:
-        return place.services.shell.read(lambda s: s.get_one(ExperimentRow, place.experiment).gc_task)
+        return place.services.context.read(lambda s: s.get_one(ExperimentRow, place.experiment).gc_task)
 
     async def pause_after(task: str) -> float:
         """Seconds until another task is there."""

@@ -12,12 +12,12 @@ from test_lost_checkpoints import Place, saved
 from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, ReadCheckpoint, TaskKind, TaskView
 from detlab.schemas.wire import GrantRequest
+from detlab_hub.services.base.callers import Caller, TaskCaller
+from detlab_hub.services.base.fencing import caller_of
+from detlab_hub.services.base.settings import MIB
 from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.kernel.callers import Caller, TaskCaller
-from detlab_hub.services.kernel.fencing import caller_of
-from detlab_hub.services.kernel.settings import MIB
 from detlab_hub.services.usertasks.outputs import OutputsTooLarge
 from detlab_hub.services.usertasks.reading_tasks import PROGRAM, ReadingTasks
 from detlab_hub.services.usertasks.usertasks import UserTasks
@@ -36,11 +36,11 @@ async def hers(make_world: Any, **settings: Any) -> Place:
 async def moved(place: Place) -> None:
     await place.end()
 
-    def move(turn: Any) -> None:
+    def move(unit: Any) -> None:
         for uuid in place.uuids:
-            turn.session.get_one(CheckpointRow, uuid).storage = STORE
+            unit.session.get_one(CheckpointRow, uuid).storage = STORE
 
-    await place.services.shell.write(move)
+    await place.services.context.write(move)
 
 
 async def start(place: Place, caller: Caller = ALICE, *paths: str, **more: Any) -> TaskView:
@@ -57,7 +57,7 @@ async def caller_in(place: Place, task_id: str) -> TaskCaller:
     def read(s: Any) -> TaskCaller:
         return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == task_id)).one())
 
-    return await place.services.shell.read(read)
+    return await place.services.context.read(read)
 
 
 async def test_the_owners_task_gets_the_block_with_its_keys(make_world: Any) -> None:
@@ -89,7 +89,7 @@ async def test_a_task_whose_owner_is_another_than_the_checkpoints_gets_none(make
     task = await start(place, ALICE, "model.pt")
     caller = await caller_in(place, task.id)
     theirs = update(TaskRow).where(TaskRow.id == task.id).values(owner=BOB.name)
-    await place.services.shell.write(lambda turn: turn.session.execute(theirs))
+    await place.services.context.write(lambda unit: unit.session.execute(theirs))
     with pytest.raises(NotFound, match="reads no checkpoint"):
         await place.services[ReadingTasks].get(caller)
 

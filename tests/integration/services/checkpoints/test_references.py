@@ -13,12 +13,12 @@ from sqlalchemy import event, insert, select, text
 from detlab.errors import ConfigError, Conflict
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import GrantRequest
+from detlab_hub.services.base.references import MOST_NAMED
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.pins import pins_of
 from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
-from detlab_hub.services.kernel.references import MOST_NAMED
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ReferenceRow
 
@@ -47,7 +47,7 @@ class Place:
         def read(s: Any) -> list[tuple[str, str, str]]:
             return [(row.referrer, row.referrer_id, row.purpose) for row in s.scalars(select(ReferenceRow))]
 
-        return await self.services.shell.read(read)
+        return await self.services.context.read(read)
 
     async def command(self, caller: Any, *words: str, **more: Any) -> str:
         wanted = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": list(words), **more})
@@ -162,15 +162,15 @@ async def test_pins_cost_the_same_however_much_others_have_stored(place: Place) 
             event.remove(engine, "before_cursor_execute", note)
         return said
 
-    before = await place.services.shell.read(asked)
+    before = await place.services.context.read(asked)
     large = json.loads(json.dumps(mentioning(place.uuid) | {"description": f"{place.uuid} " * 10_000}))
     common = {"labels": [], "source": {}, "warnings": [], "owner_groups": [], "searcher_name": "single"}
     rows = [
         {"id": 1000 + number, "name": "x", "owner": "bob", "state": "PAUSED", "config": large, **common}
         for number in range(20)
     ]
-    await place.services.shell.write(lambda turn: turn.session.execute(insert(ExperimentRow), rows) and None)
-    after = await place.services.shell.read(asked)
+    await place.services.context.write(lambda unit: unit.session.execute(insert(ExperimentRow), rows) and None)
+    after = await place.services.context.read(asked)
     assert after == before
     assert len(after) <= 6
     assert [statement for statement in after if "config" in statement] == []
@@ -182,4 +182,4 @@ async def test_pins_cost_the_same_however_much_others_have_stored(place: Place) 
         places = ("checkpoint_references", "uuid"), ("trials", "parent_checkpoint"), ("checkpoint_bookmarks", "uuid")
         return [s.execute(text(f"EXPLAIN QUERY PLAN {by_uuid.format(*each)}")).one()[3] for each in places]
 
-    assert [plan for plan in await place.services.shell.read(plans) if not plan.startswith("SEARCH")] == []
+    assert [plan for plan in await place.services.context.read(plans) if not plan.startswith("SEARCH")] == []

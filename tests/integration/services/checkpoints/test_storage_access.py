@@ -17,6 +17,8 @@ from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab.schemas.wire.storage import GcRequest
 from detlab.storage.objects import obstores
+from detlab_hub.services.base.callers import Caller, TaskCaller
+from detlab_hub.services.base.threads import user_of
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.checkpoints.collecting import Collecting
@@ -25,8 +27,6 @@ from detlab_hub.services.checkpoints.stores import NotTheClusters, OpenStore
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.stored_files import EventFiles
 from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.kernel.callers import Caller, TaskCaller
-from detlab_hub.services.kernel.threads import user_of
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 DIGEST = f"sha256:{'0' * 64}"
@@ -115,13 +115,13 @@ class Place:
         """Checkpoints of a user that are, the database says, in another store."""
         uuids = [await self.commit(caller) for _ in range(count)]
 
-        def move(turn) -> None:
+        def move(unit) -> None:
             for uuid in uuids:
-                turn.session.get_one(CheckpointRow, uuid).storage = block
-            row = turn.session.get_one(ExperimentRow, self.experiments[caller.name])
+                unit.session.get_one(CheckpointRow, uuid).storage = block
+            row = unit.session.get_one(ExperimentRow, self.experiments[caller.name])
             row.config = {**row.config, "checkpoint_storage": block}
 
-        await self.services.shell.write(move)
+        await self.services.context.write(move)
         return uuids
 
     async def end(self, caller: Caller) -> None:
@@ -271,7 +271,7 @@ async def test_event_files_and_a_deletion_in_the_clusters_own_store_hold_up_nobo
     def row(s) -> ExperimentRow | None:
         return s.scalars(select(ExperimentRow).where(ExperimentRow.id == experiment)).one_or_none()
 
-    assert await place.services.shell.read(row) is not None
+    assert await place.services.context.read(row) is not None
 
 
 async def test_one_look_at_a_store_that_does_not_answer_is_given_up_within_seconds(silent: Silent) -> None:

@@ -12,8 +12,8 @@ from services_scripted import ALICE, config
 
 from detlab.errors import StaleAttempt, Unavailable
 from detlab.schemas.wire import LogRecord, RecordBatch
+from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.kernel.callers import TaskCaller
 
 BLOCK = {"type": "s3", "bucket": "checkpoints", "prefix": "users/alice"}
 SECRET = "hunter2-secret"

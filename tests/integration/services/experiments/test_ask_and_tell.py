@@ -126,7 +126,7 @@ async def test_a_trial_of_a_notebook_that_died_is_handed_out_again(make_world):
     await tell(world, made.id, lost, 0.05, 2)
     again = (await ask(world, made.id, again=True)).trial
     assert (again.id, again.run, again.steps_completed) == (lost.id, 2, 2)
-    noted = await world.services.shell.read(lambda s: s.scalars(select(AuditRow).order_by(AuditRow.id)).all())
+    noted = await world.services.context.read(lambda s: s.scalars(select(AuditRow).order_by(AuditRow.id)).all())
     assert [(row.actor, row.action, row.subject) for row in noted] == [
         ("alice", "experiment.create", f"experiment {made.id}"),
         ("alice", "search.again", f"trial {lost.id}"),
@@ -244,7 +244,7 @@ async def test_who_asks_waits_for_the_trial_that_becomes_free(make_world):
     assert (none.trial, none.over) == (None, False)
     assert f"knows the value of trial {trial.id}, which alice asked for" in none.why
     waiting = asyncio.ensure_future(ask(world, made.id, timeout=30))
-    await until(lambda: world.services.shell.wakeups.has_waiters(("search", made.id)))
+    await until(lambda: world.services.context.wakeups.has_waiters(("search", made.id)))
     await tell(world, made.id, trial, state="invalid")  # a replacement is drawn
     assert (await waiting).trial.number == 1
 

@@ -9,12 +9,12 @@ from services_scripted import ALICE, BOB, ROOT, config, training
 
 from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.wire import EditExperiment, ExperimentState, GrantRequest
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.timeline import Timeline
-from detlab_hub.services.kernel.audit import Audit
 
 
 async def actions(world) -> list[tuple[str, str, str]]:

@@ -39,7 +39,7 @@ class Collector:
 
 
 def loops(world, *found):
-    return Consumers(world.services.shell, found)
+    return Consumers(world.services.context, found)
 
 
 async def catch_up(world, consumer):

@@ -50,12 +50,12 @@ async def test_attempts_with_their_slots_and_parents_come_if_asked_for(searched)
     assert (plain.attempts, plain.parents) == ([], [])
     first, second = [trial.id for trial in plain.trials[:2]]
 
-    def adopt(turn) -> None:
+    def adopt(unit) -> None:
         row = CheckpointRow(uuid="u1", trial_id=first, experiment_id=number, steps_completed=20, state="DELETED")
-        turn.session.add(row)
-        turn.session.execute(update(TrialRow).where(TrialRow.id == second).values(parent_checkpoint="u1"))
+        unit.session.add(row)
+        unit.session.execute(update(TrialRow).where(TrialRow.id == second).values(parent_checkpoint="u1"))
 
-    await world.services.shell.write(adopt)
+    await world.services.context.write(adopt)
     full = await world.services[Experiments].curves(ALICE, number, history=True)
     assert {one.trial_id for one in full.attempts} == {trial.id for trial in full.trials}
     assert all(one.slots and one.ended_at >= one.started_at for one in full.attempts)
@@ -83,7 +83,7 @@ async def test_options_are_passed_on_and_odd_ones_refused(searched) -> None:
 async def test_a_figure_that_takes_too_long_is_given_up_and_the_next_one_is_drawn(searched) -> None:
     world, number = searched
     process = LineProcess("detlab.viz", patience=0.001)
-    slow = Figures(world.services.shell, world.services[Experiments], process)
+    slow = Figures(world.services.context, world.services[Experiments], process)
     with pytest.raises(Unavailable, match="best_so_far took more than"):
         await slow.draw(ALICE, number, "best_so_far", {})
     process.patience = 60.0

@@ -12,6 +12,7 @@ from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import GrantRequest, GrantTo
 from detlab_hub.services import TaskCaller
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.experiments import grants
@@ -19,7 +20,6 @@ from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.timeline import Timeline
 from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.usertasks.usertasks import UserTasks, unknown
@@ -180,7 +180,7 @@ async def test_i9_a_followed_log_ends_when_the_right_is_taken_back(make_world) -
     services = world.services
     await services[grants.Grants].put(ALICE, mine.id, GrantRequest(kind="user", name="bob"))
     reading = asyncio.ensure_future(read_to_the_end(services[Stream].logs(BOB, trial.id)))
-    while not services.shell.wakeups.has_waiters(("logs", trial.id)):
+    while not services.context.wakeups.has_waiters(("logs", trial.id)):
         await asyncio.sleep(0)
     await services[grants.Grants].remove(ALICE, mine.id, GrantTo(kind="user", name="bob"))
     async with asyncio.timeout(20):
@@ -193,7 +193,7 @@ async def test_i9_a_right_taken_back_while_a_stream_is_opened_counts(make_world,
     mine = await world.submit(config(name="mine"))
     services = world.services
     await services[grants.Grants].put(ALICE, mine.id, GrantRequest(kind="user", name="bob"))
-    read, reads = services.shell.read, []
+    read, reads = services.context.read, []
 
     async def read_then_take_back(look):
         found = await read(look)
@@ -202,7 +202,7 @@ async def test_i9_a_right_taken_back_while_a_stream_is_opened_counts(make_world,
             await services[grants.Grants].remove(ALICE, mine.id, GrantTo(kind="user", name="bob"))
         return found
 
-    monkeypatch.setattr(services.shell, "read", read_then_take_back)
+    monkeypatch.setattr(services.context, "read", read_then_take_back)
     async with asyncio.timeout(20):
         with pytest.raises(NotFound):
             await read_to_the_end(services[Stream].events(BOB, mine.id, after=0))
@@ -302,8 +302,8 @@ async def test_what_is_shared_may_be_started_from_and_shown(shared) -> None:
         await world.submit(warm, caller=VISION)
     await world.services[grants.Grants].put(ALICE, experiment, GrantRequest(kind="group", name="vision"))
     assert (await world.submit(warm, caller=VISION)).owner == "vera"
-    assert await world.services.shell.read(lambda s: unknown(s, VISION, board)) == []
-    assert len(await world.services.shell.read(lambda s: unknown(s, SPEECH, board))) == 2
+    assert await world.services.context.read(lambda s: unknown(s, VISION, board)) == []
+    assert len(await world.services.context.read(lambda s: unknown(s, SPEECH, board))) == 2
 
 
 async def test_i9_a_warm_start_reads_nothing_that_came_after_its_submit(make_world) -> None:

@@ -15,10 +15,10 @@ from detlab.schemas.wire import CreateExperiment, GrantRequest
 from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler, read_pools
 from detlab_hub.services.admission.feasibility import AWAY_SECONDS
 from detlab_hub.services.admission.quotas import Quotas
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
-from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.services.placement import passes as placement
 from detlab_hub.services.placement import snapshots as placement_snapshots
 from detlab_hub.services.queue import start_estimates
@@ -56,7 +56,9 @@ async def order(world, caller=ROOT, **more):
 
 
 async def cluster_events(world, cursor):
-    return await world.services.shell.read(lambda s: sum(event.kind == "cluster" for event in events.after(s, cursor)))
+    return await world.services.context.read(
+        lambda s: sum(event.kind == "cluster" for event in events.after(s, cursor))
+    )
 
 
 @pytest.fixture
@@ -125,19 +127,19 @@ async def test_whoever_may_look_at_an_experiment_may_ask_why_and_change_nothing(
 
 async def test_a_priority_counts_at_once_is_noted_and_lasts(full):
     world, (first, second, theirs, third) = full
-    shell = world.services.shell
-    cursor = await shell.read(events.head)
-    shell.scheduler_kick.clear()
+    context = world.services.context
+    cursor = await context.read(events.head)
+    context.scheduler_kick.clear()
     view = await change(world, ALICE, third, priority=10, weight=2.0)
     assert (view.order, view.priority, view.weight) == (1, 10, 2.0)
-    assert shell.scheduler_kick.is_set()
+    assert context.scheduler_kick.is_set()
     assert await cluster_events(world, cursor) == 1
     assert await order(world) == [third, first, second, theirs]
     await world.services.schedule()
     queue = (await world.services[Queue].view(ROOT)).items
     assert [str(item.experiment_id) for item in queue] == [third, second, theirs]
     assert (queue[0].place, queue[0].pool, queue[0].priority, queue[0].weight) == (1, "default", 10, 2.0)
-    cursor = await shell.read(events.head)
+    cursor = await context.read(events.head)
     assert await change(world, ALICE, third, priority=10, weight=2.0) == view.model_copy(
         update={"reason": (await world.services[Jobs].list(ALICE)).items[0].reason}
     )
@@ -170,7 +172,7 @@ async def test_jobs_are_moved_within_what_one_may(full):
     assert await order(world) == [first, third, second, theirs]
     queue = (await world.services[Queue].view(ROOT)).items
     assert [str(item.experiment_id) for item in queue] == [third, second, theirs]
-    assert list(world.services.shell.pending_reasons) == [item.allocation_id for item in queue]
+    assert list(world.services.context.pending_reasons) == [item.allocation_id for item in queue]
     view = await change(world, ALICE, third, priority=41)
     assert not view.moved, "a new priority puts it where its submission would"
 
@@ -374,19 +376,19 @@ async def test_an_agent_that_comes_back_with_another_pool_keeps_its_tasks_and_ta
     await world.steps(60)
     states = [(await world.services[Experiments].get(ROOT, one.id)).state for one in (runs, theirs, mine)]
     assert [state.value for state in states] == ["COMPLETED", "COMPLETED", "ACTIVE"]
-    attempts = await world.services.shell.read(lambda s: [row.run for row in s.scalars(select(AllocationRow))])
+    attempts = await world.services.context.read(lambda s: [row.run for row in s.scalars(select(AllocationRow))])
     assert max(attempts) == 1, "what ran went on"
 
 
 async def test_when_a_job_starts_is_known_from_maximum_times(full):
     world, (first, second, theirs, third) = full
 
-    def limit(turn):
-        for row in turn.session.scalars(select(AllocationRow)):
+    def limit(unit):
+        for row in unit.session.scalars(select(AllocationRow)):
             if str(row.experiment_id) in (first, second):
                 row.max_time = 600.0
 
-    await world.services.shell.write(limit)
+    await world.services.context.write(limit)
     starts = {item.id: item.estimated_start for item in (await world.services[Jobs].list(ROOT)).items}
     assert starts[second] == pytest.approx(world.now + 600, abs=5)
     assert starts[theirs] == pytest.approx(world.now + 1200, abs=5)
@@ -416,7 +418,7 @@ async def test_a_quota_of_a_group_counts_all_its_users(make_world):
 async def test_no_reader_thread_is_given_what_changes_in_the_event_loop(full, monkeypatch):
     """A task that was refused meanwhile made the list of jobs an error: a dictionary changed while it was read."""
     world, jobs = full
-    shell, seen, real = world.services.shell, [], placement_snapshots.snapshots
+    context, seen, real = world.services.context, [], placement_snapshots.snapshots
 
     def noted(s, nodes, refusals, now, settings):
         seen.append(refusals)
@@ -424,13 +426,13 @@ async def test_no_reader_thread_is_given_what_changes_in_the_event_loop(full, mo
 
     monkeypatch.setattr(placement_snapshots, "snapshots", noted)
     monkeypatch.setattr(placement, "snapshots", noted)
-    shell.refusals["a task", "node"] = world.now + 30.0
+    context.refusals["a task", "node"] = world.now + 30.0
     await world.services[Jobs].list(ROOT)
     await world.services[Jobs].why(ALICE, jobs[1])
     await change(world, ALICE, jobs[1], weight=2.0)
     await world.services[Experiments].create(ALICE, CreateExperiment(config=config(), dry_run=True))
     assert len(seen) >= 4
-    assert all(one == shell.refusals and one is not shell.refusals for one in seen)
+    assert all(one == context.refusals and one is not context.refusals for one in seen)
 
 
 async def test_why_and_the_list_of_jobs_share_what_was_found_out_of_starts(full, monkeypatch):

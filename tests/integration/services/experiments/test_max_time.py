@@ -134,7 +134,7 @@ async def test_a_trial_that_its_user_paused_is_not_over_when_its_time_passes_whi
     await world.services[Experiments].pause(ALICE, made.id)
     await world.steps(60)
     assert (await trial_of(world, made)).state is TrialState.PAUSED
-    assert await world.services.shell.read(lambda s: time_limits.due(s, world.now)) == []
+    assert await world.services.context.read(lambda s: time_limits.due(s, world.now)) == []
     await world.services[Tasks].ack_preempt(task.caller)
     task._exit(0)
     await world.steps(3)
@@ -151,7 +151,7 @@ async def test_who_was_told_that_its_time_is_up_is_not_told_again(make_world):
     made = await world.submit(bounded(20, preemption_timeout=600))
     await world.steps(50)
     assert (await trial_of(world, made)).state is TrialState.STOPPING_COMPLETED
-    assert await world.services.shell.read(lambda s: time_limits.due(s, world.now)) == []
+    assert await world.services.context.read(lambda s: time_limits.due(s, world.now)) == []
     before = world.writes[0]
     for _ in range(5):
         world.now += 0.5
@@ -178,14 +178,14 @@ async def test_one_whose_end_fails_keeps_neither_the_others_nor_a_drain(make_wor
     (ill,) = await world.trials(bad.id)
     act, drained = time_limits.act, []
 
-    def failing(turn, allocation_id):
-        if turn.allocation(allocation_id).trial_id == ill.id:
+    def failing(unit, allocation_id):
+        if unit.allocation(allocation_id).trial_id == ill.id:
             raise ZeroDivisionError
-        act(turn, allocation_id)
+        act(unit, allocation_id)
 
     monkeypatch.setattr(time_limits, "act", failing)
     monkeypatch.setattr(drains, "due", lambda s, now: ["node"])
-    monkeypatch.setattr(drains, "act_on_deadline", lambda turn, agent_id: drained.append(agent_id))
+    monkeypatch.setattr(drains, "act_on_deadline", lambda unit, agent_id: drained.append(agent_id))
     world.now += 60
     world.services.connections.forgive(60)
     with pytest.raises(ExceptionGroup, match="deadlines") as failed:

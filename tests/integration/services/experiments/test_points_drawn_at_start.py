@@ -130,7 +130,7 @@ async def test_a_question_waits_for_the_answer(make_world):
     callers = [await agent.caller(launch) for launch in agent.waiting.values()]
     assert (await world.services[Tasks].point(callers[0], 0.0)).ready
     waits = asyncio.create_task(world.services[Tasks].point(callers[1], 30.0))
-    while not world.services.shell.questions:
+    while not world.services.context.questions:
         await asyncio.sleep(0.01)
     assert not waits.done()
     await asyncio.gather(*world.services[Suggestions].take())

@@ -22,7 +22,7 @@ async def journal(world, experiment_id):
         query = select(SearcherJournal).where(SearcherJournal.experiment_id == experiment_id)
         return [(row.event, row.decisions) for row in s.scalars(query.order_by(SearcherJournal.seq))]
 
-    return await world.services.shell.read(read)
+    return await world.services.context.read(read)
 
 
 async def finish(world, experiment_id):

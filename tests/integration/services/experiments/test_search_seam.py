@@ -17,11 +17,11 @@ from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks import searchers as blocks
 from detlab.schemas.wire import ExperimentState, SteerSearch
 from detlab_hub.core.searchers import Extended, Question, StopRequested, event_to_json, registry
+from detlab_hub.services.base.searches import UNDECIDED
 from detlab_hub.services.experiments.answer_process import AnswerProcess
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.experiments.suggestions import Suggestions
-from detlab_hub.services.kernel.searches import UNDECIDED
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 PLUGIN = '''
@@ -226,7 +226,7 @@ async def test_questions_of_several_users_are_answered_in_turn(make_world, plugi
         return [{"lr": 0.1}]
 
     slow = asyncio.Event()
-    begun = Suggestions(world.services.shell, note).take()
+    begun = Suggestions(world.services.context, note).take()
     await asyncio.wait_for(asked.wait(), 10)
     assert (len(begun), len(answered)) == (4, 1)
     slow.set()
@@ -238,9 +238,9 @@ async def test_questions_of_several_users_are_answered_in_turn(make_world, plugi
 async def test_a_second_answer_to_one_question_changes_nothing(make_world, plugin):
     world = await make_world(training(1))
     made = await world.submit(config(asking()))
-    [asked] = world.services.shell.questions
+    [asked] = world.services.context.questions
     await answer(world)
-    world.services.shell.questions.append(asked)
+    world.services.context.questions.append(asked)
     await answer(world)
     assert len(await world.trials(made.id)) == 1
     assert [entry.event["type"] for entry in journal(world, made.id)].count("suggested") == 1

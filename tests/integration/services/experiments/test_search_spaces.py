@@ -24,7 +24,7 @@ RANDOM = {"name": "random", "metric": "loss", "max_trials": 6, "require": ["widt
 
 
 async def stored(world: Any, experiment_id: int) -> dict[str, Any]:
-    row = await world.services.shell.read(lambda s: s.get(ExperimentRow, experiment_id).config)
+    row = await world.services.context.read(lambda s: s.get(ExperimentRow, experiment_id).config)
     return dict(row["searcher"])
 
 

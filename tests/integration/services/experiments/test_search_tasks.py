@@ -11,10 +11,10 @@ from sqlalchemy import select
 from detlab.errors import ConfigError, Conflict, NotFound, StaleAttempt
 from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import ExperimentState, SearchAnswer, SteerSearch, TrialState
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.fencing import caller_of
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.steering import SearchSteering
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.services.usertasks.search_tasks import SearchTasks
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
@@ -42,7 +42,7 @@ async def caller(world: World, experiment_id: int) -> TaskCaller:
         query = select(AllocationRow).where(AllocationRow.task_id == task).order_by(AllocationRow.run.desc())
         return caller_of(s.scalars(query).first())
 
-    return await world.services.shell.read(read)
+    return await world.services.context.read(read)
 
 
 async def answer(world: World, who: TaskCaller, number: int, *operations, failure: str = ""):
@@ -55,7 +55,7 @@ async def tasks_of(world: World, experiment_id: int) -> list[TaskRow]:
         rows = s.scalars(select(TaskRow).order_by(TaskRow.created_at, TaskRow.id)).all()
         return [row for row in rows if row.experiment_ids == [experiment_id]]
 
-    return await world.services.shell.read(read)
+    return await world.services.context.read(read)
 
 
 async def test_task_without_slots_is_begun_by_the_owner_and_asked_for_the_first_operations(make_world):
@@ -128,7 +128,7 @@ async def test_long_poll_ends_when_there_is_an_event(make_world):
     number = await submitted(world)
     who = await caller(world, number)
     waiting = asyncio.create_task(world.services[SearchTasks].feed(who, 1, 60.0))
-    while not world.services.shell.wakeups.has_waiters(("allocation", who.allocation_id)):
+    while not world.services.context.wakeups.has_waiters(("allocation", who.allocation_id)):
         await asyncio.sleep(0)
     await answer(world, who, 1, create("a"))
     assert [event.type for event in (await waiting).events] == ["trial_created"]

@@ -129,7 +129,7 @@ async def test_records_a_metric_that_is_minus_infinity_is_not_the_best(make_worl
         low = curves.trial_best(s, trial.id, "validation", "loss", True)
         return low, curves.experiment_best(s, made.id, "validation", "loss", True)
 
-    assert await world.services.shell.read(stored) == ((2, 0.5), (trial.id, 2, 0.5))
+    assert await world.services.context.read(stored) == ((2, 0.5), (trial.id, 2, 0.5))
 
 
 async def test_records_of_progress_and_status_show_up(make_world):
@@ -179,7 +179,7 @@ async def test_records_a_damaged_journal_fails_the_experiment_not_the_master(mak
 async def test_records_preempt_wakes_at_once(make_world):
     world, made, task = await one_task(make_world)
     waiting = asyncio.create_task(world.services[Tasks].preempt(task.caller, 60))
-    await soon(lambda: world.services.shell.wakeups.has_waiters(("allocation", task.caller.allocation_id)))
+    await soon(lambda: world.services.context.wakeups.has_waiters(("allocation", task.caller.allocation_id)))
     assert not waiting.done()
     await world.services[Experiments].pause(ALICE, made.id)
     reply = await asyncio.wait_for(waiting, 2)
@@ -476,12 +476,12 @@ async def test_records_the_stream_wakes_on_commit_and_ends_with_the_services(mak
     world, made, task = await one_task(make_world)
     stream = world.services[Stream].events(ALICE, made.id)
     reading = asyncio.create_task(collect(stream, lambda events: any(e.kind == "metrics" for e in events)))
-    await soon(lambda: world.services.shell.wakeups.has_waiters("streams"))
+    await soon(lambda: world.services.context.wakeups.has_waiters("streams"))
     await task.send("metrics", metrics(1, {"loss": 1.0}))
     assert await asyncio.wait_for(reading, 5)
     stream = world.services[Stream].events(ALICE, None)
     waiting = asyncio.ensure_future(anext(stream))
-    await soon(lambda: world.services.shell.wakeups.has_waiters("streams"))
+    await soon(lambda: world.services.context.wakeups.has_waiters("streams"))
     await world.services.stop()
     with pytest.raises(StopAsyncIteration):
         await asyncio.wait_for(waiting, 5)

@@ -21,7 +21,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def due(world):
-    return await world.services.shell.read(trials_to_make.due)
+    return await world.services.context.read(trials_to_make.due)
 
 
 async def test_the_rest_of_the_trials_follows_in_order(make_world):

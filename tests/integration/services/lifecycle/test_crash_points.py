@@ -57,8 +57,8 @@ class FragileWorld(World):
     async def step(self, seconds: float = 0.5) -> None:
         """One round of everything, in which the scheduler works only when it is told to, as in the master's loop."""
         try:
-            if self.services.shell.scheduler_kick.is_set():
-                self.services.shell.scheduler_kick.clear()
+            if self.services.context.scheduler_kick.is_set():
+                self.services.context.scheduler_kick.clear()
                 await self.services.schedule()
             for agent in self.agents.values():
                 await agent.turn()

@@ -257,7 +257,7 @@ async def test_gang_pays_for_the_slots_of_all_its_agents(make_world):
 async def row_of(world, made) -> AllocationRow:
     """The newest attempt, as it is stored."""
     newest = select(AllocationRow).where(AllocationRow.experiment_id == made.id).order_by(AllocationRow.run.desc())
-    return await world.services.shell.read(lambda s: s.scalars(newest).first())
+    return await world.services.context.read(lambda s: s.scalars(newest).first())
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["chief", "other"])
@@ -272,7 +272,7 @@ async def test_gang_an_agent_is_lost_once_though_the_other_part_is_slow_to_end(m
     await world.steps(80)
     assert stays.tasks, "it is still ending"
     assert caplog.messages.count(f"agent {gone.name} is lost") == 1
-    assert await world.services.shell.read(lambda s: parts.agents_with(s, PLACED)) == {stays.name}
+    assert await world.services.context.read(lambda s: parts.agents_with(s, PLACED)) == {stays.name}
 
 
 async def test_gang_an_agent_that_came_back_while_others_were_given_up_is_not_lost(make_world, monkeypatch):
@@ -282,15 +282,15 @@ async def test_gang_an_agent_that_came_back_while_others_were_given_up_is_not_lo
     for agent in (left, right, alone):
         agent.drop()
     world.now += 1000.0
-    write = world.services.shell.write
+    write = world.services.context.write
 
     async def write_while_they_return(fn):
-        monkeypatch.setattr(world.services.shell, "write", write)
+        monkeypatch.setattr(world.services.context, "write", write)
         await write(fn)
         await left.connect()
         await right.connect()
 
-    monkeypatch.setattr(world.services.shell, "write", write_while_they_return)
+    monkeypatch.setattr(world.services.context, "write", write_while_they_return)
     await world.services[Agents].lose_silent()
     states = {view.id: view.state for view in (await views_of(world)).values()}
     assert states == {"alone": "lost", "left": "connected", "right": "connected"}

@@ -41,7 +41,7 @@ async def test_another_users_trial_cannot_commit_first_what_a_trial_has_stored(m
     listed = new_checkpoint_id(victim.caller.trial_id)
     with pytest.raises(Forbidden, match="was not made for trial"):
         await tasks.commit_checkpoint(thief.caller, commit(listed, "sha256:" + "1" * 64))
-    assert await world.services.shell.read(lambda s: s.get(CheckpointRow, listed)) is None
+    assert await world.services.context.read(lambda s: s.get(CheckpointRow, listed)) is None
     assert (await world.services[Trials].get(BOB, thief.caller.trial_id)).latest_checkpoint is None
     assert (await tasks.commit_checkpoint(victim.caller, commit(listed))).trial_id == victim.caller.trial_id
     assert (await tasks.commit_checkpoint(victim.caller, commit(listed))).manifest_digest == DIGEST
@@ -82,4 +82,4 @@ async def test_a_folder_whose_name_tells_no_owner_is_nobodys_to_commit(make_worl
     for task in (victim, thief):
         with pytest.raises(Forbidden, match="was not made for trial"):
             await world.services[Tasks].commit_checkpoint(task.caller, commit(listed))
-    assert await world.services.shell.read(lambda s: s.get(CheckpointRow, listed)) is None
+    assert await world.services.context.read(lambda s: s.get(CheckpointRow, listed)) is None

@@ -137,7 +137,7 @@ async def test_loops_end_when_another_master_takes_the_lease(tmp_path):
         Store.open(url, holder="second", clock=lambda: now[0])
     now[0] += 100
     second = Store.open(url, holder="second", clock=lambda: now[0])
-    services.shell.scheduler_kick.set()
+    services.context.scheduler_kick.set()
 
     async def unhealthy() -> bool:
         return not services[Cluster].healthy()
@@ -167,16 +167,16 @@ async def test_who_joins_a_queue_that_waits_is_looked_at_together_and_room_at_on
         await services[Experiments].create(ALICE, CreateExperiment(config=config()))
 
         async def waits() -> bool:
-            return bool(services.shell.pending_reasons)
+            return bool(services.context.pending_reasons)
 
         await wait_for(waits)
         before = passes
         for _ in range(5):
-            services.shell.scheduler_kick.set()
+            services.context.scheduler_kick.set()
             await asyncio.sleep(0.02)
         assert passes == before
 
-        services.shell.room.set()  # as when a task has ended
+        services.context.room.set()  # as when a task has ended
 
         async def looked() -> bool:
             return passes == before + 1
@@ -206,8 +206,8 @@ async def test_costly_passes_take_a_fifth_of_a_core_whatever_ends_meanwhile(tmp_
         await services[Experiments].create(ALICE, CreateExperiment(config=config()))
         began, costs[:] = time.monotonic(), []
         while (passed := time.monotonic() - began) < 2.0:
-            services.shell.room.set()
-            services.shell.scheduler_kick.set()
+            services.context.room.set()
+            services.context.scheduler_kick.set()
             await asyncio.sleep(0.01)
         assert costs
         assert sum(costs) <= 0.2 * passed + 0.2, "one that was due at the beginning, one that is under way"

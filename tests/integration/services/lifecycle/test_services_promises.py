@@ -34,7 +34,7 @@ from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.store import StoreBusy
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, Point, SearcherJournal, Series
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, MetricPoint, MetricSeries, SearcherJournal
 
 PLACED = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
 
@@ -61,9 +61,9 @@ def summary(world: World, experiment_id: int, trials) -> dict:
 
     def curves(s):
         rows = s.execute(
-            select(Series.trial_id, Point.step, Point.value)
-            .join(Point, Point.series_id == Series.id)
-            .order_by(Series.trial_id, Series.name_id, Point.step)
+            select(MetricSeries.trial_id, MetricPoint.step, MetricPoint.value)
+            .join(MetricPoint, MetricPoint.series_id == MetricSeries.id)
+            .order_by(MetricSeries.trial_id, MetricSeries.name_id, MetricPoint.step)
         )
         return [tuple(row) for row in rows]
 
@@ -130,7 +130,7 @@ async def test_I8_a_commit_that_fails_leaves_the_search_as_it_was(make_world):
     made = await world.submit(config(asha(concurrent=1)))
     await world.steps(2)
     (task,) = agent.tasks.values()
-    store, failures = world.services.shell.store, []
+    store, failures = world.services.context.store, []
 
     class FailsToCommit:
         def __getattr__(self, name):
@@ -145,15 +145,15 @@ async def test_I8_a_commit_that_fails_leaves_the_search_as_it_was(make_world):
             return await store.write(fails)
 
     record = MetricsRecord(seq=99, time=1.0, group="validation", steps_completed=1, metrics={"loss": 0.5, "batches": 1})
-    world.services.shell.store = FailsToCommit()
+    world.services.context.store = FailsToCommit()
     for _ in range(3):
         with pytest.raises(StoreBusy):
             await task.send("metrics", record)
-    world.services.shell.store = store
+    world.services.context.store = store
     assert len(failures) == 3
     await task.send("metrics", record)
     row = world.store.read_sync(lambda s: s.get(ExperimentRow, made.id))
-    live = world.store.read_sync(lambda s: world.services.shell.searches.get(s, row))
+    live = world.store.read_sync(lambda s: world.services.context.searches.get(s, row))
     replayed, decided, stored = journal(world, made.id)
     assert live.fingerprint() == replayed.fingerprint()
     assert decided == stored

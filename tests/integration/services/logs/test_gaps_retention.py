@@ -78,7 +78,7 @@ async def rows(world, task_id):
         found["allocation_parts"] = s.scalar(select(func.count()).select_from(PartRow).where(of_task))
         return found
 
-    return await world.services.shell.read(count)
+    return await world.services.context.read(count)
 
 
 async def test_ended_tasks_go_after_their_time_with_logs_and_outputs(make_world):
@@ -124,7 +124,7 @@ async def test_a_crash_between_any_two_steps_is_made_good(make_world, monkeypatc
     world = await make_world(talks)
     task_id = await ended(world, b"bytes")
     world.now += KEEP + 1
-    world.services.shell.store = FlawedStore(world.store, Flaw(at, after_commit), [0])
+    world.services.context.store = FlawedStore(world.store, Flaw(at, after_commit), [0])
     with pytest.raises(CrashError):
         await world.services[retention.Retention].sweep()
     gone = at == 3 and after_commit

@@ -81,7 +81,7 @@ async def test_a_policy_is_given_up_when_that_is_written_and_each_trial_says_so(
         async def failing(fn):
             raise Unavailable("the disk is full")
 
-        broken.setattr(world.services.shell, "write", failing)
+        broken.setattr(world.services.context, "write", failing)
         with pytest.raises(Unavailable, match="disk"):
             await tasks.records(one, baits())
     assert not world.services[matching.PolicyMatcher]._given_up, "nobody was told"
@@ -116,7 +116,7 @@ async def test_a_pattern_of_an_experiment_of_before_that_re2_does_not_take_is_gi
         row = s.get(ExperimentRow, s.get(AllocationRow, allocation).experiment_id)
         row.config = {**row.config, "log_policies": policies}
 
-    await world.services.shell.write(lambda turn: before(turn.session))
+    await world.services.context.write(lambda unit: before(unit.session))
     await world.services[Tasks].records(caller, lines("lossnan"))
     trial = await trial_of(world, caller)
     assert [one.name for one in trial.policy_matches] == ["good"]
@@ -152,7 +152,7 @@ async def test_searches_wait_for_each_other_and_pages_for_none(make_world):
     """One user's searches held all readers of the database."""
     world, (caller,) = await running(make_world, [])
     await world.services[Tasks].records(caller, lines("one", "two"))
-    searching, trials = world.services.shell.searching, world.services[Trials]
+    searching, trials = world.services.context.searching, world.services[Trials]
     async with searching.of("bob"):
         async with searching.of("bob"):
             waiting = asyncio.ensure_future(trials.logs(ALICE, caller.trial_id, search="two"))

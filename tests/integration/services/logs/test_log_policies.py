@@ -88,20 +88,20 @@ async def test_where_a_trial_must_not_run_is_forgotten_when_it_has_ended(make_wo
     policy = {"name": "ECC Error", "pattern": ".*uncorrectable ECC error.*", "action": "exclude_node"}
     made = await world.submit(config(log_policies=[policy], max_restarts=1))
     (trial,) = await world.trials(made.id)
-    shell, known = world.services.shell, (trial.id, "first")
+    context, known = world.services.context, (trial.id, "first")
 
     async def blocked() -> bool:
-        return known in shell.refusals
+        return known in context.refusals
 
     await world.until(blocked)
-    shell.refusals["a task", "first"] = world.now + 30.0
+    context.refusals["a task", "first"] = world.now + 30.0
     await world.services.tidy()
-    assert shell.refusals.keys() == {known, ("a task", "first")}
+    assert context.refusals.keys() == {known, ("a task", "first")}
     await world.add_agent("second")
     await world.finish(made.id)
-    assert known in shell.refusals
+    assert known in context.refusals
     await world.services.tidy()
-    assert not {holder for holder, _ in shell.refusals if holder == trial.id}
+    assert not {holder for holder, _ in context.refusals if holder == trial.id}
 
 
 async def test_a_pattern_that_never_ends_in_pythons_engine_is_one_like_others(make_world):

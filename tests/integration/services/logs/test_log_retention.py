@@ -12,10 +12,10 @@ from sqlalchemy import func, select
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.logwire import KeepLogs
 from detlab.schemas.wire import GrantRequest, LogRecord
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.trials import Trials
-from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.services.logs import log_retention
 from detlab_hub.services.logs.log_retention import next_cleaning
 from detlab_hub.store.queries.logs import chunks as logchunks
@@ -137,7 +137,7 @@ async def test_a_crash_between_any_two_steps_of_a_cleaning_is_made_good(make_wor
     world = await make_world(says)
     _, trial_id = await ended(world, retention_policy={"log_retention_days": 1})
     world.now += 2 * DAY
-    world.services.shell.store = FlawedStore(world.store, Flaw(at, after_commit), [0])
+    world.services.context.store = FlawedStore(world.store, Flaw(at, after_commit), [0])
     with pytest.raises(CrashError):
         await world.services[log_retention.LogRetention].sweep()
     gone = min(5 * (at if after_commit else at - 1), LINES)
@@ -180,7 +180,7 @@ async def test_lines_come_in_while_a_cleaning_is_under_way(make_world, monkeypat
     while not steps:
         await asyncio.sleep(0)
     line = LogRecord(seq=1, time=world.now, text="new")
-    await world.services.shell.write(lambda turn: lines.append(turn.session, other, 1, [line]))
+    await world.services.context.write(lambda unit: lines.append(unit.session, other, 1, [line]))
     assert len(steps) < LINES, "it waited for a step of the cleaning, not for all"
     assert await cleaning == LINES
     assert len((await lines_of(world, other))[0]) == LINES + 1
@@ -200,8 +200,8 @@ async def test_ids_go_on_after_a_cut_and_a_follower_misses_nothing(make_world, m
     assert await world.services[log_retention.LogRetention].sweep() == LINES - 5
     known = LINES
     line = LogRecord(seq=1, time=world.now, text="continued")
-    await world.services.shell.write(lambda turn: lines.append(turn.session, trial_id, 2, [line]))
-    parts = world.services.shell.follow_lines("ada", trial_id, lambda s: True, known)
+    await world.services.context.write(lambda unit: lines.append(unit.session, trial_id, 2, [line]))
+    parts = world.services.context.follow_lines("ada", trial_id, lambda s: True, known)
     followed = [line async for part in parts for line in part]
     assert [(line.id, line.text) for line in followed] == [(LINES + 1, "continued")]
 
@@ -242,7 +242,7 @@ async def test_with_an_experiment_goes_what_was_noted_of_its_output(make_world, 
     experiment_id, _ = await ended(world, retention_policy={"log_retention_days": 0})
     assert await clean(world, 1) == LINES
     await world.services[Experiments].delete(ALICE, experiment_id)
-    left = await world.services.shell.read(
+    left = await world.services.context.read(
         lambda s: [s.scalar(select(func.count()).select_from(table)) for table in (LogChunk, LogCut)]
     )
     assert left == [0, 0]
@@ -252,13 +252,13 @@ async def test_what_is_being_deleted_is_left_to_that(make_world, tmp_path):
     """A master that died after it had said that an experiment is to go: what of it is there is the deletion's."""
     world = await make_world(says, **seen_storage(tmp_path))
     experiment_id, _ = await ended(world, retention_policy={"log_retention_days": 0})
-    world.services.shell.store = FlawedStore(world.store, Flaw(1, after_commit=True), [0])
+    world.services.context.store = FlawedStore(world.store, Flaw(1, after_commit=True), [0])
     with pytest.raises(CrashError):
         await world.services[Experiments].delete(ALICE, experiment_id)
-    world.services.shell.store = world.store
+    world.services.context.store = world.store
     assert (await world.view(experiment_id)).state == "DELETING"
     assert await clean(world, 1) == 0
-    chunks = await world.services.shell.read(lambda s: s.scalar(select(func.count()).select_from(LogChunk)))
+    chunks = await world.services.context.read(lambda s: s.scalar(select(func.count()).select_from(LogChunk)))
     assert chunks == LINES
     await world.reboot()
     with pytest.raises(NotFound):

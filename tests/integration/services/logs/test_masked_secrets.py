@@ -12,12 +12,12 @@ from services_scripted import ALICE, ROOT, World, config
 from detlab.schemas.expconf.raw.secret_keys import MASK
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.timeline import Timeline
 from detlab_hub.services.experiments.trials import Trials
-from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.usertasks.servers import Servers
 from detlab_hub.services.usertasks.usertasks import UserTasks

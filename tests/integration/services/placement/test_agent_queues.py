@@ -20,29 +20,29 @@ from detlab.schemas.wire import (
     Arrival,
     CreateExperiment,
     Heartbeat,
+    HeldTask,
     Hello,
     Kill,
     Launch,
     MasterMessage,
     Partition,
     QueueHello,
-    RunningTask,
     SlotView,
     TaskExited,
     TaskStage,
     TaskStarted,
 )
-from detlab_hub.backends.agents import Agents
+from detlab_hub.backends.agents import LiveAgents
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.admission.quotas import Quotas
 from detlab_hub.services.agents.agents import Agents as AgentsService
 from detlab_hub.services.agents.connection import AgentSession
+from detlab_hub.services.base.callers import AgentCaller
+from detlab_hub.services.base.fencing import caller_of
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest import rendezvous
-from detlab_hub.services.kernel.callers import AgentCaller
-from detlab_hub.services.kernel.fencing import caller_of
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.queue.pools import PoolViews
 from detlab_hub.services.usertasks.usertasks import UserTasks
@@ -59,12 +59,12 @@ async def services(db_url: str, tmp_path: Path) -> AsyncIterator[Services]:
     settings = Settings(state_dir=tmp_path, bundles_dir=tmp_path / "bundles", default_checkpoint_storage=storage)
     store = Store.open(db_url, holder="test", writer=InlineExecutor())
     clock = partial(next, count(1e6, 0.001))
-    backend = Agents(30.0, 60.0)
+    backend = LiveAgents(30.0, 60.0)
     yield Services(store, settings=settings, clock=clock, draw=random.Random(7), backend=backend)
     store.close()
 
 
-def hello(name: str, *, queue: QueueHello | None = QUEUE, slots: int = 0, tasks: Sequence[RunningTask] = ()) -> Hello:
+def hello(name: str, *, queue: QueueHello | None = QUEUE, slots: int = 0, tasks: Sequence[HeldTask] = ()) -> Hello:
     own = [SlotView(id=f"cpu{number}", kind="cpu", name="CPU") for number in range(slots)]
     runtimes = ["slurm"]
     return Hello(agent_id=name, process=name, slots=own, runtimes=runtimes, queue=queue, tasks=[*tasks], uids={})
@@ -89,7 +89,7 @@ async def test_what_waits_in_the_batch_systems_queue_is_queued_for_its_reason(se
     assert launch.slots == ["any0", "any1"]
     session = await services[AgentsService].connect(
         AgentCaller(agent_id="batch", key_hash=""),
-        hello("batch", tasks=[RunningTask(allocation_id=launch.allocation_id, run=launch.run, begun=False)]),
+        hello("batch", tasks=[HeldTask(allocation_id=launch.allocation_id, run=launch.run, begun=False)]),
         told.append,
     )
     await session.receive(
@@ -199,7 +199,7 @@ async def parts_of(services: Services, launch: Launch) -> list[tuple[int, str, l
         found = parts.of_allocation(s, s.get_one(AllocationRow, launch.allocation_id))
         return [(part.rank, part.agent_id, part.slots, part.started, part.end) for part in found]
 
-    return await services.shell.read(read)
+    return await services.context.read(read)
 
 
 async def test_a_trial_that_is_larger_than_a_node_is_one_launch_for_several(services: Services) -> None:
@@ -229,13 +229,13 @@ async def test_a_trial_that_is_larger_than_a_node_is_one_launch_for_several(serv
 async def test_each_node_of_a_handed_over_trial_reports_as_itself_and_meets_the_others(services: Services) -> None:
     launch, _, session = await gang(services, slots_per_node=1)
     assert launch.info.container_slot_counts == [1, 1, 1, 1]
-    caller = await services.shell.read(lambda s: caller_of(s.get_one(AllocationRow, launch.allocation_id)))
+    caller = await services.context.read(lambda s: caller_of(s.get_one(AllocationRow, launch.allocation_id)))
     for node in range(3):
         arrival = Arrival(node=node, number=1, address=f"10.0.0.{node}", port=7, messages_port=8, key="ab")
-        met = await services.shell.write(lambda turn, arrival=arrival: rendezvous.arrive(turn, caller, arrival))
+        met = await services.context.write(lambda unit, arrival=arrival: rendezvous.arrive(unit, caller, arrival))
         assert not met.ready
     last = Arrival(node=3, number=1, address="10.0.0.3")
-    met = await services.shell.write(lambda turn: rendezvous.arrive(turn, caller, last))
+    met = await services.context.write(lambda unit: rendezvous.arrive(unit, caller, last))
     assert (met.ready, met.addresses) == (True, [f"10.0.0.{node}" for node in range(4)])
     failed = TaskExited(allocation_id=launch.allocation_id, run=launch.run, exit_code=1, rank=2)
     await session.receive(failed)
@@ -251,7 +251,7 @@ async def test_an_agent_that_comes_back_with_a_job_over_several_nodes_keeps_it_a
     launch, told, session = await gang(services)
     queue = QUEUE.model_copy(update={"gangs": True, "slots": 8})
     await session.receive(TaskStarted(allocation_id=launch.allocation_id, run=launch.run))
-    mine = RunningTask(allocation_id=launch.allocation_id, run=launch.run)
+    mine = HeldTask(allocation_id=launch.allocation_id, run=launch.run)
     await connect(services, hello("batch", queue=queue, tasks=[mine]))
     assert {part[4] for part in await parts_of(services, launch)} == {None}
     await connect(services, hello("batch", queue=queue))

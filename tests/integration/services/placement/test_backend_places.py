@@ -14,7 +14,7 @@ from services_scripted import ALICE, ROOT, config
 from detlab.schemas.jobwire import QuotaRequest
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment, ExitAck, Kill, Launch, MasterMessage, TaskExited, TaskStarted
-from detlab_hub.backends.agents import Agents
+from detlab_hub.backends.agents import LiveAgents
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.admission.quotas import Quotas
 from detlab_hub.services.agents.connection import task_exited, task_started
@@ -25,7 +25,7 @@ from detlab_hub.store import InlineExecutor, Store
 BATCH = "batch"
 
 
-class Batch(Agents):
+class Batch(LiveAgents):
     """Places the pool `default`, as Slurm does; remembers what it was told."""
 
     def __init__(self) -> None:
@@ -85,10 +85,10 @@ async def test_what_waits_is_handed_over_without_a_node_and_within_the_quota(ser
     assert len(batch.launched()) == 2, "what was handed over is told once"
 
     started = TaskStarted(allocation_id=launch.allocation_id, run=launch.run)
-    await services.shell.write(lambda turn: task_started(turn, BATCH, started))
+    await services.context.write(lambda unit: task_started(unit, BATCH, started))
     assert (await services[UserTasks].get(ALICE, first)).state.value == "ACTIVE"
     ended = TaskExited(allocation_id=launch.allocation_id, run=launch.run, exit_code=0)
-    await services.shell.write(lambda turn: task_exited(turn, BATCH, ended))
+    await services.context.write(lambda unit: task_exited(unit, BATCH, ended))
     assert (await services[UserTasks].get(ALICE, first)).state.value == "COMPLETED"
     await services.schedule()
     assert [name.rpartition(".")[0] for name in batch.launched()] == [first, second, third]

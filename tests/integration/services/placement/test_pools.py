@@ -11,8 +11,8 @@ from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.experiments.experiments import Experiments
-from detlab_hub.services.kernel.callers import Caller
 from detlab_hub.services.placement import snapshots
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, QuotaRow
@@ -54,7 +54,7 @@ async def attempts(world, experiment_id):
         rows = s.scalars(select(AllocationRow).where(AllocationRow.experiment_id == experiment_id))
         return sorted((row.run, row.preempt_reason, row.exit_reason, row.agent_id) for row in rows)
 
-    return await world.services.shell.read(look)
+    return await world.services.context.read(look)
 
 
 async def state_of(world, experiment_id):
@@ -70,7 +70,7 @@ async def test_each_pool_has_its_own_agents_and_its_own_defaults(make_world):
     await world.steps(2)
     assert [key[0].partition(".")[0] for key in small.launches] == [str(here.id)]
     assert [key[0].partition(".")[0] for key in large.launches] == [str(there.id)]
-    rows = await world.services.shell.read(lambda s: [s.get(ExperimentRow, one.id) for one in (here, there)])
+    rows = await world.services.context.read(lambda s: [s.get(ExperimentRow, one.id) for one in (here, there)])
     assert [(row.resource_pool, row.priority) for row in rows] == [("default", 42), ("gpu", 60)]
     assert (await world.finish(there.id)).state == (await world.finish(here.id)).state == "COMPLETED"
 
@@ -107,7 +107,7 @@ async def test_a_pool_without_an_agent_takes_what_is_submitted_with_a_warning(ma
     reply = await world.services[Experiments].create(ALICE, CreateExperiment(config=raw))
     assert [one.path for one in reply.warnings] == ["resources.resource_pool"]
     await world.services.schedule()
-    assert set(world.services.shell.pending_codes.values()) == {"no_agent"}
+    assert set(world.services.context.pending_codes.values()) == {"no_agent"}
 
 
 async def test_a_higher_priority_takes_the_slots_and_the_victim_goes_on_from_its_checkpoint(make_world):
@@ -120,7 +120,7 @@ async def test_a_higher_priority_takes_the_slots_and_the_victim_goes_on_from_its
     assert await state_of(world, low.id) == "PREEMPTING"
     reason = (await world.view(high.id)).pending_reason
     assert reason == "waits for another user's task to release their slots"
-    assert set(world.services.shell.pending_codes.values()) == {"releasing"}
+    assert set(world.services.context.pending_codes.values()) == {"releasing"}
     assert (await world.finish(high.id)).state == "COMPLETED"
     done = await world.finish(low.id)
     assert done.state == "COMPLETED"
@@ -130,7 +130,7 @@ async def test_a_higher_priority_takes_the_slots_and_the_victim_goes_on_from_its
     ]
     (trial,) = await world.trials(low.id)
     assert (trial.restarts, trial.steps_completed) == (0, 12), "a preemption is never counted"
-    resumed = await world.services.shell.read(
+    resumed = await world.services.context.read(
         lambda s: s.scalar(
             select(AllocationRow.resume_step).where(AllocationRow.experiment_id == low.id, AllocationRow.run == 2)
         )
@@ -185,7 +185,7 @@ async def test_I10_a_trial_is_preempted_so_often_an_hour_and_then_keeps_its_slot
     told = [why for _, why, _, _ in await attempts(world, low.id)]
     assert told == ["preempt", "preempt", None]
     assert await state_of(world, late.id) == "QUEUED"
-    assert world.services.shell.pending_codes[(await allocation(world, late.id))] == "no_free_slots"
+    assert world.services.context.pending_codes[(await allocation(world, late.id))] == "no_free_slots"
     world.now += 3600
     await world.steps(8)
     assert [why for _, why, _, _ in await attempts(world, low.id)][:3] == ["preempt"] * 3
@@ -193,7 +193,7 @@ async def test_I10_a_trial_is_preempted_so_often_an_hour_and_then_keeps_its_slot
 
 
 async def allocation(world, experiment_id):
-    return await world.services.shell.read(
+    return await world.services.context.read(
         lambda s: s.scalar(
             select(AllocationRow.id)
             .where(AllocationRow.experiment_id == experiment_id)
@@ -227,11 +227,11 @@ async def test_quotas_of_users_and_groups_are_held_over_all_pools(make_world):
     await node(world, "one", 8)
     await node(world, "two", 8, pool="gpu")
 
-    def set_quotas(turn):
-        turn.session.add(QuotaRow(kind="user", name="alice", slots=2, set_by="root", set_at=turn.now))
-        turn.session.add(QuotaRow(kind="group", name="vision", slots=3, set_by="root", set_at=turn.now))
+    def set_quotas(unit):
+        unit.session.add(QuotaRow(kind="user", name="alice", slots=2, set_by="root", set_at=unit.now))
+        unit.session.add(QuotaRow(kind="group", name="vision", slots=3, set_by="root", set_at=unit.now))
 
-    await world.services.shell.write(set_quotas)
+    await world.services.context.write(set_quotas)
     vision = Caller("carol", groups=frozenset({"vision"}))
     alice = [await world.submit(config(resources=wants(resource_pool=pool))) for pool in ("gpu", "default", "gpu")]
     carol = [
@@ -260,7 +260,7 @@ async def test_a_suspect_agent_and_a_disabled_one_get_nothing(make_world):
     await world.services.schedule()
     reason = (await world.view(waits.id)).pending_reason
     assert reason == "agent closed is disabled; agent gone is out of contact"
-    assert set(world.services.shell.pending_codes.values()) == {"agents_unavailable"}
+    assert set(world.services.context.pending_codes.values()) == {"agents_unavailable"}
     await world.services[Nodes].enable(ROOT, "closed")
     await world.services.schedule()
     (trial,) = await world.trials(waits.id)
@@ -335,7 +335,7 @@ async def test_snapshots_say_what_the_agents_are(make_world):
     for known in (True, False):
         if not known:
             await world.reboot()  # from the rows alone
-        found = await world.services.shell.read(
+        found = await world.services.context.read(
             lambda s: snapshots.snapshots(
                 s, world.services.connections.nodes(world.now), {}, world.now, world.services.settings
             )
@@ -437,7 +437,7 @@ async def test_a_dry_run_tells_what_would_happen_now(make_world):
 async def test_a_dry_run_of_a_draining_cluster_says_that_nothing_starts(make_world):
     world = await make_world(training(40), pools=PREEMPTING)
     await node(world, "one", 2)
-    world.services.shell.draining = True
+    world.services.context.draining = True
     reply = await world.services[Experiments].create(BOB, CreateExperiment(config=config(), dry_run=True))
     assert (reply.forecast.agent_id, reply.forecast.reason) == (None, "draining")
     assert "until it is restarted" in reply.forecast.detail

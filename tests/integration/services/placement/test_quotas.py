@@ -10,7 +10,7 @@ from services_scripted import ALICE, BOB, ROOT, config, training
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.jobwire import QuotaRequest, QuotaTo
 from detlab_hub.services.admission.quotas import Quotas, never
-from detlab_hub.services.kernel.audit import Audit
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.store.queries import events
 
 VERA = replace(BOB, name="vera", groups=frozenset({"vision", "staff"}))
@@ -24,24 +24,24 @@ async def cluster_events(world, cursor: int) -> int:
     def count(s):
         return sum(event.kind == "cluster" for event in events.after(s, cursor))
 
-    return await world.services.shell.read(count)
+    return await world.services.context.read(count)
 
 
 async def test_quotas_are_set_replaced_lifted_noted_and_last(make_world):
     world = await make_world(training(50))
-    quotas, shell = world.services[Quotas], world.services.shell
+    quotas, context = world.services[Quotas], world.services.context
     assert (await quotas.list(ROOT)).items == []
-    cursor = await shell.read(events.head)
-    shell.scheduler_kick.clear()
+    cursor = await context.read(events.head)
+    context.scheduler_kick.clear()
     await quotas.put(ROOT, quota("group", "vision", 8))
-    assert shell.scheduler_kick.is_set(), "it counts at once"
+    assert context.scheduler_kick.is_set(), "it counts at once"
     assert await cluster_events(world, cursor) == 1
     found = await quotas.put(ROOT, quota("user", "alice", 4))
     assert [(one.kind, one.name, one.slots, one.set_by, one.set_at) for one in found.items] == [
         ("user", "alice", 4, "root", world.now),
         ("group", "vision", 8, "root", world.now),
     ]
-    cursor = await shell.read(events.head)
+    cursor = await context.read(events.head)
     world.now += 5
     again = await quotas.put(ROOT, quota("user", "alice", 4))
     assert again == found, "the same again changes nothing"
@@ -104,7 +104,7 @@ async def test_quotas_say_what_they_never_give(make_world):
     await world.services[Quotas].put(ROOT, quota("group", "vision", 2))
 
     async def said(user: str, groups: set[str], slots: int) -> str | None:
-        return await world.services.shell.read(lambda s: never(s, user, groups, slots))
+        return await world.services.context.read(lambda s: never(s, user, groups, slots))
 
     assert await said("vera", set(), 4) is None
     assert await said("vera", set(), 5) == "needs 5 slots, more than the quota of user vera: 4"

@@ -130,11 +130,11 @@ async def test_the_code_is_that_of_the_registration_though_the_experiment_has_go
 ) -> None:
     other = await sent(coded.world, tmp_path, {"train.py": b"another\n"})
 
-    def steer(turn) -> None:
-        turn.session.get_one(ExperimentRow, coded.experiment).bundle = other
+    def steer(unit) -> None:
+        unit.session.get_one(ExperimentRow, coded.experiment).bundle = other
 
     before = await coded.world.services[Comparisons].compare(ALICE, "digits", [])
-    await coded.world.services.shell.write(steer)
+    await coded.world.services.context.write(steer)
     assert (await coded.world.services[Comparisons].compare(ALICE, "digits", [])).code == before.code
 
 

@@ -25,8 +25,8 @@ from detlab.pytorch.checkpoint.files import write_state
 from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab.testing.storage_faults import files_of
+from detlab_hub.services.base.callers import READ, WRITE, Caller
 from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.kernel.callers import READ, WRITE, Caller
 from detlab_hub.web.auth import Identifier
 from detlab_hub.web.routes import Background, WebSettings, make_application
 

@@ -20,9 +20,9 @@ from detlab.schemas.wire.registry import (
     MoveLabel,
     RemoveLabel,
 )
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.experiments.experiments import Experiments
-from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.services.registry.labels import Labels
 from detlab_hub.services.registry.models import Models
 from detlab_hub.services.registry.versions import Versions
@@ -171,12 +171,12 @@ async def test_one_checkpoint_has_to_be_named(place) -> None:
 
 @pytest.mark.parametrize("state", ["DELETED", "PARTIALLY_DELETED"])
 async def test_what_is_not_whole_is_not_registered(place, state) -> None:
-    def spoil(turn) -> None:
+    def spoil(unit) -> None:
         from detlab_hub.store.tables import CheckpointRow
 
-        turn.session.get(CheckpointRow, place.checkpoints[0]).state = state
+        unit.session.get(CheckpointRow, place.checkpoints[0]).state = state
 
-    await place.services.shell.write(spoil)
+    await place.services.context.write(spoil)
     with pytest.raises(Conflict, match=r"cannot be registered: .* deleted"):
         await place.register(0)
     with pytest.raises(NotFound):
@@ -335,13 +335,13 @@ async def test_what_a_trial_has_reported_as_used_is_in_the_lineage(place) -> Non
     first, second, _ = place.checkpoints
     told = [second, second, 7, "../x", "<b>", first]
 
-    def report(turn) -> None:
+    def report(unit) -> None:
         from detlab_hub.store.tables import CheckpointRow
 
-        turn.session.get(CheckpointRow, first).metadata_ = {"uses_checkpoints": told}
-        turn.session.get(CheckpointRow, second).metadata_ = {"uses_checkpoints": "no list"}
+        unit.session.get(CheckpointRow, first).metadata_ = {"uses_checkpoints": told}
+        unit.session.get(CheckpointRow, second).metadata_ = {"uses_checkpoints": "no list"}
 
-    await place.services.shell.write(report)
+    await place.services.context.write(report)
     assert (await place.register(0)).lineage.parents == [second]
     assert (await place.register(1)).lineage.parents == []
     graph = await place.services[Versions].lineage(ALICE, "digits", "1")
@@ -373,11 +373,11 @@ async def test_readers_of_a_model_see_no_secret_variables_of_its_experiment(make
     made = await world.submit(config(**block, hyperparameters={"lr": 0.1}))
     await world.finish(made.id)
 
-    def move(turn) -> None:
-        row = turn.session.get_one(ExperimentRow, made.id)
+    def move(unit) -> None:
+        row = unit.session.get_one(ExperimentRow, made.id)
         row.config = {**row.config, "checkpoint_storage": storage}
 
-    await world.services.shell.write(move)
+    await world.services.context.write(move)
     await world.services[Models].create(ALICE, CreateModel(name="digits"))
     version = await world.services[Versions].register(ALICE, "digits", CreateVersion(experiment_id=made.id))
     assert "hunter2" not in version.model_dump_json()

@@ -23,7 +23,7 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
-from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE, HubCaller
+from detlab_hub.services.base.callers import ADMIN, READ, WRITE, HubCaller
 from detlab_hub.store.queries import rights
 from detlab_hub.store.tables import (
     BookmarkRow,

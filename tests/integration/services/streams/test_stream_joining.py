@@ -62,8 +62,8 @@ async def test_who_catches_up_hears_of_the_end_behind_the_last_metrics(make_worl
     start = (await world.services[Overview].view(ALICE)).cursor
 
     async def changed():
-        shell = world.services[Stream]._shell
-        await shell.write(lambda turn: events.append(turn.session, "experiment", 1.0, mine, None, {}))
+        context = world.services[Stream]._context
+        await context.write(lambda unit: events.append(unit.session, "experiment", 1.0, mine, None, {}))
 
     for step in range(1, 11):
         await report(world, mine, step)
@@ -119,7 +119,7 @@ async def test_who_joins_during_a_look_that_did_not_ask_for_its_experiment_is_no
     async with reading(world, ALICE, mine) as first:
         await slow.after(world, mine, 1)
         tail = world.services[Stream]._tails._tails[0]
-        reader = batches.Reader(ALICE, batches.Subscription(other), start, sent_cursor=start)
+        reader = batches.StreamReader(ALICE, batches.Subscription(other), start, sent_cursor=start)
         tail.enter(reader)
         member = tail.join(reader, Sink())
         slow.go.set()

@@ -134,7 +134,7 @@ async def test_i9_a_right_taken_back_beyond_a_full_look_counts_in_it(make_world,
         for step in (2, 3, 4):
             await report(world, mine, step, wake=False)
         await services[Grants].remove(ALICE, mine, GrantTo(kind="user", name="bob"))
-        services.shell.wakeups.wake("streams")
+        services.context.wakeups.wake("streams")
         with pytest.raises(NotFound):
             await asyncio.wait_for(bob.task, 20)
         assert bob.steps == [1]
@@ -173,5 +173,5 @@ def told_of(sink, state):
 
 async def until_gone(world, experiment):
     async with asyncio.timeout(20):
-        while await world.services.shell.read(lambda s: s.get(ExperimentRow, experiment)) is not None:
+        while await world.services.context.read(lambda s: s.get(ExperimentRow, experiment)) is not None:
             await asyncio.sleep(0.005)

@@ -31,7 +31,7 @@ async def test_many_readers_share_one_look(make_world, monkeypatch):
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await until(lambda: not world.services.shell.wakeups.has_waiters("streams"))
+    await until(lambda: not world.services.context.wakeups.has_waiters("streams"))
 
 
 async def test_readers_with_wishes_of_their_own_share_a_look(make_world):
@@ -118,12 +118,12 @@ async def test_a_look_that_fails_ends_all_who_share_it_and_the_next_ones_read_ag
 
         with monkeypatch.context() as patched:
             patched.setattr(tails, "AGAIN", (0.01, 0.02))
-            patched.setattr(world.services.shell, "read", fail)
+            patched.setattr(world.services.context, "read", fail)
             await report(world, mine, 1)
             for sink in (one, two):
                 with pytest.raises(RuntimeError, match="the disk is gone"):
                     await asyncio.wait_for(sink.task, 20)
-    assert not world.services.shell.wakeups.has_waiters("streams")
+    assert not world.services.context.wakeups.has_waiters("streams")
     async with reading(world, ALICE, mine) as again:
         await until(lambda: members(world) == 1)
         await report(world, mine, 2)
@@ -134,7 +134,7 @@ async def test_a_look_that_fails_for_a_moment_is_taken_again_and_nobody_notices(
     """One "database is locked" ended the streams of all who shared the look."""
     monkeypatch.setattr(tails, "AGAIN", (0.01, 0.02, 0.03))
     world, mine = await made_by_alice(make_world)
-    read, failures = world.services.shell.read, [Unavailable("locked"), OSError("gone"), Unavailable("locked")]
+    read, failures = world.services.context.read, [Unavailable("locked"), OSError("gone"), Unavailable("locked")]
 
     async def fails(look):
         if isinstance(look, reads.LogRead) and failures:
@@ -146,7 +146,7 @@ async def test_a_look_that_fails_for_a_moment_is_taken_again_and_nobody_notices(
         await report(world, mine, 1)
         await until(lambda: one.steps == two.steps == [1])
         told = len(one.got)
-        monkeypatch.setattr(world.services.shell, "read", fails)
+        monkeypatch.setattr(world.services.context, "read", fails)
         await report(world, mine, 2)
         await report(world, mine, 3)
         await until(lambda: one.steps == two.steps == [1, 2, 3])
@@ -166,13 +166,13 @@ async def test_who_leaves_while_a_failed_look_waits_is_forgotten(make_world, mon
 
     async with reading(world, ALICE, mine) as one:
         await until(lambda: members(world) == 1)
-        monkeypatch.setattr(world.services.shell, "read", fail)
+        monkeypatch.setattr(world.services.context, "read", fail)
         await report(world, mine, 1)
         await failed.wait()
         one.task.cancel()
         await until(lambda: members(world) == 0)
         await asyncio.wait_for(world.services[Stream].stop(), 5)
-    assert not world.services.shell.wakeups.has_waiters("streams")
+    assert not world.services.context.wakeups.has_waiters("streams")
 
 
 async def test_who_is_cancelled_is_forgotten_and_the_services_end_the_rest(make_world):
@@ -187,7 +187,7 @@ async def test_who_is_cancelled_is_forgotten_and_the_services_end_the_rest(make_
         await world.services.stop()
         await asyncio.wait_for(stays.task, 20)
     assert members(world) == 0
-    assert not world.services.shell.wakeups.has_waiters("streams")
+    assert not world.services.context.wakeups.has_waiters("streams")
 
 
 async def test_a_large_audience_is_divided_and_each_part_looks_at_its_own_moment(make_world, monkeypatch):
@@ -224,8 +224,8 @@ async def test_wishes_are_shared_while_somebody_has_them_and_forgotten_then(make
 
 async def test_a_tail_that_is_stopped_before_its_first_step_lets_its_readers_go(make_world):
     world, mine = await made_by_alice(make_world)
-    tail = tails.Tail(world.services.shell, 0.0)
-    reader = batches.Reader(ALICE, batches.Subscription(mine), 0, sent_cursor=0)
+    tail = tails.Tail(world.services.context, 0.0)
+    reader = batches.StreamReader(ALICE, batches.Subscription(mine), 0, sent_cursor=0)
     tail.enter(reader)
     member = tail.join(reader, Sink())
     await tail.stop()

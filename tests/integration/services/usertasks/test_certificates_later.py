@@ -15,14 +15,14 @@ from cryptography import x509
 from detlab.errors import Conflict, StaleAttempt
 from detlab.schemas.taskwire import SpawnRequest, SpawnView
 from detlab.schemas.wire import Hello, Launch, MasterMessage, QueueHello, TaskExited, TaskStarted
-from detlab_hub.backends.agents import Agents
+from detlab_hub.backends.agents import LiveAgents
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.agents.agents import Agents as AgentsService
 from detlab_hub.services.agents.connection import AgentSession
+from detlab_hub.services.base.callers import AgentCaller, HubCaller, TaskCaller
+from detlab_hub.services.base.fencing import caller_of
+from detlab_hub.services.base.server_certificates import ServerAuthority, make_authority
 from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.kernel.callers import AgentCaller, HubCaller, TaskCaller
-from detlab_hub.services.kernel.fencing import caller_of
-from detlab_hub.services.kernel.server_certificates import ServerAuthority, make_authority
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.store import InlineExecutor, Store
 from detlab_hub.store.tables import AllocationRow
@@ -71,7 +71,7 @@ class Place:
 
     async def caller(self) -> TaskCaller:
         name = self.launch.allocation_id
-        return await self.services.shell.read(lambda s: caller_of(s.get_one(AllocationRow, name)))
+        return await self.services.context.read(lambda s: caller_of(s.get_one(AllocationRow, name)))
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ async def place(tmp_path: Path, authority: ServerAuthority) -> AsyncIterator[Pla
             settings=settings,
             clock=partial(next, count(1e6, 0.001)),
             draw=random.Random(7),
-            backend=Agents(30.0, 60.0),
+            backend=LiveAgents(30.0, 60.0),
         )
     )
     store.close()

@@ -14,15 +14,15 @@ from detlab.schemas.logwire import KeepLogs
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import ExperimentState, GrantRequest, Launch
 from detlab.schemas.wire.storage import EmptyTrash
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
+from detlab_hub.services.base.access import administers
+from detlab_hub.services.base.callers import READ, WRITE, Caller
 from detlab_hub.services.checkpoints.trash import Trash
 from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.access import administers
-from detlab_hub.services.kernel.callers import READ, WRITE, Caller
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.usertasks.servers import Servers
@@ -125,7 +125,7 @@ async def test_an_administrators_run_administers_nothing(make_world):
     world = await make_world(waits)
     other = await world.submit(config(), BOB)
     caller = await resolved(world, await launched(world, caller=ROOT))
-    assert not any(administers(caller, kind) for kind in Kind)
+    assert not any(administers(caller, kind) for kind in ObjectKind)
     with pytest.raises(NotFound):
         await world.services[Experiments].get(caller, other.id)
     with pytest.raises(Forbidden):

@@ -10,8 +10,8 @@ from services_scripted import World
 from detlab.errors import Conflict
 from detlab.schemas.taskwire import SpawnRequest
 from detlab.schemas.wire import TaskStarted
-from detlab_hub.services.kernel.callers import HubCaller
-from detlab_hub.services.kernel.server_certificates import ServerAuthority, make_authority
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.base.server_certificates import ServerAuthority, make_authority
 from detlab_hub.services.usertasks.spawns import Spawns
 
 HUB = HubCaller()

@@ -13,9 +13,9 @@ from sqlalchemy import select
 
 from detlab.core.metrics.spool import Spool
 from detlab.errors import AuthError, DetlabError, StaleAttempt
-from detlab.launch.delivery.sender import Deliverer, Ending, Mode, Source
-from detlab.launch.delivery.shipping import Refusal, StreamShipper
-from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.sender import Deliverer, DeliveryEnding, Mode, SpoolSource
+from detlab.launch.delivery.shipping import RecordRefusal, StreamShipper
+from detlab.launch.delivery.spool import SpoolReader, open_regular
 from detlab.launch.delivery.tokens import TokenKeeper
 from detlab.schemas.wire import RecordBatch, TrialState
 from detlab_hub.services import TaskCaller
@@ -69,16 +69,16 @@ class NoMarks:
     """Where the launcher would note how far it is."""
 
     def __init__(self) -> None:
-        self.refusals: list[Refusal] = []
+        self.refusals: list[RecordRefusal] = []
 
-    def committed(self, shipper: StreamShipper, reader: Reader) -> None:
+    def committed(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Nothing to note."""
 
-    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+    def damaged(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Nobody but its writers touches a spool."""
         raise AssertionError(reader.damage)
 
-    def refused(self, refusals: Sequence[Refusal]) -> None:
+    def refused(self, refusals: Sequence[RecordRefusal]) -> None:
         """For the test to see."""
         self.refusals += refusals
 
@@ -93,11 +93,11 @@ class LongRun:
         self.spool = Spool(folder, clock=world.clock)
         self.steps = 0
         self.keeper = TokenKeeper(self.tokens[0], task.launch.token_expires_at, world.now)
-        reader = Reader(lambda: open_regular(folder / "metrics.jsonl"), after=0)
+        reader = SpoolReader(lambda: open_regular(folder / "metrics.jsonl"), after=0)
         self.deliverer = Deliverer(
             lambda: self.door,
             "task/records",
-            [Source(reader, StreamShipper("metrics", acked=0))],
+            [SpoolSource(reader, StreamShipper("metrics", acked=0))],
             self.keeper,
             self.marks,
             renew_path="task/token",
@@ -133,7 +133,7 @@ async def long_run(make_world: Any, folder: Path) -> LongRun:
 async def test_a_task_token_is_renewed_more_than_ten_times_and_no_report_is_refused(make_world, tmp_path):
     run = await long_run(make_world, tmp_path)
     world, began = run.world, run.task.launch.token_expires_at - TTL
-    assert run.deliverer.ending is Ending.DELIVERED
+    assert run.deliverer.ending is DeliveryEnding.DELIVERED
     assert world.now - began > 5 * TTL
     assert run.door.renewals > RENEWALS
     assert set(run.door.statuses) == {200}

@@ -77,10 +77,10 @@ async def test_a_stored_task_that_makes_no_launch_ends_with_a_card_and_stops_nob
     await world.add_agent(slots=1)
     poisoned = await start(world, command())
 
-    def spoil(turn):
-        turn.session.get_one(TaskRow, poisoned.id).config = broken
+    def spoil(unit):
+        unit.session.get_one(TaskRow, poisoned.id).config = broken
 
-    await world.services.shell.write(spoil)
+    await world.services.context.write(spoil)
     world.now += 1
     other = await start(world, command(), BOB)
     assert (await ended(world, other.id)).state is TrialState.COMPLETED

@@ -8,12 +8,12 @@ from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, config, traini
 from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.base.callers import HubCaller
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.timeline import Timeline
 from detlab_hub.services.experiments.trials import Trials
-from detlab_hub.services.kernel.audit import Audit
-from detlab_hub.services.kernel.callers import HubCaller
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.queries import audit as rows
@@ -131,14 +131,14 @@ async def test_faces_audit_drops_what_is_older_than_its_retention(make_world):
 async def test_faces_audit_trims_in_steps(make_world):
     world = await make_world()
 
-    def fill(turn):
+    def fill(unit):
         for number in range(rows.TRIM_BATCH + 500):
-            rows.append(turn.session, float(number), "alice", "x.y", "z")
+            rows.append(unit.session, float(number), "alice", "x.y", "z")
 
-    await world.services.shell.write(fill)
-    assert await world.services.shell.write(lambda turn: rows.trim(turn.session, 1200.0)) == rows.TRIM_BATCH
-    assert await world.services.shell.write(lambda turn: rows.trim(turn.session, 1200.0)) == 200
-    assert await world.services.shell.write(lambda turn: rows.trim(turn.session, 1200.0)) == 0
+    await world.services.context.write(fill)
+    assert await world.services.context.write(lambda unit: rows.trim(unit.session, 1200.0)) == rows.TRIM_BATCH
+    assert await world.services.context.write(lambda unit: rows.trim(unit.session, 1200.0)) == 200
+    assert await world.services.context.write(lambda unit: rows.trim(unit.session, 1200.0)) == 0
 
 
 # --- the course of an experiment

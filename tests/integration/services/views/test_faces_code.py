@@ -12,7 +12,7 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, World, config
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
-from detlab.launch.archives import Limits
+from detlab.launch.archives import ArchiveLimits
 from detlab_hub.services.admission.bundles import Bundles
 from detlab_hub.services.experiments.code import FILE_LIMIT, Code, list_files
 
@@ -157,9 +157,9 @@ def test_faces_code_of_a_bomb_is_read_only_so_far(tmp_path: Path) -> None:
     file = tmp_path / "bundle.tar.gz"
     file.write_bytes(archive(*((f"zeros-{number}", b"\0" * 100_000) for number in range(20))))
     with pytest.raises(BundleError, match="unpacked"):
-        list_files(file, Limits(size=1_000_000))
+        list_files(file, ArchiveLimits(size=1_000_000))
     with pytest.raises(BundleError, match="entries"):
-        list_files(file, Limits(entries=10))
+        list_files(file, ArchiveLimits(entries=10))
 
 
 def test_faces_code_with_names_that_are_no_text_can_be_sent(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from detlab.schemas.wire import EnrolRequest, ExperimentState, Heartbeat, Kill
 from detlab_hub.services import AgentCaller, EnrolCaller
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.cluster.health import Health
 from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel.audit import Audit
 from detlab_hub.services.queue.queue import Queue
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.queries import tokens

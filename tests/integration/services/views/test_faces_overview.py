@@ -18,15 +18,15 @@ from detlab_hub.core.scheduling import (
     Pools,
     ReasonCode,
     Scheduler,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
     schedule,
 )
 from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.callers import READ, WRITE, Caller
 from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.experiments.experiments import Experiments
-from detlab_hub.services.kernel.callers import READ, WRITE, Caller
 from detlab_hub.services.queue import queue as queues
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.queue.pools import PoolViews
@@ -197,7 +197,7 @@ async def test_faces_queue_is_in_the_schedulers_order(make_world):
     assert [item.experiment_id for item in view.items][1:4] == [search.id] * 3
     assert view.items[4].task_id == task.id
     assert all(item.mine and item.owner == "alice" for item in view.items)
-    assert [item.allocation_id for item in view.items] == list(world.services.shell.pending_reasons)
+    assert [item.allocation_id for item in view.items] == list(world.services.context.pending_reasons)
     assert {item.reason for item in view.items} == {"no agent is connected"}
     shown = await world.services[UserTasks].get(ALICE, task.id)
     assert (shown.place, shown.pending_reason) == (5, "no agent is connected")
@@ -263,9 +263,9 @@ def test_I9_a_reason_names_no_task_of_somebody_else():
                 agents=(Agent("node", 3),),
                 jobs={"x": Job("x"), "experiment 12": Job("experiment 12", 1), "experiment 13": Job("experiment 13")},
                 tasks=(
-                    Task("11.running.1", "x", 1, TaskState.RUNNING, on={"node": 1}),
-                    Task("12.secret.1", "experiment 12", 3, user=other),
-                    Task("13.mine.1", "experiment 13", 1, user="alice"),
+                    SchedulerTask("11.running.1", "x", 1, TaskState.RUNNING, on={"node": 1}),
+                    SchedulerTask("12.secret.1", "experiment 12", 3, user=other),
+                    SchedulerTask("13.mine.1", "experiment 13", 1, user="alice"),
                 ),
                 private=True,
             )
@@ -283,8 +283,8 @@ async def test_faces_queue_of_many_has_the_first_and_ones_own(make_world):
     await world.submit(config(many), BOB)
     world.now += 1
     await world.submit(config(many))
-    shell = world.services.shell
-    items = await shell.read(lambda s: queues.items(s, ALICE, shell, 3))
+    context = world.services.context
+    items = await context.read(lambda s: queues.items(s, ALICE, context, 3))
     assert [(item.place, item.mine) for item in items] == [
         *((place, False) for place in (1, 2, 3)),
         *((place, True) for place in (9, 10, 11)),
@@ -303,9 +303,9 @@ async def test_a_pool_of_another_scheduler_crowds_nobody_out_of_the_queue(make_w
     world.now += 1
     many = {"name": "random", "metric": "loss", "max_trials": 20, "max_concurrent_trials": 20}
     await world.submit(config(many, resources={"slots_per_trial": 1, "resource_pool": "fair"}))
-    shell = world.services.shell
+    context = world.services.context
     for caller in (ALICE, BOB, ROOT):
-        items = await shell.read(lambda s, caller=caller: queues.items(s, caller, shell, 8))
+        items = await context.read(lambda s, caller=caller: queues.items(s, caller, context, 8))
         shown = {pool: [item.place for item in items if item.pool == pool] for pool in ("prio", "fair")}
         assert shown == {"prio": [1, 2], "fair": [1, 2, 3, 4, 5, 6] + [7] * (caller is ALICE)}
     listed = {pool.name: pool.tasks_waiting for pool in (await world.services[PoolViews].list()).items}
@@ -397,7 +397,7 @@ async def test_faces_nothing_new_is_no_cluster_event(make_world):
         return [event for event in events.after(s, cursor) if event.kind == "cluster"]
 
     await world.steps(5)
-    assert await world.services.shell.read(clusters) == [], "the same reasons are no news"
+    assert await world.services.context.read(clusters) == [], "the same reasons are no news"
 
 
 async def test_faces_overview_asks_as_little_for_many_as_for_few(make_world):

@@ -10,12 +10,12 @@ from services_scripted import ALICE, BOB, config
 
 from detlab.schemas.wire.registry import CreateModel
 from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.base.context import LISTING
 from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.trash import Trash
 from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.experiments.timeline import Timeline
-from detlab_hub.services.kernel.shell import LISTING
 from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.queue.queue import Queue
 from detlab_hub.services.registry.labels import Labels
@@ -42,7 +42,7 @@ async def test_what_reads_much_waits_for_its_turn(make_world: Any, name: str) ->
     services = world.services
     made = await world.submit(config(), caller=BOB, activate=False)
     await services[Models].create(BOB, CreateModel(name="mine"))
-    places = [services.shell.listing.of(ALICE.name) for _ in range(LISTING)]
+    places = [services.context.listing.of(ALICE.name) for _ in range(LISTING)]
     for place in places:
         await place.__aenter__()
     asked = asyncio.ensure_future(HEAVY[name](services, made.id))

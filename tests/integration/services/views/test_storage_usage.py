@@ -23,11 +23,11 @@ async def stored(make_world: Any) -> Any:
         made = await world.submit(config(name=name, workspace="lab", project=name[:3]), caller)
         await world.finish(made.id)
 
-    def grow(turn: Any) -> None:
-        for row in turn.session.query(CheckpointRow):
+    def grow(unit: Any) -> None:
+        for row in unit.session.query(CheckpointRow):
             row.size = 100 * row.experiment_id
 
-    await world.services.shell.write(grow)
+    await world.services.context.write(grow)
     return world
 
 

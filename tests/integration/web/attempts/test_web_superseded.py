@@ -21,9 +21,9 @@ from sqlalchemy import select
 from detlab.schemas.checkpoint_ids import new_checkpoint_id
 from detlab.schemas.wire import (
     Heartbeat,
+    HeldTask,
     Hello,
     Launch,
-    RunningTask,
     SlotView,
     TaskExited,
     TaskStage,
@@ -76,7 +76,7 @@ class Agent:
     name: str
     master: Any
     key: str = ""
-    tasks: list[RunningTask] = field(default_factory=list)
+    tasks: list[HeldTask] = field(default_factory=list)
     heard: list[Any] = field(default_factory=list)
     session: Any = None
 
@@ -198,7 +198,7 @@ async def replaced(master: Any, how: str) -> AsyncIterator[Replaced]:
         assert made.status_code == 200, made.text
         await soon(lambda: bool(one.launches()))
         (first,) = one.launches()
-        running = RunningTask(allocation_id=first.allocation_id, run=1)
+        running = HeldTask(allocation_id=first.allocation_id, run=1)
         await one.session.receive(TaskStarted(allocation_id=first.allocation_id, run=1))
         two = await enrolled(master, "two")
         await stack.enter_async_context(speaking(two))
@@ -227,7 +227,7 @@ async def everything(master: Any) -> dict[str, list[Any]]:
         found["events"] = [row for row in found["events"] if "cluster" not in row]
         return found
 
-    found: dict[str, list[Any]] = await master.services.shell.read(rows)
+    found: dict[str, list[Any]] = await master.services.context.read(rows)
     return found
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.utils.data
 
 from detlab.pytorch.data.loader import DataLoader
-from detlab.pytorch.data.resumable import Fetched, TrainingStream, validation_loader
+from detlab.pytorch.data.resumable import FetchedBatch, TrainingStream, validation_loader
 
 N = 23
 
@@ -76,7 +76,7 @@ def stream(loader: DataLoader, rank: int = 0, size: int = 1, **more: Any) -> Tra
 
 
 def take(source: TrainingStream, count: int) -> list[tuple[Any, ...]]:
-    def plain(one: Fetched) -> tuple[Any, ...]:
+    def plain(one: FetchedBatch) -> tuple[Any, ...]:
         data = {"x": one.data} if isinstance(one.data, torch.Tensor) else one.data
         listed = {name: part.tolist() if isinstance(part, torch.Tensor) else part for name, part in data.items()}
         return listed, one.ids, one.epoch, one.batch_in_epoch, one.starts_epoch, one.ends_epoch

@@ -9,7 +9,7 @@ from dataclasses import replace
 from plain_shares import PlainShare, plain_fair_share, plain_fill
 from pool_snapshots import after, random_snapshot, some_leaving
 
-from detlab_hub.core.scheduling import Agent, Job, Pool, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, Job, Pool, Scheduler, SchedulerTask, Snapshot, TaskState, schedule
 from detlab_hub.core.scheduling.fair_share import _Share, fill
 from detlab_hub.core.scheduling.order import place_of_job
 
@@ -31,7 +31,7 @@ def random_shares(seed: int) -> tuple[list[PlainShare], int]:
             position=draw.choice([None, None, None, -1.0, 9.0]),
         )
         share = PlainShare(job)
-        tasks = [Task(f"{job.id}.{n}", job.id, draw.choice(sizes)) for n in range(draw.choice([1, 1, 2, 5]))]
+        tasks = [SchedulerTask(f"{job.id}.{n}", job.id, draw.choice(sizes)) for n in range(draw.choice([1, 1, 2, 5]))]
         for task in tasks:
             if draw.random() < 0.2:
                 share.held += task.slots
@@ -68,7 +68,7 @@ def many_jobs(seed: int) -> Snapshot:
         job = Job(f"m{n}", weight=draw.choice(WEIGHTS), submitted=float(draw.randint(0, 40)))
         jobs[job.id] = job
         sizes = [draw.choice([1, 2, 3, 4, 8]) for _ in range(draw.choice([1, 1, 3]))]
-        tasks += [Task(f"{job.id}.{k}", job.id, slots, requested=float(k)) for k, slots in enumerate(sizes)]
+        tasks += [SchedulerTask(f"{job.id}.{k}", job.id, slots, requested=float(k)) for k, slots in enumerate(sizes)]
     more = tuple(Agent(f"b{n}", draw.choice([2, 4, 8])) for n in range(draw.randint(0, 6)))
     return replace(pool, agents=(*pool.agents, *more), jobs=jobs, tasks=tuple(tasks))
 
@@ -95,7 +95,7 @@ def test_a_pass_over_many_jobs_whose_share_is_too_small_does_not_hold_the_master
     """800 jobs with a task of 8 slots each, 256 slots: that took more than two seconds of each pass."""
     agents = tuple(Agent(f"a{n}", 8) for n in range(32))
     jobs = {f"j{n}": Job(f"j{n}", submitted=float(n)) for n in range(800)}
-    tasks = tuple(Task(f"t{n}", f"j{n}", 8, TaskState.PENDING, user=f"u{n}") for n in range(800))
+    tasks = tuple(SchedulerTask(f"t{n}", f"j{n}", 8, TaskState.PENDING, user=f"u{n}") for n in range(800))
     pool = Snapshot(Pool(Scheduler.FAIR_SHARE, preemption=True), agents, jobs, tasks)
     began = time.process_time()
     decision = schedule(pool)

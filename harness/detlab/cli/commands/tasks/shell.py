@@ -176,11 +176,11 @@ def proxy(invocation: Invocation, task_id: str) -> int:
 
 
 def _attach(invocation: Invocation, task: Task, name: str | None) -> int:
-    from detlab.cli.terminal.local import Ended, attach
+    from detlab.cli.terminal.local import TerminalEnd, attach
 
     end, name = attach(invocation.client.address, task.server_url, name)
     identity = clean(task.id)
-    if end is Ended.LEFT:
+    if end is TerminalEnd.LEFT:
         note(f"Detached from terminal {clean(name)} of {identity}; it continues.")
         note(f"  → reconnect: det shell open {identity} --terminal {clean(name)}")
     elif sys.stdin.isatty():

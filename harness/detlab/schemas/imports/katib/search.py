@@ -14,7 +14,7 @@ from detlab.schemas.imports import spaces
 from detlab.schemas.imports.katib import keys
 from detlab.schemas.imports.katib.trials import add_trial
 from detlab.schemas.imports.ledger import ImportKind, Ledger
-from detlab.schemas.imports.spaces import Axis
+from detlab.schemas.imports.spaces import ImportedAxis
 from detlab.schemas.imports.trials import checkpoints_needed
 
 API_VERSION = "kubeflow.org/v1beta1"
@@ -402,15 +402,17 @@ def _hyperparameters(ledger: Ledger, searcher: dict[str, Any], resource: Any) ->
             continue
         if name == resource and "max_time" in searcher:
             why = f"it is {searcher['max_time']}, as r_l says: a trial trains to the end unless it is stopped"
-            axis = Axis(searcher["max_time"], why, ("parameterType", "min", "max", "step", "list", "distribution"))
+            axis = ImportedAxis(
+                searcher["max_time"], why, ("parameterType", "min", "max", "step", "list", "distribution")
+            )
         else:
-            axis = _axis(ledger, at, grid=searcher["name"] == "grid") or Axis(None)
+            axis = _axis(ledger, at, grid=searcher["name"] == "grid") or ImportedAxis(None)
         found[name] = axis.spec
         _note_parameter(ledger, at, axis, f"hyperparameters.{name}")
     return found
 
 
-def _note_parameter(ledger: Ledger, at: Path, axis: Axis, to: str) -> None:
+def _note_parameter(ledger: Ledger, at: Path, axis: ImportedAxis, to: str) -> None:
     ledger.kept((*at, "name"), to)
     if "parameterType" in axis.unused:
         ledger.left_out((*at, "parameterType"), axis.differs)
@@ -432,7 +434,7 @@ def _note_parameter(ledger: Ledger, at: Path, axis: Axis, to: str) -> None:
                 ledger.kept(place, to)
 
 
-def _axis(ledger: Ledger, at: Path, *, grid: bool) -> Axis | None:
+def _axis(ledger: Ledger, at: Path, *, grid: bool) -> ImportedAxis | None:
     kind = ledger.at((*at, "parameterType"))
     match kind:
         case "categorical" | "discrete":
@@ -444,7 +446,7 @@ def _axis(ledger: Ledger, at: Path, *, grid: bool) -> Axis | None:
             return None
 
 
-def _choices(ledger: Ledger, at: Path, *, numeric: bool) -> Axis | None:
+def _choices(ledger: Ledger, at: Path, *, numeric: bool) -> ImportedAxis | None:
     values = ledger.items((*at, "feasibleSpace", "list"))
     if not values:
         ledger.mistake((*at, "feasibleSpace", "list"), "must have values")
@@ -480,7 +482,7 @@ def _bounds(ledger: Ledger, at: Path, kind: str) -> tuple[Any, Any, Any] | None:
     return low, high, step
 
 
-def _range(ledger: Ledger, at: Path, kind: str, *, grid: bool) -> Axis | None:
+def _range(ledger: Ledger, at: Path, kind: str, *, grid: bool) -> ImportedAxis | None:
     bounds = _bounds(ledger, at, kind)
     if bounds is None:
         return None

@@ -11,7 +11,7 @@ from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.expconf.raw.paths import Path
 from detlab.schemas.imports import spaces
 from detlab.schemas.imports.ledger import Ledger
-from detlab.schemas.imports.spaces import Axis
+from detlab.schemas.imports.spaces import ImportedAxis
 
 Spec = dict[str, Any]
 
@@ -23,49 +23,49 @@ _POWER_OF_TEN = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+|[-+]?\.[0-9
 """What looks like a number, and is a text in the YAML 1.1 that W&B reads: `1e-5`."""
 
 
-def _uniform(spec: Spec, grid: bool) -> Axis:
+def _uniform(spec: Spec, grid: bool) -> ImportedAxis:
     return spaces.real(spec["min"], spec["max"], None, grid=grid)
 
 
-def _whole(spec: Spec, grid: bool) -> Axis:
+def _whole(spec: Spec, grid: bool) -> ImportedAxis:
     return spaces.whole(int(spec["min"]), int(spec["max"]), None, grid=grid)
 
 
-def _steps(spec: Spec, grid: bool) -> Axis:
+def _steps(spec: Spec, grid: bool) -> ImportedAxis:
     step = spec.get("q", 1)
     if all(float(value).is_integer() for value in (spec["min"], spec["max"], step)):
         return spaces.whole(int(spec["min"]), int(spec["max"]), int(step), grid=grid)
     return spaces.real(spec["min"], spec["max"], step, grid=grid)
 
 
-def _exponents(spec: Spec, grid: bool) -> Axis:
+def _exponents(spec: Spec, grid: bool) -> ImportedAxis:
     return _powers(spec["min"], spec["max"], grid)
 
 
-def _inverse_exponents(spec: Spec, grid: bool) -> Axis:
+def _inverse_exponents(spec: Spec, grid: bool) -> ImportedAxis:
     return _powers(-spec["max"], -spec["min"], grid)
 
 
-def _powers(low: float, high: float, grid: bool) -> Axis:
+def _powers(low: float, high: float, grid: bool) -> ImportedAxis:
     if low == high:
         return spaces.const(spaces.as_float(math.exp(low)))
     found = spaces.powers(math.e, low, high)
     return spaces.on_grid(found, grid=grid)
 
 
-def _values(spec: Spec, grid: bool) -> Axis:
+def _values(spec: Spec, grid: bool) -> ImportedAxis:
     return spaces.logarithmic(spec["min"], spec["max"], None, grid=grid)
 
 
-def _stepped_values(spec: Spec, grid: bool) -> Axis:
+def _stepped_values(spec: Spec, grid: bool) -> ImportedAxis:
     return _stepped_between(spec["min"], spec["max"], spec.get("q", 1), grid)
 
 
-def _stepped_exponents(spec: Spec, grid: bool) -> Axis:
+def _stepped_exponents(spec: Spec, grid: bool) -> ImportedAxis:
     return _stepped_between(math.exp(spec["min"]), math.exp(spec["max"]), spec.get("q", 1), grid)
 
 
-def _stepped_between(low: float, high: float, step: float, grid: bool) -> Axis:
+def _stepped_between(low: float, high: float, step: float, grid: bool) -> ImportedAxis:
     """Return an integer range for whole steps, since code that asks for integers would fail on a fraction."""
     if not float(step).is_integer():
         return spaces.without_step(spaces.logarithmic(low, high, None, grid=grid), "drawn without its q")
@@ -73,35 +73,35 @@ def _stepped_between(low: float, high: float, step: float, grid: bool) -> Axis:
     return spaces.on_log_scale(spaces.whole(least, most, int(step), grid=grid))
 
 
-def _normal(spec: Spec, grid: bool) -> Axis:
+def _normal(spec: Spec, grid: bool) -> ImportedAxis:
     return _around_mean(spec, grid, logarithm=False)
 
 
-def _log_normal(spec: Spec, grid: bool) -> Axis:
+def _log_normal(spec: Spec, grid: bool) -> ImportedAxis:
     return _around_mean(spec, grid, logarithm=True)
 
 
-def _around_mean(spec: Spec, grid: bool, *, logarithm: bool) -> Axis:
+def _around_mean(spec: Spec, grid: bool, *, logarithm: bool) -> ImportedAxis:
     step = spec.get("q", 1) if spec["distribution"].startswith("q_") else None
     axis = spaces.normal(spec.get("mu", 0), spec.get("sigma", 1), step, logarithm=logarithm, grid=grid)
     return spaces.without_step(axis, "without its q") if step and grid else axis
 
 
-def _beta(spec: Spec, grid: bool) -> Axis:
+def _beta(spec: Spec, grid: bool) -> ImportedAxis:
     axis = spaces.real(0.0, 1.0, spec.get("q"), grid=grid)
     why = "drawn evenly between 0 and 1: there is no beta distribution"
-    return Axis(axis.spec, spaces.joined(axis.differs, why), (*axis.unused, "a", "b"))
+    return ImportedAxis(axis.spec, spaces.joined(axis.differs, why), (*axis.unused, "a", "b"))
 
 
-def _weighted(spec: Spec, grid: bool) -> Axis:
+def _weighted(spec: Spec, grid: bool) -> ImportedAxis:
     axis = spaces.choice(spec["values"])
     weights = spec.get("probabilities")
     if grid or weights is None:
-        return Axis(axis.spec, axis.differs, ("probabilities",))
-    return Axis({**axis.spec, "weights": list(weights)})
+        return ImportedAxis(axis.spec, axis.differs, ("probabilities",))
+    return ImportedAxis({**axis.spec, "weights": list(weights)})
 
 
-Convert = Callable[[Spec, bool], Axis]
+Convert = Callable[[Spec, bool], ImportedAxis]
 
 _ON_LOG_SCALE = "int with `log`, if `q` is 1; with a step, drawn evenly, if it is another whole number"
 
@@ -193,7 +193,7 @@ def _with_point(text: str) -> str:
     return f"{digits if '.' in digits else digits + '.0'}{e}{power}"
 
 
-def _note(ledger: Ledger, place: Path, spec: Spec, axis: Axis, to: str) -> None:
+def _note(ledger: Ledger, place: Path, spec: Spec, axis: ImportedAxis, to: str) -> None:
     for key in MEANT:
         if key not in spec:
             continue
@@ -219,7 +219,7 @@ def _distribution(spec: Spec) -> str | None:
     return None
 
 
-def _axis(ledger: Ledger, place: Path, spec: Spec, grid: bool) -> Axis | None:
+def _axis(ledger: Ledger, place: Path, spec: Spec, grid: bool) -> ImportedAxis | None:
     name = spec.get("distribution") or _distribution(spec)
     if name is None:
         ledger.mistake(place, "has no value, values, or min and max")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import AuditItem, AuditPage
-from detlab_hub.core.rights import Kind
-from detlab_hub.services.kernel.access import check_administers
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Service
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.core.rights import ObjectKind
+from detlab_hub.services.base.access import check_administers
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import audit
 from detlab_hub.store.tables import AuditRow
 
@@ -20,18 +20,18 @@ HUB = "hub"
 """The actor of a stop at the Hub, which does not report the user."""
 
 
-def note(turn: Turn, caller: Caller | str, action: str, subject: str, detail: str = "") -> None:
+def note(unit: UnitOfWork, caller: Caller | str, action: str, subject: str, detail: str = "") -> None:
     """Record an action and its actor in the action's own transaction; if that fails, nothing is recorded.
 
     Args:
-        turn: The turn of the action.
+        unit: The unit of work of the action.
         caller: The Hub user, or their name.
         action: What, such as `experiment.kill`.
         subject: To what, such as `experiment 12`.
         detail: For people; may hold what users wrote.
     """
     actor = caller if isinstance(caller, str) else caller.name
-    audit.append(turn.session, turn.now, actor, action, subject, detail[:DETAIL_CHARS])
+    audit.append(unit.session, unit.now, actor, action, subject, detail[:DETAIL_CHARS])
 
 
 class Audit(Service):
@@ -58,19 +58,19 @@ class Audit(Service):
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        check_administers(caller, Kind.SITE, "read the audit log")
+        check_administers(caller, ObjectKind.SITE, "read the audit log")
 
         def read(s: Session) -> AuditPage:
             rows = audit.page(s, limit + 1, before, actor, action)
             shown = rows[:limit]
             return AuditPage(items=[_item(row) for row in shown], next=shown[-1].id if len(rows) > limit else None)
 
-        return await self._shell.read(read)
+        return await self._context.read(read)
 
 
-def trim(turn: Turn, keep: float) -> int:
+def trim(unit: UnitOfWork, keep: float) -> int:
     """Delete some of the entries older than `keep` seconds; return how many (0: no more are due)."""
-    return audit.trim(turn.session, turn.now - keep)
+    return audit.trim(unit.session, unit.now - keep)
 
 
 def _item(row: AuditRow) -> AuditItem:

@@ -15,7 +15,7 @@ def _limit(default: float, unit: str, about: str, *, burst: bool = False) -> Any
 
 
 @dataclass(frozen=True)
-class Limits:
+class PerUserLimits:
     """The limits of one user; 0 means without limit. `c.UserLimits` in the master's configuration sets them."""
 
     requests_per_second: float = _limit(200.0, "requests/s", "Requests of a user, in the long run")
@@ -46,7 +46,7 @@ class Limits:
         return user not in self.exempt_users and not set(groups) & set(self.exempt_groups)
 
     @classmethod
-    def unlimited(cls) -> Limits:
+    def unlimited(cls) -> PerUserLimits:
         """Return limits without any bound."""
         values: dict[str, Any] = {one.name: 0 for one in fields(cls) if one.metadata}
         return cls(**values)

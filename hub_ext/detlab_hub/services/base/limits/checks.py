@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from detlab_hub.core.rights import Kind
-from detlab_hub.services.kernel.access import administers
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.limits.model import Limits
-from detlab_hub.services.kernel.limits.reached import NotAllowed, TooMany
+from detlab_hub.core.rights import ObjectKind
+from detlab_hub.services.base.access import administers
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.reached import NotAllowed, TooMany
 
 
-def check_queued(limits: Limits, user: str, groups: Collection[str], jobs: int) -> None:
+def check_queued(limits: PerUserLimits, user: str, groups: Collection[str], jobs: int) -> None:
     """Refuse another job of a user with as many jobs that have not ended as the limit.
 
     Raises:
@@ -23,7 +23,7 @@ def check_queued(limits: Limits, user: str, groups: Collection[str], jobs: int) 
         raise TooMany("queued_jobs", user, "queued_jobs", message, "End some, or wait until some have ended")
 
 
-def check_priority(limits: Limits, caller: Caller, priority: int | None, default: int) -> None:
+def check_priority(limits: PerUserLimits, caller: Caller, priority: int | None, default: int) -> None:
     """Refuse a priority that is better than users may give; the pool's own is always allowed.
 
     Args:
@@ -39,7 +39,7 @@ def check_priority(limits: Limits, caller: Caller, priority: int | None, default
     if (
         priority is None
         or priority >= best
-        or administers(caller, Kind.JOB)
+        or administers(caller, ObjectKind.JOB)
         or not limits.binds(caller.name, caller.groups)
     ):
         return

@@ -9,10 +9,10 @@ from typing import Any
 
 from detlab.errors import Conflict
 from detlab.launch.host.identity import DEFAULT_RANGE
-from detlab.schemas.storage_types import Holder
+from detlab.schemas.storage_types import StorageHolder
 from detlab_hub.core.scheduling import Pools
-from detlab_hub.services.kernel.limits.model import Limits
-from detlab_hub.services.kernel.server_certificates import ServerAuthority
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.server_certificates import ServerAuthority
 
 MIB = 1024 * 1024
 A_COPY = (
@@ -91,7 +91,7 @@ class Settings:
     public_url: str = ""
     """Address that people open; empty: the same as `service_url`."""
     cluster_id: str = "detlab"
-    holder: Holder | None = None
+    holder: StorageHolder | None = None
     """This installation of the cluster, which owns its checkpoints; None: nothing asks."""
     is_copy: bool = False
     """It is a copy that was not told to take over: it starts nothing, and changes no checkpoint."""
@@ -167,7 +167,7 @@ class Settings:
     """Seconds after which the stream of a client that does not read is closed; it resumes at its cursor."""
     webhooks: tuple[Webhook, ...] = ()
     """Who is told what happens."""
-    limits: Limits = field(default_factory=Limits)
+    limits: PerUserLimits = field(default_factory=PerUserLimits)
     """The limits of one user."""
 
     @property

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
-from detlab_hub.services.kernel.limits.bucket import Buckets
-from detlab_hub.services.kernel.limits.hits import Hits
-from detlab_hub.services.kernel.limits.model import GIB, Limits
-from detlab_hub.services.kernel.limits.output import OutputRates
-from detlab_hub.services.kernel.limits.reached import TooFast
+from detlab_hub.services.base.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
+from detlab_hub.services.base.limits.bucket import Buckets
+from detlab_hub.services.base.limits.hits import Hits
+from detlab_hub.services.base.limits.model import GIB, PerUserLimits
+from detlab_hub.services.base.limits.output import OutputRates
+from detlab_hub.services.base.limits.reached import TooFast
 from detlab_hub.store import Clock
 
 DAY = 86400.0
@@ -24,7 +24,7 @@ class Limiter:
         clock: Returns seconds since the epoch.
     """
 
-    def __init__(self, limits: Limits, clock: Clock) -> None:
+    def __init__(self, limits: PerUserLimits, clock: Clock) -> None:
         self.limits = limits
         self.hits = Hits()
         self._clock = clock

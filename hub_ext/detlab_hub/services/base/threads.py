@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from detlab.errors import Unavailable
-from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
+from detlab_hub.services.base.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
 
 T = TypeVar("T")
 SPARE = 16

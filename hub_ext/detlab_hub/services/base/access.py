@@ -17,9 +17,9 @@ from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.rights import (
     ACTIONS,
     Action,
-    Agent,
-    Attempt,
-    Kind,
+    AgentIdentity,
+    AttemptIdentity,
+    ObjectKind,
     Person,
     Right,
     Thing,
@@ -28,7 +28,7 @@ from detlab_hub.core.rights import (
     may_ask,
     right_of,
 )
-from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
+from detlab_hub.services.base.callers import AgentCaller, Caller, TaskCaller
 from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, TaskRow, TrialRow, clean_text
@@ -59,9 +59,9 @@ def who_is(caller: Caller | TaskCaller | AgentCaller) -> Who:
         case Caller():
             return person(caller)
         case TaskCaller():
-            return Attempt(caller.experiment_id, caller.trial_id, caller.task_id)
+            return AttemptIdentity(caller.experiment_id, caller.trial_id, caller.task_id)
         case AgentCaller():
-            return Agent(caller.agent_id)
+            return AgentIdentity(caller.agent_id)
 
 
 def owns(caller: Caller, owner: str) -> bool:
@@ -70,7 +70,7 @@ def owns(caller: Caller, owner: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def knows(caller: Caller, kind: Kind, owner: str) -> bool:
+def knows(caller: Caller, kind: ObjectKind, owner: str) -> bool:
     """Whether the caller may read an object of this kind that `owner` owns and nobody shares.
 
     Remembered, as lists ask it for each row, of few owners; it depends on nothing but its arguments.
@@ -78,12 +78,12 @@ def knows(caller: Caller, kind: Kind, owner: str) -> bool:
     return right_of(person(caller), Thing(kind, clean_text(owner))) >= Right.READ
 
 
-def administers(caller: Caller, kind: Kind) -> bool:
+def administers(caller: Caller, kind: ObjectKind) -> bool:
     """Whether the caller may do anything with all objects of a kind."""
     return right_of(person(caller), Thing(kind)) >= Right.OWN
 
 
-def check_administers(caller: Caller, kind: Kind, what: str) -> None:
+def check_administers(caller: Caller, kind: ObjectKind, what: str) -> None:
     """Check that the caller may do anything with all objects of a kind.
 
     Args:
@@ -114,8 +114,8 @@ def check_may_ask(caller: object, action: Action) -> None:
 def thing_of(row: ExperimentRow | TaskRow) -> Thing:
     """Return an experiment or a user task as the table of rights knows it, without grants."""
     if isinstance(row, TaskRow):
-        return Thing(Kind.TASK, row.owner, task_id=row.id)
-    return Thing(Kind.EXPERIMENT, row.owner, experiment_id=row.id)
+        return Thing(ObjectKind.TASK, row.owner, task_id=row.id)
+    return Thing(ObjectKind.EXPERIMENT, row.owner, experiment_id=row.id)
 
 
 def things(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[int, Thing]:
@@ -202,7 +202,7 @@ def checkpoint_for(s: Session, caller: Caller, uuid: str, action: Action | None 
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
     thing = None
     if row is not None and experiment is not None:
-        thing = replace(things(s, caller, [experiment])[experiment.id], kind=Kind.CHECKPOINT)
+        thing = replace(things(s, caller, [experiment])[experiment.id], kind=ObjectKind.CHECKPOINT)
         if not _reads(caller, thing):
             thing = replace(thing, used_by=models_using(s, caller, uuid))
     if row is None or experiment is None or thing is None or not _reads(caller, thing):
@@ -215,7 +215,7 @@ def checkpoint_for(s: Session, caller: Caller, uuid: str, action: Action | None 
 def model_things(s: Session, caller: Caller, rows: Sequence[ModelRow]) -> dict[int, Thing]:
     """Load models as the table of rights knows them, by their ids, with the grants that apply to the caller."""
     who = person(caller)
-    found = {row.id: Thing(Kind.MODEL, row.owner) for row in rows}
+    found = {row.id: Thing(ObjectKind.MODEL, row.owner) for row in rows}
     others = [key for key, thing in found.items() if right_of(who, thing) < Right.OWN]
     for key, write in rights.model_grants_among(s, others, who).items():
         found[key] = replace(found[key], users={who.name: write})
@@ -282,7 +282,7 @@ _MOST_NAMED = 5
 
 def shared_of_name(s: Session, caller: Caller, name: str) -> list[str]:
     """Return the others' models of a name that the caller may read, as `OWNER/NAME`: a hint, and nothing else."""
-    condition = rights.visible(Kind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
+    condition = rights.visible(ObjectKind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
     return [f"{row.owner}/{row.name}" for row in models.of_name(s, name, condition, _MOST_NAMED)]
 
 

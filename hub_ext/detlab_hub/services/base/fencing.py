@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, StaleAttempt
 from detlab.schemas.wire import AllocationState
-from detlab_hub.services.kernel.callers import TaskCaller
+from detlab_hub.services.base.callers import TaskCaller
 from detlab_hub.store.session import StoreSession
 from detlab_hub.store.tables import AllocationRow, TaskRow, TrialRow
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import Agent
-from detlab_hub.services.kernel.offers import agent_of
+from detlab_hub.services.base.offers import agent_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Present:
         return tuple(agent for kind in self.kinds for agent in kind[: -(-slots // max(1, kind[0].slots)) or 1])
 
 
-class Remembered:
+class PoolAgents:
     """A cache of the agents made from each pool's nodes, until these change."""
 
     def __init__(self) -> None:

@@ -7,15 +7,15 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from detlab.schemas.wire import LogRecord, Record, RecordBatch
-from detlab_hub.services.kernel.limits.bucket import Bucket
-from detlab_hub.services.kernel.limits.model import MIB, Limits
+from detlab_hub.services.base.limits.bucket import Bucket
+from detlab_hub.services.base.limits.model import MIB, PerUserLimits
 
 AHEAD = 60.0
 """Seconds that a line's time may be ahead of the master's clock; later ones count as of then."""
 
 
 @dataclass(frozen=True)
-class Writer:
+class OutputWriter:
     """A task that writes.
 
     Attributes:
@@ -71,26 +71,28 @@ class OutputRates:
         most: Tasks that are remembered; beyond that, those that wrote nothing for longest start anew.
     """
 
-    def __init__(self, limits: Limits, most: int = 10_000) -> None:
+    def __init__(self, limits: PerUserLimits, most: int = 10_000) -> None:
         self._limits, self._most = limits, most
-        self._writers: OrderedDict[str, Writer] = OrderedDict()
+        self._writers: OrderedDict[str, OutputWriter] = OrderedDict()
         self._written: OrderedDict[tuple[str, int], _Written] = OrderedDict()
 
     def concern(self, batch: RecordBatch) -> bool:
         """Whether there is a limit for these records."""
         return batch.stream == "logs" and bool(self._limits.log_lines_per_second and self._limits.log_kb_per_second)
 
-    def writer(self, task: str) -> Writer | None:
+    def writer(self, task: str) -> OutputWriter | None:
         """Return what is known of a task; None if nothing is."""
         return self._writers.get(task)
 
-    def know(self, task: str, writer: Writer) -> None:
+    def know(self, task: str, writer: OutputWriter) -> None:
         """Remember who writes."""
         self._writers[task] = writer
         if len(self._writers) > self._most:
             self._writers.popitem(last=False)
 
-    def thinned(self, task: str, node: int, writer: Writer, batch: RecordBatch, now: float) -> tuple[RecordBatch, int]:
+    def thinned(
+        self, task: str, node: int, writer: OutputWriter, batch: RecordBatch, now: float
+    ) -> tuple[RecordBatch, int]:
         """Leave out the lines of a batch that are beyond a task's log rate; a line says how many.
 
         The line that says so has the number of the last one left out, so that the sender continues behind it.

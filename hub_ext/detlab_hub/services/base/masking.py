@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from detlab.schemas.expconf.raw.secret_keys import MASK, SECRET_BLOCKS, SECRET_KEYS, is_secret_option
-from detlab_hub.services.kernel.warm_start import as_asked
+from detlab_hub.services.base.warm_start import as_asked
 
 _SECRET_NAMES = re.compile(
     r"TOKEN|SECRET|PASSW|CREDENTIAL|(API|ACCESS|PRIVATE|ACCOUNT)_?KEY|CONNECTION_STRING", re.IGNORECASE

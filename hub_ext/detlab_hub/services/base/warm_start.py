@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Problem
 from detlab_hub.core.searchers.hyperparameters import make_space
-from detlab_hub.services.kernel.access import is_deleting, may_read
-from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.base.access import is_deleting, may_read
+from detlab_hub.services.base.callers import Caller
 from detlab_hub.store.queries import checkpoints, trial_order
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
 
@@ -94,7 +94,7 @@ def with_results(s: Session, config: dict[str, Any]) -> dict[str, Any]:
 def _results(s: Session, experiment_id: int, searcher: dict[str, Any], most: int) -> list[dict[str, Any]]:
     """Return the hyperparameters and the best metric of an experiment's trials, best first."""
     descending = not searcher.get("smaller_is_better", True)
-    order = trial_order.Order("validation", str(searcher["metric"]), descending)
+    order = trial_order.MetricOrder("validation", str(searcher["metric"]), descending)
     values = trial_order.values(s, experiment_id, order, most)
     return [{"hparams": hparams, "metric": value} for hparams, value in values if math.isfinite(value)]
 

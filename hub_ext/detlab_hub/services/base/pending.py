@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 
-class Pending(dict[str, str]):
+class PendingReasons(dict[str, str]):
     """Why each allocation without a place waits, by its id, in the order of the queue.
 
     Args:

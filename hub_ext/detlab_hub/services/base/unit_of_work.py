@@ -1,6 +1,6 @@
 """One transaction of the master, and its effects after the commit.
 
-A `Turn` carries the session, the time and the journaled searches through the functions that change rows. All
+A `UnitOfWork` carries the session, the time and the journaled searches through the functions that change rows. All
 effects outside the database (messages to agents, wake-ups) are collected in its `Outbox` and carried out by the
 shell after the commit; a transaction that fails leaves no trace outside.
 """
@@ -19,9 +19,9 @@ from detlab.schemas.wire import AllocationState, Launch, MasterMessage, TaskExit
 from detlab_hub.core.lifecycle.allocation import EndKind
 from detlab_hub.core.searchers import Event as SearchEvent
 from detlab_hub.core.searchers import PointsAhead, Question
-from detlab_hub.services.kernel.limits.metric_names import MetricNames
-from detlab_hub.services.kernel.searches import Searches
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.base.limits.metric_names import MetricNames
+from detlab_hub.services.base.searches import Searches
+from detlab_hub.services.base.settings import Settings
 from detlab_hub.store.queries import events
 from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, TaskRow, TrialRow
 
@@ -51,68 +51,68 @@ class LaunchSeat:
 class Holder(Protocol):
     """The holder of an allocation, a trial or a user task: whatever differs between the two is a method here."""
 
-    def ready(self, turn: Turn, row: AllocationRow) -> bool:
+    def ready(self, unit: UnitOfWork, row: AllocationRow) -> bool:
         """Whether an allocation that was given resources can be launched; if not, its launch is sent later."""
 
-    def waits(self, turn: Turn, row: AllocationRow) -> bool:
+    def waits(self, unit: UnitOfWork, row: AllocationRow) -> bool:
         """Whether no launch of the allocation was sent so far, for the reason that it was not ready."""
 
-    def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
+    def launch(self, unit: UnitOfWork, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
         """Make the message for one of its nodes; None for a server whose environment this master does not have."""
 
-    def payer(self, turn: Turn, row: AllocationRow) -> tuple[str, str]:
+    def payer(self, unit: UnitOfWork, row: AllocationRow) -> tuple[str, str]:
         """Return (owner, kind) to whom its slot time counts."""
 
-    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
+    def allocation_changed(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """React to any change of the allocation's row."""
 
-    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+    def allocation_moved(self, unit: UnitOfWork, row: AllocationRow, state: AllocationState) -> None:
         """React to the allocation's change to another state."""
 
-    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: EndKind) -> None:
+    def attempt_ended(self, unit: UnitOfWork, row: AllocationRow, kind: EndKind) -> None:
         """React to the end of the attempt that the allocation was for."""
 
-    def stage_reported(self, turn: Turn, row: AllocationRow) -> None:
+    def stage_reported(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """React to the agent's report of how far the launch is."""
 
-    def secured(self, turn: Turn, row: AllocationRow) -> None:
+    def secured(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """React to the agent's report that the service speaks TLS where it is reached."""
 
-    def time_is_up(self, turn: Turn, row: AllocationRow) -> None:
+    def time_is_up(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """React when it has run for its `resources.max_time`."""
 
-    def slots_gone(self, turn: Turn, row: AllocationRow, message: str) -> None:
+    def slots_gone(self, unit: UnitOfWork, row: AllocationRow, message: str) -> None:
         """React when its node came back without some of its slots: it is killed next."""
 
-    def drain_began(self, turn: Turn, row: AllocationRow, agent: AgentRow) -> None:
+    def drain_began(self, unit: UnitOfWork, row: AllocationRow, agent: AgentRow) -> None:
         """React to the start of its node's drain."""
 
-    def ask_to_leave(self, turn: Turn, row: AllocationRow, until: float | None) -> None:
+    def ask_to_leave(self, unit: UnitOfWork, row: AllocationRow, until: float | None) -> None:
         """Ask it to save and leave its node, by then at the latest; what cannot save stays until the drain is over."""
 
-    def time_limit_comes(self, turn: Turn, row: AllocationRow) -> None:
+    def time_limit_comes(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """React when its batch system is about to end it: it saves, leaves, and runs again by a new job."""
 
-    def drain_is_over(self, turn: Turn, row: AllocationRow, agent_id: str) -> None:
+    def drain_is_over(self, unit: UnitOfWork, row: AllocationRow, agent_id: str) -> None:
         """React when the deadline of its node's drain has passed: it must leave."""
 
-    def cluster_drains(self, turn: Turn, row: AllocationRow, timeout: float) -> None:
+    def cluster_drains(self, unit: UnitOfWork, row: AllocationRow, timeout: float) -> None:
         """React to the drain of the whole cluster: it must leave within `timeout` seconds."""
 
 
 @dataclass(frozen=True)
-class Lifecycle:
-    """The state machines, as the kernel reaches them: they lie above it.
+class StateMachines:
+    """The state machines, as the base of the services reaches them: they lie above it.
 
     Attributes:
         trials: Holds the allocations of trials.
         tasks: Holds the allocations of user tasks.
-        finish: Run at the end of each turn, in its transaction.
+        finish: Run at the end of each unit of work, in its transaction.
     """
 
     trials: Holder
     tasks: Holder
-    finish: Callable[[Turn], None]
+    finish: Callable[[UnitOfWork], None]
 
 
 @dataclass
@@ -144,22 +144,22 @@ class Outbox:
 
 
 @dataclass
-class Turn:
+class UnitOfWork:
     """One transaction in progress."""
 
     session: Session
     now: float
     settings: Settings
     searches: Searches
-    lifecycle: Lifecycle
+    lifecycle: StateMachines
     outbox: Outbox = field(default_factory=Outbox)
     search_queue: deque[tuple[ExperimentRow, SearchEvent]] = field(default_factory=deque)
     made: Counter[int] = field(default_factory=Counter)
-    """Trials that were made in this turn, by experiment."""
+    """Trials that were made in this unit of work, by experiment."""
     exits: dict[str, TaskExited] = field(default_factory=dict)
-    """Agents' reports of exits in this turn, by allocation."""
+    """Agents' reports of exits in this unit of work, by allocation."""
     closed: set[int] = field(default_factory=set)
-    """Experiments of which a trial ended in this turn: checked once, at the end of the turn."""
+    """Experiments of which a trial ended in this unit of work: checked once, at the end of the unit of work."""
     spawn_secrets: dict[str, dict[str, str]] = field(default_factory=dict)
     """Environments of the Hub's servers by task, from memory: they hold tokens and are never stored."""
     metric_names: MetricNames = field(default_factory=MetricNames)
@@ -167,7 +167,7 @@ class Turn:
     asks_point: Callable[[str], bool] = field(default=lambda agent_id: False)
     """Whether the trials of an agent ask for their hyperparameters when they run; see `Backend.asks_point`."""
     _told: dict[tuple[str, int | str], dict[str, Any]] = field(default_factory=dict)
-    """The data of the one event about each subject of this turn."""
+    """The data of the one event about each subject of this unit of work."""
     _events: list[dict[str, Any]] = field(default_factory=list)
     """Written at the end, with one statement: single ones cost more than what they tell of."""
 
@@ -213,26 +213,26 @@ class Turn:
         return self.lifecycle.tasks if row.trial_id is None else self.lifecycle.trials
 
     def changed_experiment(self, experiment_id: int) -> None:
-        """Say once per turn that an experiment changed; readers of the stream get its view then."""
+        """Say once that an experiment changed; readers of the stream get its view then."""
         if ("experiment", experiment_id) not in self._told:
             data = self._told["experiment", experiment_id] = dict[str, Any]()
             self._event("experiment", experiment_id, None, data)
 
     def changed_trial(self, trial: TrialRow) -> None:
-        """Say once per turn that a trial changed."""
+        """Say once that a trial changed."""
         if ("trial", trial.id) not in self._told:
             data = self._told["trial", trial.id] = dict[str, Any]()
             self._event("trial", trial.experiment_id, trial.id, data)
 
     def changed_task(self, task: TaskRow) -> None:
-        """Say once per turn that a user task changed."""
+        """Say once that a user task changed."""
         if ("task", task.id) not in self._told:
             data = self._told["task", task.id] = dict[str, Any]()
             self._events.append(events.new("task", self.now, None, None, data, task_id=task.id))
             self.outbox.wake_streams = True
 
     def changed_cluster(self) -> None:
-        """Say once per turn that the queue, an agent or what its slots do changed; readers ask for them again."""
+        """Say once that the queue, an agent or what its slots do changed; readers ask for them again."""
         if ("cluster", 0) not in self._told:
             self._told["cluster", 0] = {}
             self._event("cluster", None, None, {})
@@ -240,12 +240,12 @@ class Turn:
     def state_changed(
         self, kind: Literal["experiment", "trial", "task"], key: int | str, before: str, now: str
     ) -> None:
-        """Write into the event about a subject, which `changed_*` has made, how its state changed in this turn.
+        """Write into the event about a subject, which `changed_*` has made, how its state changed in this unit of work.
 
         Args:
             kind: What it is.
             key: Its id.
-            before: Its state before; kept from the first change of the turn.
+            before: Its state before; kept from the first change of the unit of work.
             now: Its state now.
         """
         moved = self._told[kind, key].setdefault(events.MOVED, {"from": before})
@@ -260,7 +260,7 @@ class Turn:
         self.outbox.wake_streams = True
 
     def write_events(self) -> None:
-        """Append the events of this turn to the log; `finish_turn` does.
+        """Append the events of this unit of work to the log; `finish_turn` does.
 
         They are in their order, but those of experiments come last: many readers leave when an experiment has ended,
         and would miss the ends of its trials.

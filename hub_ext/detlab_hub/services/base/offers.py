@@ -18,12 +18,12 @@ from detlab_hub.core.scheduling import (
     AgentState,
     Constraints,
     Pools,
-    Task,
+    SchedulerTask,
     TaskState,
     preferences_of,
     rule_of,
 )
-from detlab_hub.core.scheduling.fit.shapes import Kind, suits
+from detlab_hub.core.scheduling.fit.shapes import AgentNeeds, suits
 from detlab_hub.store.tables import AgentRow
 
 _log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ def agent_of(node: Node, state: AgentState = AgentState.ENABLED) -> Agent:
     )
 
 
-def beside(dated: Sequence[Agent], task: Task) -> Task:
+def beside(dated: Sequence[Agent], task: SchedulerTask) -> SchedulerTask:
     """Adapt a request to a pool with agents that cannot take part in a trial over several: they are not upgraded yet.
 
     If one of them has enough slots for the whole request, it stays on one agent for as long as that is so. Otherwise
@@ -156,7 +156,7 @@ def beside(dated: Sequence[Agent], task: Task) -> Task:
     """
     if task.single_node or task.slots < 2 or task.state is not TaskState.PENDING:
         return task
-    kind = Kind(task.constraints, task.runtime, task.user)
+    kind = AgentNeeds(task.constraints, task.runtime, task.user)
     whole = (agent for agent in dated if agent.state is AgentState.ENABLED and agent.id not in task.blocked_nodes)
     if any(agent.slots >= task.slots and suits(kind, agent) for agent in whole):
         return replace(task, single_node=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from detlab_hub.services.kernel.callers import TaskCaller
+from detlab_hub.services.base.callers import TaskCaller
 
 LASTS = 10.0
 """Seconds: less than a lease, within which a master learns that another one has taken over."""

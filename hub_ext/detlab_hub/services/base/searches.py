@@ -42,16 +42,16 @@ from detlab_hub.core.searchers import (
     replay,
     rules_of,
 )
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 _log = logging.getLogger(__name__)
 _KEEP = 500
 """Searches, each a quarter of a megabyte after a thousand trials; one that was dropped is replayed."""
 _JOURNAL: Table = SearcherJournal.__table__
-_APPEND = Prepared(insert(_JOURNAL), ("experiment_id", "seq", "event", "decisions", "at"))
-_LENGTH = Prepared(select(func.max(_JOURNAL.c.seq)).where(_JOURNAL.c.experiment_id == bindparam("experiment")))
-_EVENTS = Prepared(
+_APPEND = PreparedStatement(insert(_JOURNAL), ("experiment_id", "seq", "event", "decisions", "at"))
+_LENGTH = PreparedStatement(select(func.max(_JOURNAL.c.seq)).where(_JOURNAL.c.experiment_id == bindparam("experiment")))
+_EVENTS = PreparedStatement(
     select(_JOURNAL.c.seq, _JOURNAL.c.event, _JOURNAL.c.decisions)
     .where(_JOURNAL.c.experiment_id == bindparam("experiment"))
     .order_by(_JOURNAL.c.seq)
@@ -60,7 +60,7 @@ UNDECIDED: list[Any] = [{"type": "undecided"}]
 """Stands for the decisions on an event that arrived while the search could not be replayed."""
 REFUSED: list[Any] = [{"type": "refused"}]
 """Stands for the decisions on such an event if the search could not use it later."""
-_PROGRESS = Prepared(
+_PROGRESS = PreparedStatement(
     select(TrialRow.request_id, TrialRow.progress).where(TrialRow.experiment_id == bindparam("experiment"))
 )
 

@@ -1,7 +1,7 @@
 """The shared parts of all services: the store, the clock, the searches, the agents, and the way to make a change.
 
-`Shell.write` is the one door for changes: it runs a function of a `Turn` in one transaction, and after the commit
-sends what the turn collected. The database is the truth; whatever is sent can be derived from it again.
+`ServiceContext.write` is the one door for changes: it runs a function of a `UnitOfWork` in one transaction, and after
+the commit sends what that collected. The database is the truth; whatever is sent can be derived from it again.
 
 A `Service` has the use cases of one subject. It is found by its class, and made when it is first asked for.
 """
@@ -21,16 +21,16 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import LogLine
 from detlab_hub.backends.base import Backend
 from detlab_hub.core.searchers import PointsAhead, Question
-from detlab_hub.services.kernel.agent_kinds import Remembered
-from detlab_hub.services.kernel.limits.limiter import Limiter
-from detlab_hub.services.kernel.limits.metric_names import MetricNames
-from detlab_hub.services.kernel.pending import Pending, Saving
-from detlab_hub.services.kernel.searches import Searches
-from detlab_hub.services.kernel.settings import A_COPY, Settings
-from detlab_hub.services.kernel.threads import FairPlaces, Workers
-from detlab_hub.services.kernel.token_cache import KnownTasks
-from detlab_hub.services.kernel.turn import Lifecycle, Outbox, Turn
-from detlab_hub.services.kernel.wakeups import Wakeups
+from detlab_hub.services.base.agent_kinds import PoolAgents
+from detlab_hub.services.base.limits.limiter import Limiter
+from detlab_hub.services.base.limits.metric_names import MetricNames
+from detlab_hub.services.base.pending import PendingReasons, Saving
+from detlab_hub.services.base.searches import Searches
+from detlab_hub.services.base.settings import A_COPY, Settings
+from detlab_hub.services.base.threads import FairPlaces, Workers
+from detlab_hub.services.base.token_cache import KnownTasks
+from detlab_hub.services.base.unit_of_work import Outbox, StateMachines, UnitOfWork
+from detlab_hub.services.base.wakeups import Wakeups
 from detlab_hub.store import Clock, Store
 from detlab_hub.store.queries.logs import lines as logs
 
@@ -50,24 +50,24 @@ SEARCHES = 2
 
 
 @dataclass
-class Shell:
+class ServiceContext:
     """Shared by the services of one master."""
 
     store: Store
     settings: Settings
     clock: Clock
     backend: Backend
-    lifecycle: Lifecycle
+    lifecycle: StateMachines
     searches: Searches = field(default_factory=Searches)
     wakeups: Wakeups = field(default_factory=Wakeups)
     known_tasks: KnownTasks = field(default_factory=KnownTasks)
-    present: Remembered = field(default_factory=Remembered)
+    present: PoolAgents = field(default_factory=PoolAgents)
     """The agents of each pool, for checks of a task alone."""
     scheduler_kick: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a task may be placed now, or is newly pending."""
     room: asyncio.Event = field(default_factory=asyncio.Event)
     """Tasks have ended since the last pass: the next one must not be delayed."""
-    pending_reasons: Pending = field(default_factory=Pending)
+    pending_reasons: PendingReasons = field(default_factory=PendingReasons)
     """Why each allocation that has no place waits, and its place in its pool; replaced as a whole by the scheduler."""
     pending_codes: dict[str, str] = field(default_factory=dict)
     """The same as a code of `core.scheduling.ReasonCode`."""
@@ -112,7 +112,7 @@ class Shell:
     def __post_init__(self) -> None:
         self.limiter = Limiter(self.settings.limits, self.clock)
 
-    async def write(self, fn: Callable[[Turn], T]) -> T:
+    async def write(self, fn: Callable[[UnitOfWork], T]) -> T:
         """Run `fn` in one transaction and then carry out its outbox.
 
         A caller that is cancelled does not interrupt it: either nothing happens, or everything.
@@ -125,12 +125,12 @@ class Shell:
         task.add_done_callback(self._writes.discard)
         return await asyncio.shield(task)
 
-    async def _write(self, fn: Callable[[Turn], T]) -> T:
+    async def _write(self, fn: Callable[[UnitOfWork], T]) -> T:
         outboxes: list[Outbox] = []
 
         def run(session: Session) -> T:
             self.searches.begin()
-            turn = Turn(
+            unit = UnitOfWork(
                 session,
                 self.clock(),
                 self.settings,
@@ -141,14 +141,14 @@ class Shell:
                 asks_point=self.backend.asks_point,
             )
             try:
-                result = fn(turn)
-                self.lifecycle.finish(turn)
+                result = fn(unit)
+                self.lifecycle.finish(unit)
             except BaseException:
                 # The searches have moved on, the database has not. Where it is the commit that fails, or another write
                 # of the same commit, the number of their journal entry tells.
                 self.searches.undo()
                 raise
-            outboxes.append(turn.outbox)
+            outboxes.append(unit.outbox)
             return result
 
         result = await self.store.write(run)
@@ -166,7 +166,7 @@ class Shell:
             return await self.read(fn)
 
     def dispatch(self, outbox: Outbox) -> None:
-        """Carry out what a committed turn asked for."""
+        """Carry out what a committed unit of work asked for."""
         for agent_id, message in outbox.messages:
             self.backend.deliver(agent_id, message)
         self.known_tasks.forget(outbox.ended_allocations)
@@ -239,13 +239,13 @@ class Shell:
 class Service:
     """The use cases of one subject. A master has one of each class, which `services[Class]` returns."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     @classmethod
     def made_for(cls, services: ServiceLookup) -> Self:
         """Make the one of a master; a class whose constructor takes other services asks for them here."""
-        return cls(services.shell)
+        return cls(services.context)
 
 
 S = TypeVar("S", bound=Service)
@@ -254,8 +254,8 @@ S = TypeVar("S", bound=Service)
 class ServiceLookup:
     """The services of one master."""
 
-    def __init__(self, shell: Shell) -> None:
-        self.shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        self.context = context
         self._made: dict[type[Service], Any] = {}
 
     def __getitem__(self, wanted: type[S]) -> S:
