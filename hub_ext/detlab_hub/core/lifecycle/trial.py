@@ -263,14 +263,20 @@ def step(old: TrialStatus, event: Event) -> TrialStep:
     return result
 
 
-def _step(old: TrialStatus, event: Event) -> TrialStep:
+def _step(old: TrialStatus, event: Event) -> TrialStep:  # noqa: C901 - a case for each event
     match event:
         case TrialRowCreated():
             return _request(old) if old.state is TrialState.ACTIVE and old.run == 0 else TrialStep(old)
         case StopDecided(finished):
             return _stop(old, finished)
-        case HoldDecided() | ReleaseDecided() | TrialPauseRequested() | TrialActivateRequested():
-            return _off_or_on(old, event)
+        case HoldDecided():
+            return _hold(old)
+        case ReleaseDecided(paused):
+            return _release(old, paused=paused)
+        case TrialPauseRequested():
+            return _pause(old)
+        case TrialActivateRequested():
+            return _activate(old)
         case TrialCancelRequested():
             leave = AskToLeave(PreemptReason.CANCEL)
             return _leave(old, TrialState.STOPPING_CANCELED, EndReason.CANCELED, leave)
@@ -287,23 +293,6 @@ def _step(old: TrialStatus, event: Event) -> TrialStep:
             return _report_early(old, reason)
         case TrialAttemptEnded():
             return _after_attempt(replace(old, attempt=Attempt.NONE), event)
-        case _:
-            assert_never(event)
-
-
-def _off_or_on(
-    old: TrialStatus, event: HoldDecided | ReleaseDecided | TrialPauseRequested | TrialActivateRequested
-) -> TrialStep:
-    """Take a trial off its slots, or let it have some again."""
-    match event:
-        case HoldDecided():
-            return _hold(old)
-        case ReleaseDecided(paused):
-            return _release(old, paused=paused)
-        case TrialPauseRequested():
-            return _pause(old)
-        case TrialActivateRequested():
-            return _activate(old)
         case _:
             assert_never(event)
 

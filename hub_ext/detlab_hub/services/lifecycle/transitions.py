@@ -139,7 +139,7 @@ def _allocation_id(row: TrialRow, run: int) -> str:
     return f"{row.experiment_id}.{row.request_id}.{run}"
 
 
-def apply_trial(unit: UnitOfWork, row: TrialRow, event: trials.Event) -> None:
+def apply_trial(unit: UnitOfWork, row: TrialRow, event: trials.Event) -> None:  # noqa: C901 - a case for each action
     """Apply an event to a trial."""
     experiment = unit.experiment(row.experiment_id)
     current = current_allocation(unit, row)
@@ -164,30 +164,19 @@ def apply_trial(unit: UnitOfWork, row: TrialRow, event: trials.Event) -> None:
             case trials.KillTrialAttempt():
                 if current is not None:
                     apply_allocation(unit, current, allocations.AllocationKillRequested(unit.now))
-            case trials.TellSearcherEarly() | trials.TellSearcherPaused():
-                _tell_of_trial(unit, experiment, row, action)
-            case trials.WarnNeverReported() | trials.PauseWithoutMetric():
-                _act_without_metric(unit, experiment, row, action)
+            case trials.TellSearcherEarly(reason):
+                tell_search(unit, experiment, TrialExitedEarly(row.request_id, reason))
+            case trials.TellSearcherPaused():
+                row.asked_at = None  # whoever evaluates it by hand is done with it, too
+                tell_search(unit, experiment, TrialPaused(row.request_id))
+            case trials.WarnNeverReported():
+                _warn_never_reported(unit, experiment, row)
+            case trials.PauseWithoutMetric():
+                _pause_without_metric(unit, experiment, row)
             case trials.CloseTrial():
                 _close_trial(unit, experiment, row)
             case _:
                 assert_never(action)
-
-
-def _tell_of_trial(
-    unit: UnitOfWork,
-    experiment: ExperimentRow,
-    row: TrialRow,
-    action: trials.TellSearcherEarly | trials.TellSearcherPaused,
-) -> None:
-    match action:
-        case trials.TellSearcherEarly(reason):
-            tell_search(unit, experiment, TrialExitedEarly(row.request_id, reason))
-        case trials.TellSearcherPaused():
-            row.asked_at = None  # whoever evaluates it by hand is done with it, too
-            tell_search(unit, experiment, TrialPaused(row.request_id))
-        case _:
-            assert_never(action)
 
 
 def _request_allocation(unit: UnitOfWork, experiment: ExperimentRow, row: TrialRow, run: int) -> None:
@@ -215,21 +204,6 @@ def ask_to_leave(
     """Preempt an allocation, with the experiment's deadlines."""
     graces = graces_of(experiment.config, unit.settings)
     apply_allocation(unit, row, allocations.LeaveRequested(reason, unit.now, graces))
-
-
-def _act_without_metric(
-    unit: UnitOfWork,
-    experiment: ExperimentRow,
-    row: TrialRow,
-    action: trials.WarnNeverReported | trials.PauseWithoutMetric,
-) -> None:
-    match action:
-        case trials.WarnNeverReported():
-            _warn_never_reported(unit, experiment, row)
-        case trials.PauseWithoutMetric():
-            _pause_without_metric(unit, experiment, row)
-        case _:
-            assert_never(action)
 
 
 def _warn_never_reported(unit: UnitOfWork, experiment: ExperimentRow, row: TrialRow) -> None:
