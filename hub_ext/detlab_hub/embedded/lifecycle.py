@@ -395,7 +395,9 @@ class StartWatch:
         if self._supervisor is None and not self._folder.locked:
             raise SupervisorEnded
         report = read_report(self._folder)
-        if report is None or (self._supervisor is not None and report.pid != self._supervisor.pid):
+        if report is None or report.supervisor is None:
+            return False  # it has not reported yet, or was killed and keeps its lock until the kernel is done with it
+        if self._supervisor is not None and report.pid != self._supervisor.pid:
             return False  # still the one of an earlier supervisor
         for name, part in report.parts.items():
             exits = part.restarts - self._earlier.get(name, 0)

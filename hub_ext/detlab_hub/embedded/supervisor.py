@@ -78,18 +78,16 @@ class Keeper:
         self._process: Running | None = None
 
     def adopt(self, found: PartReport | None) -> None:
-        """Begin with the process of an earlier supervisor, if it still runs, so that every report includes it."""
+        """Begin with the process of an earlier supervisor, if it still runs, and its sockets: every report has both."""
         self._process = found.running if found is not None else None
         if found is not None and self._process is not None:
             self.report = found
+            self._listeners.take_back(self._process.pid, self.part.listens)
+            log.info("%s: taken over, pid %d", self.part.name, self._process.pid)
 
     async def run(self) -> None:
         """Keep the part running until `stop`; begin with the adopted process."""
         child = None
-        if self._process is not None:
-            self._listeners.take_back(self._process.pid, self.part.listens)
-            log.info("%s: taken over, pid %d", self.part.name, self._process.pid)
-            self._changed()
         while not self._stopping.is_set():
             if self._process is None:
                 child = self._start()

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.process import identify
 from detlab_hub.embedded.report import ClusterReport, PartReport, PartState, write_report
 from detlab_hub.embedded.state import StartPlan, StateFolder
+from detlab_hub.embedded.supervisor import Keeper
 from detlab_hub.store import migrate
 
 OLDER = Path(__file__).parents[2] / "integration" / "services" / "upgrades" / "0005.sqlite.sql.gz"
@@ -86,6 +88,32 @@ def test_nobody_waits_for_a_supervisor_that_has_ended(folder: StateFolder) -> No
     waiting = up_for_now(folder, [])
     with pytest.raises(lifecycle.SupervisorEnded):
         waiting.until_ready(time.monotonic() + 60.0)
+
+
+def test_a_killed_supervisor_that_still_has_its_lock_is_not_joined(supervised: StateFolder) -> None:
+    """Its parts answer, and det up said that the cluster runs; nobody watched over it."""
+    waiting = up_for_now(supervised, [])
+    assert waiting._look_for_failures()
+    me = identify(os.getpid())
+    assert me is not None
+    killed = me.ticks + 1  # another process had our pid
+    write_report(supervised, ClusterReport(pid=me.pid, ticks=killed, started_at=0.0))
+    assert not waiting._look_for_failures()
+
+
+def test_a_supervisor_has_the_sockets_of_what_it_takes_over_before_it_reports_them() -> None:
+    me = identify(os.getpid())
+    assert me is not None
+    taken: list[tuple[int, object]] = []
+
+    class Listeners:
+        def take_back(self, pid: int, addresses: object) -> None:
+            taken.append((pid, addresses))
+
+    part = SimpleNamespace(name="hub", digest="1", listens=(7,))
+    keeper = Keeper(part, Listeners(), lambda: None)  # type: ignore[arg-type]  # all that it asks of them
+    keeper.adopt(PartReport(state=PartState.RUNNING, pid=me.pid, ticks=me.ticks, digest="1"))
+    assert taken == [(me.pid, (7,))]
 
 
 def test_the_master_notes_an_upgrade_while_it_lasts_and_no_other_start(

@@ -14,6 +14,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
+from enum import Enum
 from itertools import combinations
 from typing import Any
 
@@ -132,6 +133,8 @@ def _types(annotation: Any) -> set[type]:
 def _choices(annotation: Any) -> list[str]:
     if typing.get_origin(annotation) is typing.Literal:
         return [str(value) for value in typing.get_args(annotation)]
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [str(one.value) for one in annotation]
     return [value for part in typing.get_args(annotation) for value in _choices(part)]
 
 
