@@ -18,6 +18,7 @@ from typing import Any, Self, TypeVar
 
 from sqlalchemy.orm import Session
 
+from detlab.errors import DetlabError
 from detlab.schemas.wire import LogLine
 from detlab_hub.backends.base import Backend
 from detlab_hub.core.searchers import PointsAhead, Question
@@ -123,7 +124,11 @@ class ServiceContext:
         task: asyncio.Task[T] = asyncio.ensure_future(self._write(fn))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_note_failure)
+            raise
 
     async def _write(self, fn: Callable[[UnitOfWork], T]) -> T:
         outboxes: list[Outbox] = []
@@ -268,3 +273,10 @@ class ServiceLookup:
     def keep(self, *services: Service) -> None:
         """Keep services that need what only the caller has."""
         self._made.update({type(service): service for service in services})
+
+
+def _note_failure(write: asyncio.Task[Any]) -> None:
+    """Note how a write failed whose caller does not wait any more; that the database is away, others say."""
+    if write.cancelled() or (error := write.exception()) is None or isinstance(error, DetlabError):
+        return
+    _log.error("a write whose caller had gone failed", exc_info=error)

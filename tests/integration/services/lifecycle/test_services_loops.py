@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 import time
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.store import LeaseHeld, Store
+from detlab_hub.store import LeaseHeld, Store, StoreBusy
 
 
 class LiveAgent:
@@ -123,6 +125,41 @@ async def test_loops_kill_what_does_not_stop(db_url, tmp_path):
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+        await services.stop()
+        store.close()
+
+
+async def test_a_write_that_fails_after_its_caller_has_gone_is_noted_once(tmp_path, caplog):
+    """Requests and loops are cancelled while a lost lease fails their writes; those are no errors nobody asked for."""
+    unheard = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: unheard.append(said["message"]))
+    store = Store.open(f"sqlite:///{tmp_path}/gone.sqlite", holder="gone")
+    services = Services(store, settings=settings(tmp_path))
+    held = threading.Event()
+
+    def fails(error: Exception):
+        def write(_):
+            held.wait(10)
+            raise error
+
+        return write
+
+    try:
+        for error in (StoreBusy("the database is busy"), ValueError("a bug")):
+            held.clear()
+            asked = asyncio.create_task(services.context.write(fails(error)))
+            await asyncio.sleep(0.05)
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+            held.set()
+            await services.context.store.write(lambda _: None)
+            await asyncio.sleep(0.05)
+        gc.collect()
+        assert not unheard
+        assert [record.message for record in caplog.records if record.exc_info] == [
+            "a write whose caller had gone failed"
+        ]
+    finally:
         await services.stop()
         store.close()
 
