@@ -11,7 +11,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 import pytest
-from detlab_agent.slurm_options import SlurmOptions
 
 from detlab.schemas.wire import QueueHello
 from detlab_agent import copied
@@ -29,6 +28,7 @@ from detlab_agent.runtimes.kubernetes.runtime import LEASE, KubernetesRuntime
 from detlab_agent.runtimes.preparation import TaskMaker
 from detlab_agent.runtimes.slurm.answers import SlurmJob
 from detlab_agent.runtimes.slurm.client import SlurmClient
+from detlab_agent.runtimes.slurm.options import SlurmOptions
 from detlab_agent.runtimes.slurm.runtime import SlurmRuntime
 from detlab_agent.settings import AgentError, AgentSettings
 from testbed.kubernetes.fake.cluster import FakeCluster
