@@ -68,6 +68,8 @@ class CollectionTasks(Service):
 
         def book(unit: UnitOfWork) -> CollectList:
             experiment = _experiment(unit, task)
+            if isinstance(experiment, int):
+                return _nothing(experiment)
             for one in report.items:
                 row = unit.session.get(CheckpointRow, one.uuid)
                 if row is not None and row.experiment_id == experiment.id:
@@ -81,17 +83,26 @@ class CollectionTasks(Service):
         return await self._context.write(book)
 
 
-def _experiment(unit: UnitOfWork, task: TaskCaller) -> ExperimentRow:
-    """Load the experiment whose checkpoints a task removes."""
+def _experiment(unit: UnitOfWork, task: TaskCaller) -> ExperimentRow | int:
+    """Load the experiment whose checkpoints a task removes; its id, if the master has removed all of it meanwhile."""
     _, holder = current_holder(unit.session, task)
+    number = holder.source.get(TaskNote.GC) if isinstance(holder, TaskRow) else None
+    if isinstance(number, int) and unit.session.get(ExperimentRow, number) is None:
+        return number
     row = collection.collected_by(unit.session, holder) if isinstance(holder, TaskRow) else None
     if row is None:
         raise NotFound("this task removes no checkpoints", hint="the master starts those that do")
     return row
 
 
+def _nothing(experiment_id: int) -> CollectList:
+    return CollectList(experiment_id=experiment_id, items=[])
+
+
 def _list(unit: UnitOfWork, task: TaskCaller) -> CollectList:
     experiment = _experiment(unit, task)
+    if isinstance(experiment, int):
+        return _nothing(experiment)
     items = []
     for removal in collection.due_by_task(unit.session, unit.now, experiment.id, PER_READ):
         row = unit.session.get_one(CheckpointRow, removal.uuid)

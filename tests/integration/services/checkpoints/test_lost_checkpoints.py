@@ -464,6 +464,20 @@ async def test_a_directory_without_the_checkpoint_is_another_machines(place: Pla
     assert [one.uuid for one in found.items] == [first]
 
 
+async def test_a_collection_whose_experiment_was_removed_meanwhile_has_nothing_to_do(make_world: Any) -> None:
+    """The master removes an experiment's files itself while its task starts; that task failed, with a card."""
+    place = await saved(make_world)
+    await place.end()
+    await place.services[Experiments].delete(ALICE, place.experiment)
+    caller = await place.collector()
+    await place.services[Experiments].forget_files(ROOT, place.experiment)
+    assert not await place.exists()
+    found = await place.services[CollectionTasks].list(caller)
+    assert (found.experiment_id, found.items, found.event_files) == (place.experiment, [], None)
+    told = CollectReport(items=[Collected(uuid=place.uuids[0])], event_files=CollectedFolders(freed=100))
+    assert (await place.services[CollectionTasks].report(caller, told)).items == []
+
+
 async def test_a_killed_collection_waits_longer_each_time_and_people_can_retry_it(make_world: Any) -> None:
     place = await saved(make_world)
     await place.end()
