@@ -30,11 +30,12 @@ from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_na
 from detlab.schemas.runtimes import PROCESS
 from detlab.schemas.storage_types import StorageHolder
 from detlab.schemas.wire import SERVICE_PREFIX
-from detlab.tokens import one_word
+from detlab.token_text import one_word
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.embedded.sockets.listeners import inherited
 from detlab_hub.embedded.state import TAKE_OVER_NOTE
+from detlab_hub.limit_settings import UserLimits, read_limits
 from detlab_hub.services import Services, Settings
 from detlab_hub.services.base.server_certificates import ServerAuthority
 from detlab_hub.services.base.settings import A_COPY, UidPolicy, Webhook, errors_in
@@ -43,7 +44,6 @@ from detlab_hub.services.notify.configuration import read_webhooks
 from detlab_hub.services.notify.consumers import installed
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.store import CopyPolicy, Store, installation
-from detlab_hub.user_limits import UserLimits, read_limits
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.bodies import MOST_READ
 from detlab_hub.web.routes import Background, WebSettings, make_application

@@ -17,7 +17,7 @@ from detlab.client.transport.session import AsyncSession
 from detlab.client.transport.streaming import Lines
 from detlab.errors import ApiError, AuthError, ClusterUnreachable, Conflict, DetlabError, Unavailable
 from detlab.schemas.taskwire import SpawnOffers, SpawnRequest, SpawnView
-from detlab.tokens import one_word
+from detlab.token_text import one_word
 
 CALL_SECONDS = 15.0
 _ONCE = Retries(attempts=0, refused=0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from detlab.client.ordering import known_limit, known_state
-from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, page_of, raw
+from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, page_of, raw, valid_request
 from detlab.errors import Conflict
 from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab.schemas.wire import (
@@ -95,15 +95,16 @@ class Submission:
 
     def request(self) -> CreateExperiment:
         """Return the body of the POST."""
-        return CreateExperiment(
-            config=None if isinstance(self.config, str) else dict(self.config),
-            config_yaml=self.config if isinstance(self.config, str) else None,
-            bundle=self.bundle.digest if self.bundle else self.code,
-            idempotency_key=self.key,
-            activate=self.activate,
-            dry_run=self.dry_run,
-            source=dict(self.source),
-        )
+        with valid_request():
+            return CreateExperiment(
+                config=None if isinstance(self.config, str) else dict(self.config),
+                config_yaml=self.config if isinstance(self.config, str) else None,
+                bundle=self.bundle.digest if self.bundle else self.code,
+                idempotency_key=self.key,
+                activate=self.activate,
+                dry_run=self.dry_run,
+                source=dict(self.source),
+            )
 
 
 def upload(bundle: Bundle, progress: Progress | None = None) -> Flow[bool]:
@@ -158,7 +159,8 @@ def grants(experiment_id: int) -> Flow[list[GrantView]]:
 
 def share(experiment_id: int, kind: GrantKind, name: str, *, write: bool = False) -> Flow[list[GrantView]]:
     """Share an experiment with a user or a group."""
-    body = GrantRequest(kind=kind, name=name, write=write)
+    with valid_request():
+        body = GrantRequest(kind=kind, name=name, write=write)
     return one(Call("PUT", f"experiments/{int(experiment_id)}/grants", json=body, parse=_grants))
 
 

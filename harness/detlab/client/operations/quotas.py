@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from detlab.client.operations.experiments import one
-from detlab.client.transport.calls import Call, Flow, model
+from detlab.client.transport.calls import Call, Flow, model, valid_request
 from detlab.schemas.jobwire import QuotaList, QuotaRequest
 from detlab.schemas.wire.grants import GrantKind
 
@@ -22,7 +22,8 @@ def set_quota(kind: GrantKind, name: str, slots: int | None = None, *, storage: 
 
     What is not named stays as it is. Returns all quotas.
     """
-    request = QuotaRequest(kind=kind, name=name, slots=slots, storage=storage)
+    with valid_request():
+        request = QuotaRequest(kind=kind, name=name, slots=slots, storage=storage)
     return one(Call("PUT", "quotas", json=request, parse=_quotas))
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from detlab.client.operations.experiments import log_lines, new_key, one, pages, upload
 from detlab.client.ordering import known_state
-from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, raw
+from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, raw, valid_request
 from detlab.schemas.taskwire import (
     AuditItem,
     CreateTask,
@@ -65,18 +65,19 @@ class TaskSubmission:
 
     def request(self) -> CreateTask:
         """Return the body of the POST."""
-        return CreateTask(
-            kind=self.kind,
-            name=self.name,
-            config=None if isinstance(self.config, str) else dict(self.config),
-            config_yaml=self.config if isinstance(self.config, str) else None,
-            bundle=self.bundle.digest if self.bundle else None,
-            idempotency_key=self.key,
-            dry_run=self.dry_run,
-            experiment_ids=list(self.experiment_ids),
-            trial_ids=list(self.trial_ids),
-            source=TaskSource.model_validate(dict(self.source)),
-        )
+        with valid_request():
+            return CreateTask(
+                kind=self.kind,
+                name=self.name,
+                config=None if isinstance(self.config, str) else dict(self.config),
+                config_yaml=self.config if isinstance(self.config, str) else None,
+                bundle=self.bundle.digest if self.bundle else None,
+                idempotency_key=self.key,
+                dry_run=self.dry_run,
+                experiment_ids=list(self.experiment_ids),
+                trial_ids=list(self.trial_ids),
+                source=TaskSource.model_validate(dict(self.source)),
+            )
 
 
 def create_task(submission: TaskSubmission) -> Flow[CreateTaskReply]:

@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 import click
-from pydantic import ValidationError
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import Shown, clean, counted, duration, facts, moment, say, say_json, table
 from detlab.client.operations import jobs as job_operations
 from detlab.client.task_facts import kind_word
+from detlab.client.transport.calls import valid_request
 from detlab.schemas.jobwire import EXPERIMENT, TRIAL_PREFIX, JobUpdate, JobView, JobWhy, WaitView
 from detlab.schemas.taskwire import QueueItem, TaskKind
 
@@ -168,12 +168,8 @@ def _changed(invocation: Invocation, job_id: str, change: dict[str, Any]) -> Job
 
 
 def _change(change: dict[str, Any]) -> JobUpdate:
-    try:
+    with valid_request("this job cannot be changed so"):
         return JobUpdate.model_validate({key: value for key, value in change.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "".join(f"{part}: " for part in first["loc"])
-        raise click.UsageError(clean(where + first["msg"].removeprefix("Value error, "))) from None
 
 
 def _say_changed(invocation: Invocation, done: list[JobView]) -> None:
