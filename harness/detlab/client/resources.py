@@ -40,7 +40,7 @@ from detlab.client.transport.calls import Flow
 from detlab.client.transport.feeds import Notice, follow
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import Session
-from detlab.client.transport.streaming import EventFeed, event_feed
+from detlab.client.transport.streaming import EventFeed, event_feed, listed
 from detlab.errors import ClusterUnreachable, NotFound, Unavailable
 from detlab.schemas.wire import (
     CheckpointView,
@@ -343,7 +343,7 @@ class Experiment(ExperimentEdits):
 
         Args:
             group: Only curves of this group.
-            name: Only curves of this metric.
+            name: Only curves of this metric, or of several, with commas between.
             max_points: Points of a curve.
             max_trials: Trials, the best and the newest.
             history: Whether the trials' attempts, with their slots, and their parents come with it.
@@ -424,12 +424,20 @@ class Experiment(ExperimentEdits):
         max_trials: int | None = None,
         notice: Notice | None = None,
     ) -> Iterator[CurvesView | Event]:
-        """Yield a snapshot, then the events after it; another snapshot wherever events were lost."""
+        """Yield a snapshot, then the events after it; another snapshot wherever events were lost.
+
+        Args:
+            group: Only metrics of this group.
+            name: Only these metrics, with commas between, as of `curves`.
+            max_points: Points of a curve of the snapshot.
+            max_trials: Trials of the snapshot, the best and the newest.
+            notice: Called at every break with the error, and the seconds until the next attempt.
+        """
         snapshot = self.curves(group=group, name=name, max_points=max_points, max_trials=max_trials)
         yield snapshot
         if snapshot.experiment.state.terminal:
             return
-        feed = event_feed(self.id, snapshot.cursor, names=(name,) if name else (), groups=(group,) if group else ())
+        feed = event_feed(self.id, snapshot.cursor, names=listed(name), groups=(group,) if group else ())
         again = experiments.curves
         for item in self._follow(
             feed,

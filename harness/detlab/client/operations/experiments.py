@@ -218,7 +218,7 @@ def curves(
     Args:
         experiment_id: The experiment.
         group: Only curves of this group.
-        name: Only curves of this metric.
+        name: Only curves of this metric, or of several, with commas between.
         max_points: Points of a curve.
         max_trials: Trials, the best and the newest.
         history: Whether the trials' attempts and parents come with it.

@@ -202,6 +202,11 @@ def event_feed(
     )
 
 
+def listed(names: str | None) -> tuple[str, ...]:
+    """Return the names of a text that has commas between them."""
+    return tuple(name for name in (names or "").split(",") if name)
+
+
 def _texts(texts: tuple[str, ...]) -> str | None:
     """Write a list for a query: with commas between, or as JSON where a text holds one."""
     plain = not any("," in text or text.startswith('["') for text in texts)
