@@ -67,6 +67,19 @@ def test_hyperband_becomes_halving_with_the_same_rungs():
     bayes = imported("wandb_bayes").config["searcher"]
     assert bayes["name"] == "bohb"
     assert (bayes["max_time"], bayes["max_trials"]) == (81, 40)
+    sweep = {
+        "metric": {"name": "loss"},
+        "parameters": {"x": {"values": [1, 2]}},
+        "early_terminate": {"type": "hyperband", "min_iter": 3},
+    }
+    for method, said in (
+        ("random", "the first of 4 rungs"),
+        ("bayes", "bohb chooses its rungs itself, and may stop trials before step 3"),
+    ):
+        (note,) = (
+            one for one in import_config({"method": method, **sweep}).notes if one.path == "early_terminate.min_iter"
+        )
+        assert said in note.why, note
 
 
 def test_a_grid_has_every_point_of_the_sweep():

@@ -309,8 +309,11 @@ def _note_min_iter(ledger: Ledger, block: dict[str, Any]) -> None:
     place = ("early_terminate", "min_iter")
     if ledger.at(("early_terminate", "max_iter")) is not None:
         ledger.left_out(place, "the first rung follows from max_iter and s")
-    else:
+    elif "num_rungs" in block:
         ledger.changed(place, f"the first of {RUNGS} rungs; a trial ends at step {block['max_time']}")
+    else:
+        own = f"{block['name']} chooses its rungs itself, and may stop trials before step {ledger.at(place)}"
+        ledger.changed(place, f"a trial ends at step {block['max_time']}; {own}")
 
 
 def _halving(ledger: Ledger) -> dict[str, Any]:
