@@ -168,8 +168,8 @@ def _refuse_stale_modules(script: Path) -> None:
     spec.loader.exec_module(make_sync)
     if stale := make_sync.stale():
         raise ImportError(
-            f"detlab.client: the blocking client of this checkout is not made from {', '.join(stale)} as they are now. "
-            f"Run: python {script}"
+            f"detlab.client: modules of this checkout are missing, or were made from other sources than these: "
+            f"{', '.join(stale)}. Run: python {script}"
         )
 
 

@@ -92,8 +92,8 @@ def test_a_checkout_runs_no_client_that_is_missing_or_made_from_other_sources(ch
     """After `git pull` or in a second worktree, an editable install would run the client of another commit."""
     source = checkout / "detlab" / "client" / "aclient.py"
     refusal = (
-        "ImportError: detlab.client: the blocking client of this checkout is not made from aclient.py as they are now. "
-        f"Run: python {checkout}/make_sync.py"
+        "ImportError: detlab.client: modules of this checkout are missing, or were made from other sources than these: "
+        f"aclient.py. Run: python {checkout}/make_sync.py"
     )
     assert imported(checkout) == refusal
     make(checkout)
