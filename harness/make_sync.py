@@ -85,7 +85,7 @@ def sync_source(source: str, origin: str) -> str:
 
 
 def stale() -> list[str]:
-    """Return the sources whose modules are missing or say that they were made from others: a millisecond's work."""
+    """Return the sources whose modules are missing or say that they were made from others."""
     return [origin for origin, name in MODULES.items() if _first_line(CLIENT / name) != _head(_source(origin), origin)]
 
 
