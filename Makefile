@@ -52,7 +52,7 @@ CHOSEN := .pytest_cache/affected
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test affected test-kubernetes test-slurm simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-backends bench-peers audit lock setup setup-test lint lint-front lint-python unit front reference docs docs-publish clean python prerequisites system-packages
+.PHONY: help sync demo dev test affected test-kubernetes test-slurm simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-backends bench-peers audit lock setup setup-test lint lint-front lint-python unit front reference docs docs-publish clean python prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -111,7 +111,7 @@ bench: bench-peers  ## all benchmarks, one after the other, on a machine that do
 	for part in $(PLAIN_BENCHES) start trainer faces spawn backends; do echo "==> bench-$$part"; $(MAKE) --no-print-directory bench-$$part || failed=1; done; \
 	exit $$failed
 
-bench-trainer: $(VENV)-bench/.installed  ## the trainer beside other frameworks: make bench-trainer BENCH_ARGS=--quick
+bench-trainer: $(VENV)-bench/.installed sync  ## the trainer beside other frameworks: make bench-trainer BENCH_ARGS=--quick
 	$(VENV)-bench/bin/python bench/trainer/trainer.py $(BENCH_ARGS)
 
 bench-faces: setup-test  ## what the front ends draw in a browser, beside their goals
@@ -161,11 +161,12 @@ $(VENV)-lock/.installed:
 	@touch $@
 
 unit: GROUPS := test lint
-unit: $(VENV)/.installed-test  ## the quick tests, which need Python alone: neither node nor Debian's packages
+unit: $(VENV)/.installed-test sync  ## the quick tests, which need Python alone: neither node nor Debian's packages
 	$(PYTEST) -q $(WORKERS) -m 'not slow and not alone and not kubernetes' tests/unit
 
 dev: setup  ## a cluster of the working tree: parts restart and front ends are built anew when their files change
-	@cd labextension && exec node build.mjs --watch & trap "kill $$! 2>/dev/null" EXIT; trap 'exit 130' INT TERM; \
+	@$(BIN)/python harness/make_sync.py --watch & made=$$!; \
+	cd labextension && exec node build.mjs --watch & trap "kill $$made $$! 2>/dev/null" EXIT; trap 'exit 130' INT TERM; \
 	$(BIN)/det up --foreground --reload $(UP)
 
 lint: lint-front lint-python  ## ruff, mypy --strict, import-linter; types, rules and component tests of the front ends
@@ -181,10 +182,14 @@ lint-python: setup-test
 	$(BIN)/lint-imports
 	cd labextension && npm test --silent -- $(ASKS_PYTHON)
 
-setup: prerequisites $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
+setup: prerequisites sync $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
 
 setup-test: GROUPS := test lint
-setup-test: prerequisites $(VENV)/.installed-test $(VENV)-mlflow/.installed $(FRONT) $(AZURITE) $(VENV)/.helm system-packages
+setup-test: prerequisites sync $(VENV)/.installed-test $(VENV)-mlflow/.installed $(FRONT) $(AZURITE) $(VENV)/.helm system-packages
+
+# Installing makes it, too; this is for what has changed since then. It writes nothing that is current.
+sync: | python
+	@$(PYTHON) harness/make_sync.py
 
 $(VENV)/.python: | python
 	$(PYTHON) -m venv $(VENV)
@@ -225,12 +230,12 @@ $(VENV)-bench/.installed: pyproject.toml constraints.txt
 reference: setup  ## make anew what repeats the code: reference pages, and the list in the README
 	$(BIN)/python docs/generate.py
 
-docs: $(VENV)-docs/.installed  ## the documentation as a site, in site/: search, light and dark, the API from docstrings; every link checked
+docs: $(VENV)-docs/.installed sync  ## the documentation as a site, in site/: search, light and dark, the API from docstrings; every link checked
 	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict --quiet
 	@echo "site/index.html; to read while you write: $(VENV)-docs/bin/mkdocs serve"
 
 # One more version on the branch gh-pages, and `latest` with it: make docs-publish VERSION=0.2.0
-docs-publish: $(VENV)-docs/.installed
+docs-publish: $(VENV)-docs/.installed sync
 	PATH="$(CURDIR)/$(VENV)-docs/bin:$$PATH" mike deploy --push --update-aliases $(VERSION) latest
 	PATH="$(CURDIR)/$(VENV)-docs/bin:$$PATH" mike set-default --push latest
 
@@ -271,4 +276,4 @@ system-packages:
 clean:  ## remove what the targets made
 	rm -rf site $(VENV) $(VENV)-audit $(VENV)-docs $(VENV)-lock $(VENV)-mlflow $(VENV)-bench $(VENV)-bench-* labextension/node_modules $(dir $(AZURITE)) labextension/lib $(DEMO_DIR) \
 		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* hub_ext/detlab_hub/embedded/proxy \
-		server_ext/detlab_server/labextension
+		server_ext/detlab_server/labextension $(shell sed -n "s|^/\(harness/.*\)|\1|p" .gitignore)

@@ -13,11 +13,11 @@ from pathlib import Path, PurePosixPath
 import grimp
 
 from affected.reading import Import, Source, Uses, read
-from affected.repository import PROJECT, EntryPoint, entry_points
+from affected.repository import MAKES_CLIENT, PROJECT, EntryPoint, entry_points, made_modules
 
 ROOTS = ("harness", "hub_ext", "kernel_magics", "server_ext", "tests")
 """Folders from which packages are imported."""
-NO_PRODUCT = ("tests", "docs", "bench", "examples", "labextension", "harness/make_sync.py")
+NO_PRODUCT = ("tests", "docs", "bench", "examples", "labextension", MAKES_CLIENT, "harness/build_hook.py")
 """Where files name other files, folders and entry points in strings, and import each other by their names alone."""
 WITH_DATA = ("tests/", "examples/", "deploy/")
 """Where folders below the second level are named as a whole."""
@@ -151,6 +151,9 @@ class Drawing:
                 self.product(module, path, self.text(path))
         for path, source in self.sources.items():
             self.file(path, source)
+        for made, origin in made_modules(self.root).items():
+            self.graph.add(made, origin, "is made from")
+            self.graph.add(made, MAKES_CLIENT, "is made by")
         self.front_ends()
         self.entry_points()
 

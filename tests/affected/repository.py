@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import tomllib
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = "pyproject.toml"
+MAKES_CLIENT = "harness/make_sync.py"
+"""Makes modules that are imported like all others, and that git ignores."""
 
 
 class Unknown(Exception):
@@ -48,9 +51,18 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def all_files(root: Path) -> set[str]:
-    """Return all files that git tracks or would add."""
+    """Return all files that git tracks or would add, and the modules that are made from others."""
     listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
-    return {path for path in listed if path and (root / path).is_file()}
+    return {path for path in (*listed, *made_modules(root)) if path and (root / path).is_file()}
+
+
+def made_modules(root: Path) -> dict[str, str]:
+    """Return the modules of the blocking client, each with the one that it is made from."""
+    if not (root / MAKES_CLIENT).is_file():
+        return {}
+    maker = runpy.run_path(str(root / MAKES_CLIENT))
+    folder = maker["CLIENT"].relative_to(root)
+    return {str(folder / made): str(folder / origin) for origin, made in maker["MODULES"].items()}
 
 
 def forked_at(root: Path) -> str:

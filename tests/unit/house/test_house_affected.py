@@ -25,6 +25,13 @@ kite = "detlab_toy.toys.kite:Kite"
 """
 TREE = {
     "pyproject.toml": PROJECT,
+    ".gitignore": "/harness/detlab_toy/client.py\n",
+    "harness/make_sync.py": (
+        "from pathlib import Path\nCLIENT = Path(__file__).parent / 'detlab_toy'\n"
+        "MODULES = {'aclient.py': 'client.py'}\n"
+    ),
+    "harness/detlab_toy/aclient.py": "",
+    "harness/detlab_toy/client.py": "",
     "harness/detlab_toy/__init__.py": "def __getattr__(name):\n    from detlab_toy import late\n    return late\n",
     "harness/detlab_toy/files.py": "",
     "harness/detlab_toy/late.py": "",
@@ -67,6 +74,7 @@ TREE = {
     "tests/unit/test_served.py": "def test_served(served): ...\n",
     "tests/unit/test_by_string.py": "@pytest.mark.usefixtures('served')\ndef test_served(): ...\n",
     "tests/unit/test_late.py": "import detlab_toy\ndef test_late():\n    detlab_toy.late\n",
+    "tests/unit/test_client.py": "from detlab_toy.client import Client\ndef test_client(): ...\n",
     "tests/unit/test_starter.py": "from detlab_toy import starter\ndef test_starts(): ...\n",
     "tests/unit/test_says.py": "from detlab_toy import says, typed\ndef test_says(): ...\n",
     "tests/unit/house/test_rules.py": "def test_rules(): ...\n",
@@ -115,6 +123,8 @@ def chosen(tree: Path) -> Chosen:
         ("harness/detlab_toy/toys/kite.py", ["toys/test_all_toys.py"]),
         ("harness/detlab_toy/late.py", ["test_late.py"]),
         ("harness/detlab_toy/started.py", ["test_starter.py"]),
+        ("harness/detlab_toy/aclient.py", ["test_client.py"]),
+        ("harness/make_sync.py", ["test_client.py"]),
         ("harness/detlab_toy/page.html", ["test_by_string.py", "test_served.py"]),
         ("harness/detlab_toy/page.py", ["test_by_string.py", "test_served.py"]),
         ("tests/unit/toys/journals/first.toml", ["toys/test_journals.py"]),
