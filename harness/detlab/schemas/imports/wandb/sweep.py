@@ -276,7 +276,9 @@ def _block(
 ) -> dict[str, Any]:
     if name == "grid":
         return {"name": name, **common, **{key: budget[key] for key in budget if key != "max_trials" or capped}}
-    keys = {key: halving[key] for key in halving if key != "num_rungs" or name == "async_halving"}
+    keys = {key: halving[key] for key in halving if key != "num_rungs"}
+    if halving:  # bohb has brackets: the longest has this many rungs
+        keys["num_rungs" if name == "async_halving" else "max_rungs"] = halving["num_rungs"]
     return {"name": name, **common, **budget, **keys}
 
 
@@ -293,12 +295,10 @@ def _note_method(ledger: Ledger, block: dict[str, Any], halving: dict[str, Any])
         ledger.left_out(at, "a grid trains each point to its end; use `stopping`, or async_halving")
         return
     ledger.kept((*at, "type"))
-    for key, to in (("min_iter", "max_time"), ("max_iter", "max_time"), ("s", "num_rungs"), ("eta", "divisor")):
+    for key in ("min_iter", "max_iter", "s", "eta"):
         if ledger.at((*at, key)) is None:
             continue
-        if to not in block:
-            ledger.left_out((*at, key), f"{name} chooses its rungs itself")
-        elif key == "min_iter":
+        if key == "min_iter":
             _note_min_iter(ledger, block)
         else:
             ledger.kept((*at, key))
@@ -309,11 +309,8 @@ def _note_min_iter(ledger: Ledger, block: dict[str, Any]) -> None:
     place = ("early_terminate", "min_iter")
     if ledger.at(("early_terminate", "max_iter")) is not None:
         ledger.left_out(place, "the first rung follows from max_iter and s")
-    elif "num_rungs" in block:
-        ledger.changed(place, f"the first of {RUNGS} rungs; a trial ends at step {block['max_time']}")
     else:
-        own = f"{block['name']} chooses its rungs itself, and may stop trials before step {ledger.at(place)}"
-        ledger.changed(place, f"a trial ends at step {block['max_time']}; {own}")
+        ledger.changed(place, f"the first of {RUNGS} rungs; a trial ends at step {block['max_time']}")
 
 
 def _halving(ledger: Ledger) -> dict[str, Any]:
