@@ -264,10 +264,10 @@ def model_for(s: Session, caller: Caller, name: str, action: Action | None = Non
         may_not = "share or delete it" if ACTIONS[action].least is Right.OWN else "change it"
         if action in {Action.VERSION_DELETE, Action.MODEL_ARCHIVE, Action.MODEL_RENAME}:
             may_not = ACTIONS[action].does
-        raise Forbidden(
-            f"model {row.name!r} is {row.owner}'s, and you may not {may_not}",
-            hint=f"They may allow changes: det model share {row.id} --user … --write",
-        )
+        said = f"model {row.name!r} is {row.owner}'s, and you may not {may_not}"
+        if ACTIONS[action].least is Right.OWN:
+            raise Forbidden(f"{said}: only they and administrators may")
+        raise Forbidden(said, hint=f"They may allow changes: det model share {row.id} --user … --write")
     return row
 
 
