@@ -24,8 +24,8 @@ from detlab.client.submission import pack
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.errors import AuthError, ConfigError
 from detlab.info import read_token
-from detlab.testing.api import FakeMaster
 from detlab.tokens import one_word
+from testbed.fake_master.api import FakeMaster
 
 SECRET = "s3cr3ttoken"
 
