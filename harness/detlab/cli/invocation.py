@@ -54,6 +54,22 @@ class Invocation:
         else:
             say(text)
 
+    def answered(self, value: Any, nothing: str = "") -> bool:
+        """Print a value, if the command was asked for JSON, or else what to say of one that is empty.
+
+        Returns:
+            Whether that was all: there is nothing more to print.
+        """
+        from detlab.cli.output.printing import say, say_json
+
+        if self.as_json:
+            say_json(value)
+        elif nothing and not value and not self.as_csv:
+            say(nothing)
+        else:
+            return False
+        return True
+
     def close(self) -> None:
         """Close the connections."""
         if self._client is not None:

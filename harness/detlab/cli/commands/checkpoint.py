@@ -62,9 +62,7 @@ def list_command(invocation: Invocation, experiment_id: int | None, trial_id: in
         assert experiment_id is not None
         of = invocation.client.get_experiment(experiment_id)
     found = of.list_checkpoints()
-    if invocation.as_json:
-        say_json([item.view for item in found])
-    else:
+    if not invocation.answered([item.view for item in found]):
         print_checkpoints(found, of)
 
 
@@ -81,8 +79,7 @@ def describe(invocation: Invocation, uuid: str) -> None:
     """
     item = invocation.client.get_checkpoint(uuid)
     view = item.view
-    if invocation.as_json:
-        say_json(view)
+    if invocation.answered(view):
         return
     facts(
         [
@@ -269,8 +266,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def _show_metadata(invocation: Invocation, item: Checkpoint) -> None:
-    if invocation.as_json:
-        say_json(item.view)
+    if invocation.answered(item.view):
         return
     for name, value in sorted(item.metadata.items()):
         say(f"{clean(name)} = {clean(value)}")

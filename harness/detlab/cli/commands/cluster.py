@@ -84,11 +84,7 @@ def instances(invocation: Invocation) -> None:
       det cluster instances
     """
     pools = invocation.client.session.run(pool_operations.elastic_pools())
-    if invocation.as_json:
-        say_json(pools)
-        return
-    if not pools and not invocation.as_csv:
-        say("No elastic pools: no pool in c.DetHub.pools has a provider.")
+    if invocation.answered(pools, "No elastic pools: no pool in c.DetHub.pools has a provider."):
         return
     rows = [
         (pool.name, item.id, item.agent_id, item.state, item.agent_state, "spot" if item.spot else "",
@@ -113,11 +109,7 @@ def list_agents(invocation: Invocation) -> None:
       det agent list
     """
     found = invocation.client.list_agents()
-    if invocation.as_json:
-        say_json(found)
-        return
-    if not found and not invocation.as_csv:
-        say(NO_AGENTS)
+    if invocation.answered(found, NO_AGENTS):
         return
     labelled = any(item.labels for item in found)
     rows = [
@@ -175,8 +167,7 @@ def enrol(invocation: Invocation, ttl: float) -> None:
     client = invocation.client
     found = client.session.run(agent_operations.enrol_agent(ttl))
     url, fingerprint = agents_way(client)
-    if invocation.as_json:
-        say_json({**found, "master": url, "fingerprint": fingerprint})
+    if invocation.answered({**found, "master": url, "fingerprint": fingerprint}):
         return
     say(clean(join_enrolment(str(found.get("token")), fingerprint)))
     note(f"Valid until {moment(found.get('expires_at'))}. Put it into a file that only the agent's user can read:")

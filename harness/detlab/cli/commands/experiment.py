@@ -125,8 +125,7 @@ def list_command(
         name=name,
         archived=True if archived else None if every else False,
     )
-    if invocation.as_json:
-        say_json([item.view for item in found])
+    if invocation.answered([item.view for item in found]):
         return
     if not found and not invocation.as_csv:
         filtered = state or owner or name or labels or archived
@@ -651,8 +650,7 @@ def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n
     if not found:
         raise no_checkpoint(experiment_id)
     done = [(item, fetch_files(item, output_dir / item.uuid, quiet=invocation.as_json or quiet)) for item in found]
-    if invocation.as_json:
-        say_json([{"uuid": item.uuid, "path": str(path)} for item, path in done])
+    if invocation.answered([{"uuid": item.uuid, "path": str(path)} for item, path in done]):
         return
     for item, path in done:
         say(clean(path) if quiet else where_it_is(item, path))
@@ -687,7 +685,6 @@ def config(invocation: Invocation, experiment_id: int) -> None:
       det e config 7 --json | jq .searcher
     """
     found = invocation.client.get_experiment(experiment_id).config or {}
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     say_yaml(found)

@@ -123,9 +123,7 @@ def list_command(
         owner=owner,
         archived=None if everything else False,
     )
-    if invocation.as_json:
-        say_json([one.view for one in found])
-    else:
+    if not invocation.answered([one.view for one in found]):
         printing.print_models([one.view for one in found], filtered=bool(name or owner or labels))
 
 
@@ -143,15 +141,11 @@ def describe(invocation: Invocation, reference: str) -> None:
     """
     if names_version(reference):
         version = invocation.client.get_model_version(reference)
-        if invocation.as_json:
-            say_json(version.view)
-        else:
+        if not invocation.answered(version.view):
             printing.print_version(version.view)
         return
     found = invocation.client.get_model(reference)
-    if invocation.as_json:
-        say_json(found.view)
-    else:
+    if not invocation.answered(found.view):
         printing.print_model(found.view)
 
 

@@ -59,9 +59,7 @@ def gc(
         if now or purge or empty_trash or dry_run:
             raise click.UsageError("--retry stands alone: it removes nothing that was not to be removed already")
         count = item.retry_removals()
-        if invocation.as_json:
-            say_json({"checkpoints": count})
-        else:
+        if not invocation.answered({"checkpoints": count}):
             say(
                 f"{counted(count, 'checkpoint')} to remove: a task begins now"
                 if count
@@ -137,8 +135,7 @@ def empty(
             what = counted(found.checkpoints, "checkpoint")
             click.confirm(f"Remove {what} ({size(found.bytes)}) for good?", abort=True, err=True)
         found = remove(until=found.at)
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     _print_trash(found)
 
@@ -165,8 +162,7 @@ def _confirmed(invocation: Invocation, preview: GcPreview, *, purge: bool, yes: 
 
 
 def _tell(invocation: Invocation, found: GcPreview) -> None:
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     _print(found)
 
