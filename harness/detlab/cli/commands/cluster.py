@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 import click
 
 from detlab.cli.commands.agents import holder_of, part_of, words_of
 from detlab.cli.commands.certificates import agents_way
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.instances import say_instances
 from detlab.cli.output.printing import Shown, clean, duration, moment, note, say, say_json, table
@@ -176,7 +175,7 @@ def enrol(invocation: Invocation, ttl: float) -> None:
 
 @agent.command()
 @click.argument("agent_id", metavar="AGENT")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @json_option
 @pass_invocation
 def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
@@ -189,12 +188,7 @@ def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
     Example:
       det agent remove node-1 --yes
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError(
-                "removing an agent needs a confirmation, and standard input is not a terminal: add --yes"
-            )
-        click.confirm(f"Remove {clean(agent_id)}? Its running tasks are lost.", abort=True, err=True)
+    confirmed(f"Remove {clean(agent_id)}? Its running tasks are lost.", yes=yes, deed="removing an agent")
     view = invocation.client.session.run(agent_operations.remove_agent(agent_id))
     invocation.tell(view, clean(f"Removed agent {view.id}"))
 

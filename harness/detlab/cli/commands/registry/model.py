@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from detlab.cli.commands.registry import printing
-from detlab.cli.commands.registry.printing import force_option, model_argument, yes_option
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.commands.registry.printing import force_option, model_argument
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
 from detlab.client.operations import registry
@@ -238,7 +238,7 @@ def delete(invocation: Invocation, model: str, force: bool, yes: bool) -> None:
     Example:
       det model delete digits --yes
     """
-    printing.confirmed(f"Delete model {clean(model)} with its versions?", yes=yes)
+    confirmed(f"Delete model {clean(model)} with its versions? This cannot be undone.", yes=yes)
     view = invocation.client.session.run(registry.delete_model(model, force=force))
     invocation.tell(view, f"Deleted model {view.id}: {clean(view.name)}")
 

@@ -9,8 +9,8 @@ import click
 
 from detlab.cli.commands.download import fetch
 from detlab.cli.commands.registry import printing
-from detlab.cli.commands.registry.printing import force_option, model_argument, version_argument, yes_option
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.commands.registry.printing import force_option, model_argument, version_argument
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.output.printing import clean, note, say, say_json
 from detlab.client.operations import registry
 from detlab.client.operations.registry import names_version, split_reference
@@ -176,7 +176,7 @@ def delete_version(invocation: Invocation, reference: str, force: bool, yes: boo
     model, version = split_reference(reference)
     if not names_version(reference):
         raise click.UsageError(f"name the version: {clean(reference)}@NUMBER")
-    printing.confirmed(f"Delete version {clean(version)} of model {clean(model)}?", yes=yes)
+    confirmed(f"Delete version {clean(version)} of model {clean(model)}? This cannot be undone.", yes=yes)
     view = invocation.client.session.run(registry.delete_version(model, version, force=force))
     invocation.tell(view, f"Deleted {clean(view.model)}@{view.version}")
 
