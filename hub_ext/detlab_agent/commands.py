@@ -6,9 +6,9 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import platformdirs
@@ -254,36 +254,12 @@ def run(
     *,
     master: str,
     directory: Path,
-    slots: int | None,
     name: str,
-    pool: str,
-    labels: dict[str, str],
-    max_zero_slot_tasks: int,
-    cpus: float | None,
-    memory: int | None,
-    enrolment_token_file: Path | None,
-    uid_range: tuple[int, int],
     user_map: Path | None,
-    users_file: Path | None,
-    serves_user: str | None,
-    runtimes: tuple[str, ...],
-    docker_host: str,
-    allow_mounts: tuple[Path, ...],
-    volumes: tuple[str, ...],
-    allow_privileges: bool,
-    address: str,
-    service_ports: tuple[int, int] | None,
-    homes: Path | None,
-    warm_pool: bool,
-    task_network: Literal["auto", "private", "host"],
-    task_metadata: Literal["allow", "block"],
-    task_subnet: str | None,
-    task_ports: tuple[int, ...],
     task_memory: int | None,
-    task_pids: int,
     insecure_http: bool,
     log_level: str,
-    **of_runtimes: Any,
+    **options: Any,
 ) -> None:
     """Offer this machine's slots to a cluster and run its tasks.
 
@@ -294,38 +270,16 @@ def run(
     for chatty in ("httpx", "httpcore", "docker", "urllib3"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     try:
+        # An option has the name of its setting; the rest are those of the runtimes.
         settings = AgentSettings(
             endpoints=find_endpoints(master, insecure_http=insecure_http, pin_file=directory.absolute() / PIN_FILE),
             directory=directory,
             agent_id=name,
-            slots=slots,
-            pool=pool,
-            labels=labels,
-            max_zero_slot_tasks=max_zero_slot_tasks,
-            cpus=cpus,
-            memory=memory,
-            enrolment_token_file=enrolment_token_file,
-            users_file=users_file,
-            uid_range=uid_range,
             user_map=read_user_map(user_map) if user_map else None,
-            serves_user=serves_user,
-            runtimes=runtimes,
-            docker_host=docker_host,
-            allow_mounts=allow_mounts,
-            volumes=volumes,
-            allow_privileges=allow_privileges,
-            address=address,
-            service_ports=service_ports,
-            homes=homes,
-            warm_pool=warm_pool,
-            task_network=task_network,
-            task_metadata=task_metadata,
-            task_subnet=task_subnet,
-            task_ports=task_ports,
             task_memory=task_memory or None,
-            task_pids=task_pids,
-            of_runtimes=read_flags(of_runtimes),
+            **{each.name: options.pop(each.name) for each in fields(AgentSettings) if each.name in options},
+            of_runtimes=read_flags(options),
         )
-        asyncio.run(run_agent(chosen(settings, asked_for(of_runtimes))))
+        asyncio.run(run_agent(chosen(settings, asked_for(options))))
     except (AgentError, IdentityError, GpuError, UnsafeMaster, DetlabError) as error:
         raise click.ClickException(str(error)) from error

@@ -16,7 +16,7 @@ from detlab.core.session import TaskSession
 from detlab.core.task_storage import open_storage
 from detlab.errors import DetlabError, NotInCluster
 from detlab.info import get_cluster_info
-from detlab.run.outputs import TaskOutputs
+from detlab.run.outputs import TaskOutputs, say
 from detlab.schemas.taskwire import (
     MOST_ASKED,
     STORAGE_REPORT,
@@ -42,11 +42,6 @@ class Knows(Protocol):
 
     def expected(self, place: int) -> Iterable[str]:
         """Give the checkpoints that are to be in a storage."""
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"detlab: {text}\n")
-    sys.stderr.flush()
 
 
 class StorageCheckClient:
@@ -76,7 +71,7 @@ class StorageCheckClient:
 
 
 def check(store: StorageManager, where: str, place: int, master: Knows, uploads: Uploads | None, *, repair: bool,
-          say: Callable[[str], None] = _say) -> StorageFound:  # fmt: skip
+          say: Callable[[str], None] = say) -> StorageFound:  # fmt: skip
     """Compare a storage with what the master knows, both ways, and repair it if asked to.
 
     Raises:
@@ -178,11 +173,11 @@ def main() -> int:
                 found.uploads_note = found.uploads_note or note
             except DetlabError as error:
                 found = StorageFound(where=where, failure=f"{error}"[:1000])
-                _say(f"{where}: {error}")
+                say(f"{where}: {error}")
             report.storages.append(found)
         TaskOutputs(info).put(STORAGE_REPORT, report.model_dump_json().encode())
     except DetlabError as error:
-        _say(f"{error}")
+        say(f"{error}")
         return 1
     finally:
         session.close()

@@ -208,7 +208,7 @@ def test_no_directory_from_any_rank(ranks: RanksOf) -> None:
 AWAY = """
     import threading
     from detlab.core import full_disk
-    from detlab.testing.away_storage import AwayStorage
+    from testbed.away_storage import AwayStorage
     full_disk.PAUSE = 0.05
     with start() as core:
         store = core.checkpoint._storage = AwayStorage(Path(os.environ["STORE"]))

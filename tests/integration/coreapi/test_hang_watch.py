@@ -13,9 +13,9 @@ import pytest
 from detlab.launch.ranks.watchdog import HUNG
 from detlab.launch.taskdir import first_failing_rank
 from detlab.testing.master import MasterDouble
-from detlab.testing.task_dirs import make_task_dir
 from detlab_hub.services.failures.diagnosis import Evidence, classify
 from detlab_hub.services.failures.rank_faults import RankLine
+from testbed.task_dirs import make_task_dir
 
 LIMIT = 2.0
 RANKS = """

@@ -17,12 +17,12 @@ from detlab.storage import from_config
 from detlab.storage.objects.obstores import s3_objects
 from detlab.storage.objects.store import ObjectStorage
 from detlab.testing.master import MasterDouble
-from detlab.testing.task_dirs import make_task_dir
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.stores import OpenStore
 from testbed.objectstores import faultproxy
 from testbed.objectstores.faultproxy import FaultProxy
 from testbed.objectstores.servers import ObjectServer
+from testbed.task_dirs import make_task_dir
 
 STEPS = {"steps_completed": 10}
 

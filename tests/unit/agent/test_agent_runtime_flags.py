@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from detlab.errors import DetlabError
 from detlab_agent import commands
 from detlab_agent.endpoints import Endpoints
-from detlab_agent.runtimes.flags import FLAGS, asked_for, read_flags
+from detlab_agent.runtimes.flags import FLAGS, RuntimeFlags, asked_for, read_flags
 from detlab_agent.runtimes.kubernetes.flags import KubernetesFlags
 from detlab_agent.runtimes.slurm.options import SlurmOptions
 from detlab_agent.settings import AgentError, AgentSettings
@@ -49,6 +50,23 @@ def test_the_command_knows_no_option_of_a_single_runtime() -> None:
     given = {parameter.name for parameter in commands.run.params}
     flags = [FLAGS.load(name) for name in FLAGS.names()]
     assert {flag.flag for flag in flags} == {"kubernetes", "slurm"} <= given - own
+
+
+def test_every_option_is_a_setting_an_argument_or_a_runtimes(started: Any) -> None:
+    taken = {field.name for field in fields(AgentSettings)} | set(inspect.signature(commands.run.callback).parameters)
+    of_runtimes = {word.name for name in FLAGS.names() for word in _options(FLAGS.load(name))}
+    assert {parameter.name for parameter in commands.run.params} <= taken | of_runtimes
+    one = started("--pool", "big", "--task-port", "8080", "--cpus", "0", "--uid-range", "5000-6000")
+    assert (one.pool, one.task_ports, one.cpus, one.uid_range) == ("big", (8080,), 0, (5000, 6000))
+
+
+def _options(flags: RuntimeFlags) -> list[click.Parameter]:
+    def command() -> None:
+        pass
+
+    for option in flags.options:
+        command = option(command)
+    return click.command(command).params
 
 
 def test_each_runtime_reads_its_options(started: Any, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from detlab.schemas.wire import FailureView
-from detlab.testing.api import ApiFault, FakeMaster
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 
 def ends(master: FakeMaster, code: int, *lines: str) -> Callable:

@@ -16,7 +16,7 @@ from detlab.schemas.wire import (
     ProblemView,
     TrialState,
 )
-from detlab.testing.api import ApiFault, FakeMaster
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 # --- create -----------------------------------------------------------------------------------------------
 

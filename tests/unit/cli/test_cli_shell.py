@@ -18,7 +18,7 @@ from detlab.cli.loading import PLUGINS, LazyGroup, declared
 from detlab.cli.root import COMMANDS, SHORT
 from detlab.cli.root import det as root
 from detlab.errors import DetlabError
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 DET = [sys.executable, "-c", "from detlab.cli import main; main()"]
 

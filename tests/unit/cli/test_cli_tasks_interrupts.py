@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 from testbed.front.local_terminal import on_a_terminal
 
 DET = [sys.executable, "-c", "from detlab.cli import main; main()"]

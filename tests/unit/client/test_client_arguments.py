@@ -28,8 +28,8 @@ from detlab.client.transport.discovery import ClusterAddress
 from detlab.errors import AuthError, ConfigError
 from detlab.info import read_token
 from detlab.schemas.wire import PersonRequest
-from detlab.testing.api import FakeMaster
 from detlab.token_text import one_word
+from testbed.fake_master.api import FakeMaster
 
 SECRET = "s3cr3ttoken"
 HARNESS = Path(__file__).parents[3] / "harness"

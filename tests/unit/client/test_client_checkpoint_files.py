@@ -24,8 +24,8 @@ from detlab.errors import CheckpointError, StorageError
 from detlab.pytorch.checkpoint.files import write_state
 from detlab.storage import from_config
 from detlab.storage.objects.store import ObjectStorage
-from detlab.testing.api import ApiFault, FakeMaster
 from detlab.testing.storage_faults import files_of
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 WEIGHTS = save({"w": torch.arange(6.0).reshape(2, 3), "b": torch.zeros(2, dtype=torch.bfloat16)})
 FILES = {"model.safetensors": WEIGHTS, "config.json": b'{"a": 1}', "optimizer/m.bin": b"x" * 1000}

@@ -16,7 +16,7 @@ from detlab.client.ordering import line_filter
 from detlab.errors import Conflict
 from detlab.experimental import client as determined
 from detlab.schemas.wire import BestView, Event, ExperimentState, LogLine, SeriesView, TrialState
-from detlab.testing.api import ApiFault, FakeMaster
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 
 def best(value: float) -> BestView:

@@ -8,7 +8,7 @@ from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
 from detlab.errors import CheckpointError, StorageError
 from detlab.launch.archives import tree_digest
-from detlab.testing.api import ApiFault, FakeMaster
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 FILES = {"model.bin": b"x" * 100_000, "deep/state.json": b"{}", "deep/copy.json": b"{}"}
 

@@ -10,7 +10,7 @@ from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
 from detlab.errors import DetlabError, NotFound
 from detlab.schemas.wire import CurvesView, Event, ExperimentState, FailureView, TrialState
-from detlab.testing.api import ApiFault, FakeMaster
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 
 def numbered(master: FakeMaster, experiment_id: int, count: int) -> None:

@@ -16,7 +16,7 @@ from detlab import client as module
 from detlab.client import singleton
 from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 CALLS = 60
 FORK = multiprocessing.get_context("fork")

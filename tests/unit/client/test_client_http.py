@@ -11,7 +11,7 @@ from detlab.client.client import Client
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.errors import AuthError, ClusterUnreachable, ConfigError, NotFound, Unavailable
 from detlab.schemas.wire import ExperimentState, ProblemView, SeriesView
-from detlab.testing.api import ApiFault, FakeMaster
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 # --- submitting ---------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from detlab.client import aclient, aresources, asearch, atasks, client, resource
 from detlab.client.client import Client
 from detlab.client.parts import aedits, aoutput, edits, output
 from detlab.schemas.wire import ExperimentState
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 from testbed.waiting import until
 
 HARNESS = Path(__file__).resolve().parents[3] / "harness"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 SERVICES = Path(__file__).resolve().parents[3] / "hub_ext/detlab_hub/services"
 STATEMENTS = frozenset({"delete", "insert", "select", "text", "update"})
-LEFT = 145
+LEFT = 142
 """Lower it when a statement moves to `store/queries`; never raise it."""
 
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from detlab.client import Client
-from detlab.testing.api import FakeMaster
 from detlab_magics.kernel import KernelSession
 from detlab_magics.tables import StatusTable
+from testbed.fake_master.api import FakeMaster
 
 
 def test_det_tells_a_guessed_cluster_from_a_named_one() -> None:

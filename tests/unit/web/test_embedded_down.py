@@ -2,9 +2,9 @@
 
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import TrialState
-from detlab.testing.api import FakeMaster
 from detlab_hub.embedded.lifecycle import drain
 from detlab_hub.embedded.state import StartPlan
+from testbed.fake_master.api import FakeMaster
 
 
 def said(master: FakeMaster) -> list[str]:

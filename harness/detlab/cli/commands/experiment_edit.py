@@ -66,8 +66,12 @@ _labelling("remove", "Remove labels from an experiment; those that it does not h
            Experiment.remove_label)  # fmt: skip
 
 
-def _archiving(name: str, help_text: str, act: Callable[[Experiment], None]) -> click.Command:
-    @click.command(name=name, help=f"{help_text}\n\n\b\nExample:\n  det experiment {name} 7 8")
+def acting(
+    name: str, help_text: str, act: Callable[[Experiment], None], now: Callable[[Experiment], str], example: str = "7"
+) -> click.Command:
+    """Make a command that does the same with experiments, one after the other; `now` says what each is then."""
+
+    @click.command(name=name, help=f"{help_text}\n\n\b\nExample:\n  det experiment {name} {example}")
     @click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
     @json_option
     @pass_invocation
@@ -78,17 +82,21 @@ def _archiving(name: str, help_text: str, act: Callable[[Experiment], None]) -> 
             act(item)
             views.append(item.view)
             if not invocation.as_json:
-                say(f"Experiment {number}: {name}d")
+                say(f"Experiment {number}: {now(item)}")
         if invocation.as_json:
             say_json(views)
 
     return command
 
 
-archive = _archiving(
+archive = acting(
     "archive",
     "Archive experiments that have ended: lists leave them out, nothing is deleted. `det experiment list --all` shows"
     " them.",
     Experiment.archive,
+    lambda _: "archived",
+    "7 8",
 )
-unarchive = _archiving("unarchive", "Have lists show archived experiments again.", Experiment.unarchive)
+unarchive = acting(
+    "unarchive", "Have lists show archived experiments again.", Experiment.unarchive, lambda _: "unarchived", "7 8"
+)

@@ -404,8 +404,7 @@ def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
     """
     item = invocation.client.get_experiment(experiment_id)
     found = item.replay_search(at)
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     say(_summary(found))
     if found.best:

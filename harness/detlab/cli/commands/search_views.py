@@ -75,8 +75,7 @@ def show(invocation: Invocation, experiment_id: int) -> None:
         standing, unknown = [], problem.message
     else:
         unknown = ""
-    if invocation.as_json:
-        say_json({"experiment": item.view, "standing": standing, "acts": acts})
+    if invocation.answered({"experiment": item.view, "standing": standing, "acts": acts}):
         return
     facts([*_facts(item.view, [one.event for one in acts]), *_front(item)])
     if (card := item.view.card or item.view.failure) is not None:
@@ -303,8 +302,7 @@ def clone(
     """
     item = invocation.client.get_experiment(experiment_id)
     made = item.clone(changes, warm_start=warm_start, name=name, activate=not paused)
-    if invocation.as_json:
-        say_json(made.view)
+    if invocation.answered(made.view):
         return
     for warning in made.view.warnings:
         note(f"warning: {clean(warning)}")

@@ -217,8 +217,7 @@ def metrics(invocation: Invocation, trial_id: int, group: str | None, names: tup
         say(csv_text(rows, METRIC_COLUMNS).removesuffix("\n"))
         return
     found = list(item.iter_metrics(group, names=names or None, max_points=max_points))
-    if invocation.as_json:
-        say_json([_report(report) for report in found])
+    if invocation.answered([_report(report) for report in found]):
         return
     _print_metrics(trial_id, found, names)
 

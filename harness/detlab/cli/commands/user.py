@@ -73,8 +73,7 @@ def uids(invocation: Invocation) -> None:
     from detlab.client.operations import jobs
 
     found = invocation.client.session.run(jobs.uids())
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     rows = [(item.user, item.uid, "account" if item.account else "", moment(item.since)) for item in found]
     table(("User", "uid", "Of", "Since"), rows, right=("uid",))

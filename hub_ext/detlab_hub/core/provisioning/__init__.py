@@ -18,23 +18,3 @@ from detlab_hub.core.provisioning.model import (
 )
 from detlab_hub.core.provisioning.pace import launch_failed, launched
 from detlab_hub.core.provisioning.shape import InstanceShape, largest, measured, with_shape
-
-__all__ = [
-    "Awaited",
-    "HoldReason",
-    "Instance",
-    "InstanceEndReason",
-    "InstanceEnding",
-    "InstanceShape",
-    "InstanceState",
-    "PoolHistory",
-    "PoolLimits",
-    "ProvisioningDecision",
-    "Situation",
-    "decide",
-    "largest",
-    "launch_failed",
-    "launched",
-    "measured",
-    "with_shape",
-]

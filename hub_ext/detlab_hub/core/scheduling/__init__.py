@@ -31,38 +31,6 @@ from detlab_hub.core.scheduling.model import (
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.priority import by_priority
 
-__all__ = [
-    "ANYWHERE",
-    "DEFAULT_POOL",
-    "DEFAULT_PRIORITY",
-    "MAX_ZERO_SLOT_TASKS",
-    "UNBOUNDED",
-    "Agent",
-    "AgentState",
-    "Constraints",
-    "Fitting",
-    "Job",
-    "LabelRule",
-    "PlacementDecision",
-    "Pool",
-    "PoolConfig",
-    "Pools",
-    "Preference",
-    "Quota",
-    "Reason",
-    "ReasonCode",
-    "Scheduler",
-    "SchedulerTask",
-    "Snapshot",
-    "TaskState",
-    "divide",
-    "hand_over",
-    "preferences_of",
-    "read_pools",
-    "rule_of",
-    "schedule",
-]
-
 _SCHEDULERS = {
     Scheduler.PRIORITY: by_priority,
     Scheduler.FAIR_SHARE: by_fair_share,

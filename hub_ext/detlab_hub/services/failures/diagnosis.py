@@ -94,18 +94,6 @@ class Evidence:
     out_of_memory: bool = False
 
 
-def diagnose(
-    lines: Sequence[RankLine],
-    *,
-    exit_code: int | None,
-    rank: int | None = None,
-    allocation_id: str = "",
-    cells: Mapping[str, Any] | None = None,
-) -> Diagnosis:
-    """Say what went wrong, from no more than output and exit code; see `classify`."""
-    return classify(lines, Evidence(exit_code, rank), allocation_id=allocation_id, cells=cells)
-
-
 def classify(
     lines: Sequence[RankLine],
     evidence: Evidence,

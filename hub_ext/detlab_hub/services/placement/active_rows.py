@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import or_, select
+from sqlalchemy import Select, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
@@ -63,47 +63,13 @@ class PlacedRow(NamedTuple):
     idx: int | None
 
 
-_PENDING = PreparedStatement(
-    select(
-        AllocationRow.id,
-        AllocationRow.trial_id,
-        AllocationRow.task_id,
-        AllocationRow.experiment_id,
-        AllocationRow.owner,
-        AllocationRow.slots_needed,
-        AllocationRow.runtime,
-        AllocationRow.constraints,
-        AllocationRow.millicpus,
-        AllocationRow.memory,
-        AllocationRow.max_time,
-        AllocationRow.requested_at,
-        TrialRow.idx,
-    )
-    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
-    .where(AllocationRow.state == AllocationState.PENDING)
-)
-_TAKEN = PreparedStatement(
-    select(
-        AllocationRow.id,
-        AllocationRow.trial_id,
-        AllocationRow.task_id,
-        AllocationRow.experiment_id,
-        AllocationRow.owner,
-        AllocationRow.state,
-        AllocationRow.agent_id,
-        AllocationRow.slots,
-        AllocationRow.millicpus,
-        AllocationRow.memory,
-        AllocationRow.started_at,
-        AllocationRow.max_time,
-        AllocationRow.preempt_at,
-        AllocationRow.nodes,
-        AllocationRow.requested_at,
-        TrialRow.idx,
-    )
-    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
-    .where(or_(*(AllocationRow.state == state for state in PLACED)))
-)
+def _columns_of(row: type[WaitingRow | PlacedRow]) -> Select[Any]:
+    columns = [getattr(AllocationRow, name) for name in row._fields if name != "idx"]
+    return select(*columns, TrialRow.idx).outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
+
+
+_PENDING = PreparedStatement(_columns_of(WaitingRow).where(AllocationRow.state == AllocationState.PENDING))
+_TAKEN = PreparedStatement(_columns_of(PlacedRow).where(or_(*(AllocationRow.state == state for state in PLACED))))
 
 
 def read_waiting(s: Session, before: Mapping[str, Seen[WaitingRow]]) -> dict[str, Seen[WaitingRow]]:

@@ -33,30 +33,16 @@ Refusals = Mapping[tuple[int | str, str], float]
 
 
 _LIVE = or_(AllocationRow.state == AllocationState.PENDING, *(AllocationRow.state == state for state in PLACED))
-_EXPERIMENTS = PreparedStatement(
-    select(
-        ExperimentRow.id,
-        ExperimentRow.resource_pool,
-        ExperimentRow.priority,
-        ExperimentRow.weight,
-        ExperimentRow.max_slots,
-        ExperimentRow.created_at,
-        ExperimentRow.position,
-        ExperimentRow.owner_groups,
-    ).where(ExperimentRow.id.in_(select(AllocationRow.experiment_id).where(_LIVE)))
-)
-_TASKS = PreparedStatement(
-    select(
-        TaskRow.id,
-        TaskRow.resource_pool,
-        TaskRow.priority,
-        TaskRow.weight,
-        TaskRow.max_slots,
-        TaskRow.created_at,
-        TaskRow.position,
-        TaskRow.owner_groups,
-    ).where(TaskRow.id.in_(select(AllocationRow.task_id).where(_LIVE)))
-)
+
+
+def _jobs(row: type[ExperimentRow | TaskRow], named_by: Any) -> PreparedStatement:
+    place = row.priority, row.weight, row.max_slots, row.created_at, row.position
+    query = select(row.id, row.resource_pool, *place, row.owner_groups)
+    return PreparedStatement(query.where(row.id.in_(select(named_by).where(_LIVE))))
+
+
+_EXPERIMENTS = _jobs(ExperimentRow, AllocationRow.experiment_id)
+_TASKS = _jobs(TaskRow, AllocationRow.task_id)
 _QUOTAS = PreparedStatement(select(QuotaRow.kind, QuotaRow.name, QuotaRow.slots))
 _CLOSED = PreparedStatement(
     select(AgentRow.id, AgentRow.enabled, AgentRow.drain, AgentRow.slots_off).where(

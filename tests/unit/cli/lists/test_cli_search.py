@@ -13,7 +13,7 @@ from click.testing import Result
 from detlab.client import Client
 from detlab.client.aclient import AsyncClient
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, ReplayedTrial
-from detlab.testing.api import ApiFault, FakeMaster
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 HOSTILE = "eve\x1b[31m\x07"
 COMMANDS = ("extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "metric", "journal", "replay")

@@ -14,7 +14,7 @@ from detlab.core.checkpoint.context import CheckpointContext
 from detlab.errors import StorageRefused
 from detlab.pytorch.checkpoint.files import read_state
 from detlab.pytorch.checkpoint.writer import CheckpointWriteFailed, CheckpointWriter
-from detlab.testing.away_storage import AwayStorage
+from testbed.away_storage import AwayStorage
 from testbed.waiting import until
 
 

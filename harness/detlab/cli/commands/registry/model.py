@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from detlab.cli.commands.registry import printing
-from detlab.cli.commands.registry.printing import force_option, model_argument, yes_option
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.commands.registry.printing import force_option, model_argument
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
 from detlab.client.operations import registry
@@ -123,9 +123,7 @@ def list_command(
         owner=owner,
         archived=None if everything else False,
     )
-    if invocation.as_json:
-        say_json([one.view for one in found])
-    else:
+    if not invocation.answered([one.view for one in found]):
         printing.print_models([one.view for one in found], filtered=bool(name or owner or labels))
 
 
@@ -143,15 +141,11 @@ def describe(invocation: Invocation, reference: str) -> None:
     """
     if names_version(reference):
         version = invocation.client.get_model_version(reference)
-        if invocation.as_json:
-            say_json(version.view)
-        else:
+        if not invocation.answered(version.view):
             printing.print_version(version.view)
         return
     found = invocation.client.get_model(reference)
-    if invocation.as_json:
-        say_json(found.view)
-    else:
+    if not invocation.answered(found.view):
         printing.print_model(found.view)
 
 
@@ -244,7 +238,7 @@ def delete(invocation: Invocation, model: str, force: bool, yes: bool) -> None:
     Example:
       det model delete digits --yes
     """
-    printing.confirmed(f"Delete model {clean(model)} with its versions?", yes=yes)
+    confirmed(f"Delete model {clean(model)} with its versions? This cannot be undone.", yes=yes)
     view = invocation.client.session.run(registry.delete_model(model, force=force))
     invocation.tell(view, f"Deleted model {view.id}: {clean(view.name)}")
 

@@ -8,7 +8,7 @@ import click
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import moment, say, say_json, size, table
+from detlab.cli.output.printing import moment, say, size, table
 from detlab.client.operations import jobs, quotas
 from detlab.schemas.expconf.blocks.environment import parse_size
 from detlab.schemas.jobwire import MOST_BYTES, MOST_SLOTS, QuotaList, QuotaView, StorageQuotaView
@@ -126,11 +126,7 @@ def _whose(user: str | None, group: str | None) -> tuple[GrantKind, str]:
 
 
 def _show(invocation: Invocation, found: QuotaList) -> None:
-    if invocation.as_json:
-        say_json([*found.items, *found.storage])
-        return
-    if not found.items and not found.storage and not invocation.as_csv:
-        say("No quotas.")
+    if invocation.answered([*found.items, *found.storage], "No quotas."):
         return
     slots = {(item.kind, item.name): item for item in found.items}
     stored = {(item.kind, item.name): item for item in found.storage}
@@ -175,8 +171,7 @@ def limits(invocation: Invocation) -> None:
       det limits --json
     """
     found = invocation.client.session.run(jobs.limits())
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     rows = [(item.name, limit_text(item.value, item.unit), item.about, item.setting) for item in found.items]
     table(("Limit", "Value", "Of", "Setting of c.UserLimits"), rows)

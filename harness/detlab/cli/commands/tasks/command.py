@@ -61,9 +61,7 @@ def run(
     entrypoint = None if not words else words[0] if len(words) == 1 and " " in words[0] else list(words)
     task = submit(invocation, TaskKind.COMMAND, options, bundle=options.bundle(), entrypoint=entrypoint)
     if detach:
-        if invocation.as_json:
-            say_json(task.view)
-        else:
+        if not invocation.answered(task.view):
             announce(task)
         return 0
     follower = Follower(task, quiet=invocation.as_json)

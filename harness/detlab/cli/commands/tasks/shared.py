@@ -141,9 +141,7 @@ def _add_config(group: click.Group, kind: TaskKind | None) -> None:
     @pass_invocation
     def command(invocation: Invocation, task_id: str) -> None:
         found = find(invocation, task_id, kind).view.config or {}
-        if invocation.as_json:
-            say_json(found)
-        else:
+        if not invocation.answered(found):
             say_yaml(found)
 
 

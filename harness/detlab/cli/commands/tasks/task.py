@@ -64,9 +64,7 @@ def wait(invocation: Invocation, task_id: str, timeout: float | None) -> int:
             say_json(item.view)
         note(f"{clean(error)}; it continues")
         return TIMED_OUT
-    if invocation.as_json:
-        say_json(item.view)
-    else:
+    if not invocation.answered(item.view):
         tell_end(item.view, tail=True)
         if exit_status(item.view) == 0:
             say(clean(f"{kind_title(item.kind)} {item.id}: {state_word(item.view)}."))

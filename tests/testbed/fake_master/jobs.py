@@ -1,12 +1,12 @@
-"""The fake master's job queue and quotas (see `detlab.testing.tasks`)."""
+"""The fake master's job queue and quotas (see `testbed.fake_master.tasks`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from detlab.schemas.jobwire import JobUpdate, JobView, QuotaRequest, QuotaView, StorageQuotaView
-from detlab.testing.api_requests import Route
-from detlab.testing.api_state import ErrorReply
+from testbed.fake_master.requests import Route
+from testbed.fake_master.state import ErrorReply
 
 
 def _jobs(h: Any) -> None:

@@ -1,4 +1,4 @@
-"""One request to the fake master of `detlab.testing.api`: its token, its fault, its answer."""
+"""One request to the fake master of `testbed.fake_master.api`: its token, its fault, its answer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX, LogLine, RemoveFiles, TrialState, Wire
-from detlab.testing.api_state import ApiFault, ErrorReply, MasterState
 from detlab.testing.bundles import files_digest, packed_digest
+from testbed.fake_master.state import ApiFault, ErrorReply, MasterState
 
 Route = tuple[str, str, Callable[..., None]]
 """(HTTP verb, regular expression of the path below `api/v1/`, what serves it)."""

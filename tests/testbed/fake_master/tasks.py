@@ -1,4 +1,4 @@
-"""The fake master's user tasks, queue and administration (see `detlab.testing.api`).
+"""The fake master's user tasks, queue and administration (see `testbed.fake_master.api`).
 
 with FakeMaster() as master:
     master.on_create = lambda view: master.update_task(view.id, state="COMPLETED", exit_code=3)
@@ -35,8 +35,8 @@ from detlab.schemas.taskwire import (
 )
 from detlab.schemas.wire import AgentView, LogLine, ProblemView, TrialState
 from detlab.schemas.wire.storage import StorageUsage
-from detlab.testing.api_requests import Route
-from detlab.testing.api_state import ErrorReply, MasterState
+from testbed.fake_master.requests import Route
+from testbed.fake_master.state import ErrorReply, MasterState
 
 
 @dataclass

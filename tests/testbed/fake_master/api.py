@@ -17,10 +17,10 @@ from http.server import ThreadingHTTPServer
 from types import TracebackType
 
 from detlab.schemas.wire import ClusterView, CreateExperiment, UserView
-from detlab.testing.api_requests import RequestHandler, Route
-from detlab.testing.api_state import ApiFault
-from detlab.testing.jobs import JOB_ROUTES
-from detlab.testing.tasks import TASK_ROUTES, FakeUserTasks
+from testbed.fake_master.jobs import JOB_ROUTES
+from testbed.fake_master.requests import RequestHandler, Route
+from testbed.fake_master.state import ApiFault
+from testbed.fake_master.tasks import TASK_ROUTES, FakeUserTasks
 
 __all__ = ["ApiFault", "FakeMaster"]
 

@@ -1,4 +1,4 @@
-"""What the fake master of `detlab.testing.api` holds in memory, and how it may misbehave."""
+"""What the fake master of `testbed.fake_master.api` holds in memory, and how it may misbehave."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class MasterState:
         removed: What retention has removed of the output of trials, by their ids.
     """
 
-    token: str = "a-token"  # noqa: S105  (opens nothing)
+    token: str = "a-token"
     faults: deque[ApiFault] = field(default_factory=deque)
     requests: list[tuple[str, str]] = field(default_factory=list)
     problems: list[ProblemView] = field(default_factory=list)
