@@ -267,6 +267,7 @@ def test_the_old_one_is_used_as_long_as_it_is_good_if_there_is_no_new_one():
     asyncio.run(ask())
 
 
+@pytest.mark.slow
 def test_a_token_that_is_rotated_in_its_file_is_taken_up_by_the_next_request(tmp_path, cluster):
     """Tokens of service accounts end after an hour; agents run for weeks."""
     file = tmp_path / "token"
@@ -321,6 +322,7 @@ class Who(RequestHandler):
         self.write({"name": dict(part[0] for part in shown["subject"])["commonName"]})
 
 
+@pytest.mark.slow
 async def test_certificates_of_clients_are_shown_and_new_ones_taken_up_and_another_server_is_refused(tmp_path, plugin):
     ours, clients = Authority(), Authority()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -87,6 +87,7 @@ async def refusal(
         await runtime.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("patience", "said"),
     [
@@ -116,6 +117,7 @@ def test_a_pod_that_is_made_after_its_task_was_given_up_is_deleted(
     assert re.search(said, asyncio.run(refusal(fake, tmp_path, made)))
 
 
+@pytest.mark.slow
 def test_a_pod_that_the_store_makes_after_its_server_gave_up_is_deleted(fake: FakeCluster, tmp_path: Path) -> None:
     """The server says 504, or 500 with `etcdserver: request timed out`; what it asked for may still be done."""
 

@@ -70,6 +70,7 @@ async def unanswered(runtime: KubernetesRuntime, fake: FakeCluster) -> None:
     await soon(lambda: held.standing is lease.LeaseStanding.UNANSWERED, 10)
 
 
+@pytest.mark.slow
 async def test_launches_wait_while_the_api_server_is_silent(fake: FakeCluster, tmp_path: Path) -> None:
     """338 of them were refused, as if another agent had taken the namespace."""
     async with running(fake, tmp_path) as (runtime, changes):
@@ -91,6 +92,7 @@ async def test_launches_wait_while_the_api_server_is_silent(fake: FakeCluster, t
         assert changes == []
 
 
+@pytest.mark.slow
 async def test_they_are_refused_once_it_answers_that_another_agent_has_taken_over(
     fake: FakeCluster, tmp_path: Path
 ) -> None:
@@ -107,6 +109,7 @@ async def test_they_are_refused_once_it_answers_that_another_agent_has_taken_ove
         assert not runtime.available()
 
 
+@pytest.mark.slow
 async def test_they_wait_no_longer_than_a_pod_may(fake: FakeCluster, tmp_path: Path) -> None:
     async with running(fake, tmp_path, pending_limit=0.5) as (runtime, _):
         await unanswered(runtime, fake)

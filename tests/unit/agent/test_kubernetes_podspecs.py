@@ -382,6 +382,7 @@ FIELDS = {
 """Every field that a pod of an agent without host directories has, written out: those of users, and ours."""
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(pod_specs(), st.booleans())
 def test_whatever_a_pod_spec_says_the_pod_is_ours(asked: Any, generous: bool) -> None:

@@ -394,6 +394,7 @@ def test_large_pages_are_asked_for_where_a_whole_one_fits_into_memory_of_no_file
     assert list(large_ranges(lines)) == [(0x7F0000200000, 0x7F0000A00000), (0x7F0001000000, 0x7F0001200000)]
 
 
+@pytest.mark.slow
 def test_memory_on_large_pages_holds_what_it_held():
     with mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[::4096] = bytes(index % 251 for index in range(len(memory) // 4096))

@@ -131,6 +131,7 @@ def test_a_bundle_that_is_too_large(master, det, workplace: Path) -> None:
     assert master.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "status"),
     [(ExperimentState.COMPLETED, 0), (ExperimentState.CANCELED, 3), (ExperimentState.ERROR, 4)],

@@ -195,6 +195,7 @@ def cluster(master: FakeMaster) -> dict[str, str]:
     return {"DET_URL": master.url, "DET_TOKEN": master.token}
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_quietly(master: FakeMaster, cluster: dict[str, str]) -> None:
     """Regression: click 8.5 takes a closed pipe for success (status 0)."""
     for n in range(2000):
@@ -213,6 +214,7 @@ def test_a_closed_pipe_ends_quietly(master: FakeMaster, cluster: dict[str, str])
         assert process.wait(60) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("t", "logs", "1", "-f"), ("e", "logs", "1", "-f"), ("e", "wait", "1")])
 def test_ctrl_c_stops_following_never_the_job(
     master: FakeMaster, cluster: dict[str, str], words: tuple[str, ...]
@@ -238,6 +240,7 @@ def test_no_colours_in_pipes(cluster: dict[str, str]) -> None:
     assert len(result.stdout.splitlines()) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variable", "coloured"), [("COLORTERM", True), ("NO_COLOR", False)])
 def test_colours_on_a_terminal_unless_told_not_to(cluster: dict[str, str], variable: str, coloured: bool) -> None:
     reader, writer = pty.openpty()

@@ -190,6 +190,7 @@ def det(*words: str, out: Any = subprocess.PIPE, shell: str = "", **env: str) ->
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", [BROKEN[0], BROKEN[2]])
 def test_the_command_line_never_shows_a_broken_token(token: str) -> None:
     ended = det("e", "list", DET_URL="http://127.0.0.1:1", DET_TOKEN=token)
@@ -201,6 +202,7 @@ def test_the_command_line_never_shows_a_broken_token(token: str) -> None:
     assert SECRET not in debug.stdout + debug.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("e", "list"), ("e", "list", "--json"), ("--help",)])
 @pytest.mark.parametrize(
     "shell", ['"$@" >/dev/full', '"$@" >&-', '"$@" | head -c 1 >/dev/null', '"$@" >/dev/full 2>&1']
@@ -217,6 +219,7 @@ def test_a_full_or_closed_output_gives_no_traceback(
         assert "2>&1" in shell or "No space left on device" in ended.stderr
 
 
+@pytest.mark.slow
 def test_the_json_of_an_error_on_a_full_output_gives_no_traceback() -> None:
     ended = det("e", "list", "--json", shell='"$@" >/dev/full', DET_URL="http://127.0.0.1:1", DET_TOKEN="x")
     assert (ended.returncode, "Traceback" in ended.stderr) == (1, False)

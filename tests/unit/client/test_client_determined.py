@@ -170,6 +170,7 @@ def test_metrics_under_determineds_names(master: FakeMaster, client: Client) -> 
     assert [(item.trial_id, item.steps_completed) for item in both] == [(2, 1), (2, 2), (1, 1), (1, 2)]
 
 
+@pytest.mark.slow
 def test_checkpoints_under_determineds_names(master: FakeMaster, client: Client) -> None:
     master.add_experiment()
     master.add_trial(1)

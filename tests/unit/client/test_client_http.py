@@ -208,6 +208,7 @@ def test_hostile_names_are_escaped_in_html(master: FakeMaster, client: Client) -
 # --- asynchronous --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_an_asynchronous_client_does_what_the_other_does(
     master: FakeMaster, aclient: AsyncClient, tmp_path: Path
 ) -> None:

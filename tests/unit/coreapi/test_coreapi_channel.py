@@ -121,6 +121,7 @@ def test_a_dead_peer_is_an_error(pair: tuple[socket.socket, socket.socket]) -> N
         server.receive("gather")
 
 
+@pytest.mark.slow
 def test_missing_ranks_are_named_and_strangers_do_not_count() -> None:
     with listen("127.0.0.1", 0, 4) as listener:
         where = listener.getsockname()

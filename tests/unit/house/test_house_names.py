@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 ROOMS = ("harness", "hub_ext", "kernel_magics", "server_ext")
 HANDLERS = ROOT / "hub_ext/detlab_hub/web"
@@ -43,11 +45,13 @@ def test_a_name_in_two_modules_is_found():
     assert twice([("a.py", one), ("b.py", two)]) == {"Plan": ["a.py", "b.py"]}
 
 
+@pytest.mark.slow
 def test_a_public_class_name_stands_once():
     assert {name: places for name, places in product().items() if name not in BOTH_ARE_PUBLIC} == {}, (
         "say in the name what it is in its domain: BackupManifest, MountPlan, SlurmJob"
     )
 
 
+@pytest.mark.slow
 def test_the_exceptions_are_needed():
     assert product().keys() >= BOTH_ARE_PUBLIC.keys()

@@ -87,6 +87,7 @@ def openings(text: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_nothing_that_reads_for_others_can_run_what_it_reads(folder):
     sources = sorted((ROOT / folder).rglob("*.py"))

@@ -91,6 +91,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         yield path.relative_to(HUB).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_only_listed_modules_of_the_master_make_connections() -> None:
     found = {name for name, tree in modules() if connects(tree)}
     assert sorted(found - MAKES_CONNECTIONS.keys()) == [], "use services/base/outgoing.py"
@@ -103,6 +104,7 @@ def test_only_the_table_of_access_opens_stores() -> None:
     assert sorted(OPENS_STORES.keys() - found) == []
 
 
+@pytest.mark.slow
 def test_an_open_store_is_made_by_the_table_alone() -> None:
     """And by those that add short-lived keys to one that the table has given."""
     makes = {

@@ -27,6 +27,7 @@ def clients(tree: ast.AST) -> Iterator[ast.Call]:
             yield node
 
 
+@pytest.mark.slow
 def test_every_client_says_whether_it_uses_proxies() -> None:
     """By default httpx uses those of the environment: `det up` failed after 90 s without a word about them."""
     silent, found = [], 0

@@ -82,6 +82,7 @@ def test_a_look_up_is_none(text):
     assert decisions(ast.parse(text)) == []
 
 
+@pytest.mark.slow
 def test_no_module_but_those_of_rights_decides_who_may_what():
     others = {
         str(path.relative_to(HUB)): decisions(ast.parse(path.read_text()))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 SERVICES = Path(__file__).resolve().parents[3] / "hub_ext/detlab_hub/services"
 STATEMENTS = frozenset({"delete", "insert", "select", "text", "update"})
 LEFT = 142
@@ -36,6 +38,7 @@ def test_a_statement_is_found():
     assert statements("from detlab_hub.store.queries.trials import select\nselect(1)\n") == []
 
 
+@pytest.mark.slow
 def test_services_write_no_more_sql_than_before():
     found = {
         str(path.relative_to(SERVICES)): len(statements(path.read_text(encoding="utf-8")))

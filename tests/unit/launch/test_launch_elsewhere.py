@@ -187,6 +187,7 @@ def signs() -> Iterator[tuple[type[Signs], Elsewhere]]:
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_a_service_asks_for_its_certificate_until_its_agent_has_told_the_address(
     signs: tuple[type[Signs], Elsewhere],
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_service_asks_for_its_certificate_until_its_agent_has_told_the_address
     assert handler.asked == [("/api/v1/task/certificate", "Bearer dttask_secret", {"address": "10.0.0.7"})] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [(404, {"code": "not_found"}), (409, {"code": "stale_attempt"})])
 def test_a_service_without_its_certificate_does_not_start(
     signs: tuple[type[Signs], Elsewhere], answer: tuple[int, dict[str, str]]

@@ -98,6 +98,7 @@ def test_the_task_has_the_hyperparameters_that_the_master_draws_when_it_runs(
     assert '{"lr": 0.25}' in "".join(handler.said)
 
 
+@pytest.mark.slow
 def test_a_proxy_that_answers_for_the_master_is_waited_for(tmp_path: Path, master: tuple[type[Master], str]) -> None:
     handler, url = master
     handler.answers += [(404, {"message": "no such server"}), (200, {"ready": True, "hparams": {"lr": 0.5}})]

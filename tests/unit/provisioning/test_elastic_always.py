@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from elastic_scenes import NOW, SLOTS, TEMPLATE, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,6 +89,7 @@ def test_never_over_max_never_below_min_never_a_busy_one(
     assert decide(seen, history, limits) == decision
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(situations(), histories(), bounds())
 def test_nothing_is_ended_for_idleness_that_a_launch_then_replaces(
@@ -156,6 +158,7 @@ def test_under_the_same_demand_nothing_flaps(slots: list[int], most: int) -> Non
     assert not endings
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 5))
 def test_a_provider_that_always_fails_is_asked_ever_more_rarely(tasks: int, rate: int) -> None:

@@ -179,6 +179,7 @@ def told(commits: Path, items: Sequence[StoredCheckpoint]) -> Mapping[str, str]:
     return {one.uuid: "kept" if (commits / one.uuid).exists() else "never" for one in items}
 
 
+@pytest.mark.slow
 def test_nothing_is_found_after_a_hundred_kills(block: dict[str, Any], tmp_path: Path) -> None:
     """What each attempt leaves, published or not, the next one removes; what was committed stays."""
     commits, rng = tmp_path / "commits", random.Random(3)

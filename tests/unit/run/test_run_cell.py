@@ -152,6 +152,7 @@ def test_exits_are_ends(run, text, status, ok):
     assert ran.values == {"x": 1}
 
 
+@pytest.mark.slow
 def test_top_level_await_and_a_thread_left_behind(run):
     ran = run(
         """

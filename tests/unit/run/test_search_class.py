@@ -165,6 +165,7 @@ def test_example_finds_the_valley(monkeypatch) -> None:
     assert min(losses[100:]) < 0.3 * min(losses[:20])
 
 
+@pytest.mark.slow
 def test_class_and_config_of_the_guide_work_together(folder: Path) -> None:
     pytest.importorskip("optuna")
     page = GUIDE.read_text(encoding="utf-8")
@@ -219,6 +220,7 @@ def test_class_that_raises_is_named_with_file_and_line(folder: Path) -> None:
     assert "    return 1 / 0" in said.splitlines()
 
 
+@pytest.mark.slow
 def test_class_that_hangs_is_ended_after_its_time_and_says_where_it_was(folder: Path) -> None:
     body = (
         "class Mine(SearchMethod):\n    def initial_operations(self, state):\n        while True:\n            state\n"

@@ -103,6 +103,7 @@ def by_length(feed: Sequence[Mapping[str, Any]], search: Searcher) -> list[dict[
     return []
 
 
+@pytest.mark.slow
 class TestCustomByReports(SearchMethodContract):
     """A scripted class that closes trials after three reports."""
 
@@ -117,6 +118,7 @@ class TestCustomByLength(SearchMethodContract):
     answers = by_length
 
 
+@pytest.mark.slow
 class TestCustomWithSeeds(SearchMethodContract):
     """Each point of the class is trained twice."""
 

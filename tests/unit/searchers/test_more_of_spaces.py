@@ -42,6 +42,7 @@ def problems(space: dict[str, Any], **searcher: Any) -> dict[str, str]:
     return {one.path: one.message for one in expconf.check(raw) if one.level == "error"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random", "sobol"])
 def test_draws_of_an_integer_on_a_log_scale_are_even_in_their_logarithms(name: str) -> None:
     found = points(LEARNING | {"name": name, "max_trials": 2048}, WIDTH)
@@ -94,6 +95,7 @@ def test_a_log_scale_from_zero_or_with_steps_is_refused_with_its_path() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random", "sobol", "tpe", "cmaes"])
 def test_choices_are_drawn_by_their_weights(name: str) -> None:
     config = LEARNING | {"name": name, "max_trials": 1000, "startup_trials": 1000, "max_concurrent_trials": 0}

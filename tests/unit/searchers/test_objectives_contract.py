@@ -52,6 +52,7 @@ class TestBOHBOfBoth(Both):
     seeds = range(1)
 
 
+@pytest.mark.slow
 class TestDEHBOfBoth(Both):
     config: ClassVar[dict[str, Any]] = {**TestDEHB.config, **TWO, **BOUND}
 
@@ -70,6 +71,7 @@ class TestTPE(Both):
     seeds = range(1)
 
 
+@pytest.mark.slow
 class TestGP(Both):
     config: ClassVar[dict[str, Any]] = {"name": "gp", **MB, "max_trials": 8, **TWO, **BOUND}
     seeds = range(1)
@@ -97,6 +99,7 @@ def test_policies_decide_in_these_searches() -> None:
     assert len(noted) == len(set(noted)), "each trial is noted once"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "nsga2", "cmaes"])
 def test_samplers_keep_away_from_what_breaks_a_constraint(sampler: str) -> None:
     """The smaller x the better, but below 5 it is not allowed."""

@@ -99,6 +99,7 @@ def create_all(feed: Any, search: Any) -> list[dict[str, Any]]:
     return [{"type": "create", "request_id": str(n), "hparams": {"x": 0.1}} for n in range(12)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 2, 3])
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name not in ("pbt", "pb2")])
 def test_max_concurrent_trials_is_honoured(name: str, limit: int) -> None:

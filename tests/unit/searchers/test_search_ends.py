@@ -274,6 +274,7 @@ class TestSmallSobol(_SmallContract):
     config: ClassVar[dict[str, Any]] = {"name": "sobol", **LEARNING}
 
 
+@pytest.mark.slow
 class TestSmallTPE(_SmallContract):
     config: ClassVar[dict[str, Any]] = {"name": "tpe", **LEARNING}
     seeds: ClassVar[range] = range(4)

@@ -347,15 +347,18 @@ class _TreeContract(SearchMethodContract):
 MB = {"metric": "m", "max_trials": 14, "max_concurrent_trials": 3, "startup_trials": 4, "require": RELATIONS}
 
 
+@pytest.mark.slow
 class TestRandomTree(_TreeContract):
     config: ClassVar[dict[str, Any]] = {"name": "random", "metric": "m", "max_trials": 12, "require": RELATIONS}
 
 
+@pytest.mark.slow
 class TestGridTree(_TreeContract):
     config: ClassVar[dict[str, Any]] = {"name": "grid", "metric": "m", "require": RELATIONS}
     seeds = range(3)
 
 
+@pytest.mark.slow
 class TestTPETree(_TreeContract):
     config: ClassVar[dict[str, Any]] = {"name": "tpe", **MB}
     seeds = range(2)
@@ -371,10 +374,12 @@ class TestNSGA2Tree(_TreeContract):
     seeds = range(2)
 
 
+@pytest.mark.slow
 class TestRepeatedRandom(SearchMethodContract):
     config: ClassVar[dict[str, Any]] = {"name": "random", "metric": "m", "max_trials": 5, "seeds": 3}
 
 
+@pytest.mark.slow
 class TestRepeatedHalving(SearchMethodContract):
     config: ClassVar[dict[str, Any]] = {
         "name": "adaptive_asha",

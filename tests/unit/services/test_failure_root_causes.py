@@ -376,6 +376,7 @@ LOADERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOADERS)
 def test_what_happened_in_a_worker_of_a_data_loader_is_the_title(tmp_path: Path, name: str) -> None:
     """Was "Caught ValueError in DataLoader worker process 0." or "exited unexpectedly"."""
@@ -402,6 +403,7 @@ if __name__ == "__main__":
     assert found.helps or not name.startswith(("SIG", "os"))
 
 
+@pytest.mark.slow
 def test_the_error_of_a_spawned_process_is_the_title(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     program = """

@@ -90,6 +90,7 @@ FORGED: dict[str, Callable[[int], float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
 def test_a_flood_with_forged_times_is_bounded(forged: Callable[[int], float]) -> None:
     rates, kept, number = OutputRates(SMALL), 0, 0

@@ -327,6 +327,7 @@ def test_every_figure_gives_a_reason_without_trials_and_escapes_hostile_names(ki
     assert "\\u003cimg" not in drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds.KINDS)
 def test_a_thousand_trials_are_drawn_in_seconds_and_a_few_megabytes(kind: str) -> None:
     trials: list[TrialView] = [

@@ -46,6 +46,7 @@ def plan(**changes: object) -> StartPlan:
     return StartPlan(**values)
 
 
+@pytest.mark.slow
 def test_a_start_takes_the_port_of_the_last_one(folder: StateFolder) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -423,6 +423,7 @@ def test_a_rank_of_another_node_is_named_here_if_its_own_launcher_does_not(nodes
     assert "rank 1 (node two, host h" in nodes.lines[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["away", "old", "frozen"])
 def test_without_fresh_word_of_the_other_node_nobody_is_named(nodes, trouble: str) -> None:
     nodes.board.away = trouble == "away"

@@ -6,6 +6,7 @@ import random
 import time
 from dataclasses import replace
 
+import pytest
 from plain_shares import PlainShare, plain_fair_share, plain_fill
 from pool_snapshots import after, random_snapshot, some_leaving
 
@@ -43,6 +44,7 @@ def random_shares(seed: int) -> tuple[list[PlainShare], int]:
     return sorted(shares, key=lambda share: place_of_job(share.job)), draw.randint(0, held + draw.choice([4, 64, 300]))
 
 
+@pytest.mark.slow
 def test_the_fast_filling_offers_what_the_plain_one_does() -> None:
     for seed in range(800):
         plain, capacity = random_shares(seed)
@@ -73,6 +75,7 @@ def many_jobs(seed: int) -> Snapshot:
     return replace(pool, agents=(*pool.agents, *more), jobs=jobs, tasks=tuple(tasks))
 
 
+@pytest.mark.slow
 def test_fast_fair_share_decides_and_says_what_the_plain_one_does() -> None:
     releases = 0
     for seed in range(250):
@@ -91,6 +94,7 @@ def test_fast_fair_share_decides_and_says_what_the_plain_one_does() -> None:
     assert releases > 20
 
 
+@pytest.mark.slow
 def test_a_pass_over_many_jobs_whose_share_is_too_small_does_not_hold_the_master_up() -> None:
     """800 jobs with a task of 8 slots each, 256 slots: that took more than two seconds of each pass."""
     agents = tuple(Agent(f"a{n}", 8) for n in range(32))
