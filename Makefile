@@ -6,11 +6,15 @@
 
 PYTHON ?= $(shell sh tests/testbed/python.sh)
 EXTRAS := all
+# Groups of pyproject.toml that a target needs beside the extras.
+GROUPS :=
+# Extras whose packages requirements.lock has: all that people run, and nothing that only a checkout needs.
+LOCKED := all aws docker-spawner gcp kube kubernetes
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # pip compiles on one processor, and all that packages bring of their own tests; not all of those are Python 3.
-INSTALL = $(PIP) install --quiet --no-compile --constraint constraints.txt --editable ".[$(EXTRAS)]" && \
+INSTALL = $(PIP) install --quiet --no-compile --constraint constraints.txt $(GROUPS:%=--group %) --editable ".[$(EXTRAS)]" && \
 	{ $(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || :; }
 FRONT := server_ext/detlab_server/labextension/package.json
 LABEXTENSIONS := $(VENV)/share/jupyter/labextensions/@detlab
@@ -44,10 +48,11 @@ CLUSTERS := $(SHORT) $(patsubst %,--ignore=%,$(SIMULATED_TESTS) $(QUICK_TESTS))
 # Simulations have a time of their own and wait for nobody, so they run all the while on what the others, who wait for
 # processes and browsers, leave of the processors. Their output comes when the others are through.
 SIMULATED_LOG := .pytest_cache/simulated.log
+CHOSEN := .pytest_cache/affected
 export SKIP_JUPYTER_BUILDER = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev test test-kubernetes test-slurm simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-backends bench-peers audit setup setup-test lint lint-front lint-python unit front docs clean python prerequisites system-packages
+.PHONY: help sync demo dev test affected test-kubernetes test-slurm simulated soak bench bench-trainer bench-faces bench-spawn bench-start bench-backends bench-peers audit lock setup setup-test lint lint-front lint-python unit front reference docs docs-publish clean python prerequisites system-packages
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -77,6 +82,14 @@ test-kubernetes: setup-test  ## what runs on Kubernetes, on a real one: built fr
 test-slurm: setup-test  ## what runs on a real Slurm of two nodes on this machine: the runtime's contract, searches, faults, notebooks
 	$(PYTEST) $(SLURM) $(PYTEST_ARGS)
 
+affected: setup-test  ## the tests that a change can reach: make affected SINCE=HEAD~3 ONLY=quick; WHY=tests/… says why one of them
+	@PYTHONPATH=tests $(BIN)/python -m affected --since "$(SINCE)" --why "$(WHY)" --only "$(ONLY)" --into $(CHOSEN)
+	@failed=0; \
+	if [ -e $(CHOSEN)/front ]; then $(MAKE) --no-print-directory lint-front && (cd labextension && npm test --silent -- $(ASKS_PYTHON)) || failed=1; fi; \
+	if [ -e $(CHOSEN)/tests ]; then DETLAB_ONE_DATABASE=1 $(SHORT) $(WORKERS) $(PYTEST_ARGS) @$(CHOSEN)/tests || [ $$? -eq 5 ] || failed=1; fi; \
+	if [ -e $(CHOSEN)/alone ]; then $(PYTEST) -m alone $(PYTEST_ARGS) @$(CHOSEN)/alone || [ $$? -eq 5 ] || failed=1; fi; \
+	exit $$failed
+
 simulated:  # the part of `make test` that runs beside its others
 	@$(SHORT) $(SIMULATED_TESTS) $(WORKERS) $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
@@ -98,7 +111,7 @@ bench: bench-peers  ## all benchmarks, one after the other, on a machine that do
 	for part in $(PLAIN_BENCHES) start trainer faces spawn backends; do echo "==> bench-$$part"; $(MAKE) --no-print-directory bench-$$part || failed=1; done; \
 	exit $$failed
 
-bench-trainer: $(VENV)-bench/.installed  ## the trainer beside other frameworks: make bench-trainer BENCH_ARGS=--quick
+bench-trainer: $(VENV)-bench/.installed sync  ## the trainer beside other frameworks: make bench-trainer BENCH_ARGS=--quick
 	$(VENV)-bench/bin/python bench/trainer/trainer.py $(BENCH_ARGS)
 
 bench-faces: setup-test  ## what the front ends draw in a browser, beside their goals
@@ -137,12 +150,23 @@ $(VENV)-audit/.installed:
 	$(VENV)-audit/bin/python -m pip --disable-pip-version-check install --quiet "pip-audit>=2.10"
 	@touch $@
 
-unit: EXTRAS := all,test,lint
-unit: $(VENV)/.installed-test  ## the quick tests, which need Python alone: neither node nor Debian's packages
+lock: $(VENV)-lock/.installed  ## requirements.lock anew: what `detlab[all]` installs, pinned as in constraints.txt, with hashes
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --constraint constraints.txt --generate-hashes \
+		--no-annotate --custom-compile-command "make lock" $(LOCKED:%=--extra %) --output-file requirements.lock pyproject.toml
+
+$(VENV)-lock/.installed:
+	@echo "==> uv into $(VENV)-lock"
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip --disable-pip-version-check install --quiet "uv>=0.9"
+	@touch $@
+
+unit: GROUPS := test lint
+unit: $(VENV)/.installed-test sync  ## the quick tests, which need Python alone: neither node nor Debian's packages
 	$(PYTEST) -q $(WORKERS) -m 'not slow and not alone and not kubernetes' tests/unit
 
 dev: setup  ## a cluster of the working tree: parts restart and front ends are built anew when their files change
-	@cd labextension && exec node build.mjs --watch & trap "kill $$! 2>/dev/null" EXIT; trap 'exit 130' INT TERM; \
+	@$(BIN)/python harness/make_sync.py --watch & made=$$!; \
+	cd labextension && exec node build.mjs --watch & trap "kill $$made $$! 2>/dev/null" EXIT; trap 'exit 130' INT TERM; \
 	$(BIN)/det up --foreground --reload $(UP)
 
 lint: lint-front lint-python  ## ruff, mypy --strict, import-linter; types, rules and component tests of the front ends
@@ -158,20 +182,24 @@ lint-python: setup-test
 	$(BIN)/lint-imports
 	cd labextension && npm test --silent -- $(ASKS_PYTHON)
 
-setup: prerequisites $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
+setup: prerequisites sync $(VENV)/.installed $(FRONT)  ## the virtual environment, the front ends and the Hub's proxy
 
-setup-test: EXTRAS := all,test,lint
-setup-test: prerequisites $(VENV)/.installed-test $(VENV)-mlflow/.installed $(FRONT) $(AZURITE) $(VENV)/.helm system-packages
+setup-test: GROUPS := test lint
+setup-test: prerequisites sync $(VENV)/.installed-test $(VENV)-mlflow/.installed $(FRONT) $(AZURITE) $(VENV)/.helm system-packages
+
+# Installing makes it, too; this is for what has changed since then. It writes nothing that is current.
+sync: | python
+	@$(PYTHON) harness/make_sync.py
 
 $(VENV)/.python: | python
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --upgrade "pip>=24"
+	$(PIP) install --quiet --upgrade "pip>=25.1"
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.python pyproject.toml constraints.txt
 	@echo "==> Python packages into $(VENV) (about two minutes, 2 GB)"
 	$(INSTALL)
-	@echo $(EXTRAS) > $@
+	@echo $(EXTRAS) $(GROUPS) > $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	@grep -q test $< || { echo "==> test and lint packages into $(VENV)"; $(INSTALL); }
@@ -193,13 +221,30 @@ $(VENV)-mlflow/.installed: tests/testbed/mlflow/requirements.txt | $(VENV)/.inst
 
 $(VENV)-bench/.installed: pyproject.toml constraints.txt
 	@echo "==> the trainer and other frameworks into $(VENV)-bench"
-	$(PYTHON) -m venv $(VENV)-bench
+	[ -x $(VENV)-bench/bin/pip ] || $(PYTHON) -m venv $(VENV)-bench
+	$(VENV)-bench/bin/python -m pip --disable-pip-version-check install --quiet --upgrade "pip>=25.1"
 	$(VENV)-bench/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
-		--editable ".[bench]"
+		--group bench --editable .
 	@touch $@
 
-docs: setup  ## make the generated reference pages anew
+reference: setup  ## make anew what repeats the code: reference pages, and the list in the README
 	$(BIN)/python docs/generate.py
+
+docs: $(VENV)-docs/.installed sync  ## the documentation as a site, in site/: search, light and dark, the API from docstrings; every link checked
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build --strict --quiet
+	@echo "site/index.html; to read while you write: $(VENV)-docs/bin/mkdocs serve"
+
+# One more version on the branch gh-pages, and `latest` with it: make docs-publish VERSION=0.2.0
+docs-publish: $(VENV)-docs/.installed sync
+	PATH="$(CURDIR)/$(VENV)-docs/bin:$$PATH" mike deploy --push --update-aliases $(VERSION) latest
+	PATH="$(CURDIR)/$(VENV)-docs/bin:$$PATH" mike set-default --push latest
+
+$(VENV)-docs/.installed: pyproject.toml constraints.txt
+	@echo "==> MkDocs into $(VENV)-docs (half a minute, 80 MB)"
+	[ -x $(VENV)-docs/bin/pip ] || $(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip --disable-pip-version-check install --quiet --upgrade "pip>=25.1"
+	$(VENV)-docs/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --group docs
+	@touch $@
 
 front: $(FRONT)  ## build the JupyterLab extension, the hub page, the notebook widget and the Hub's proxy
 
@@ -229,6 +274,6 @@ system-packages:
 	@sh tests/testbed/system_packages.sh
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) $(VENV)-audit $(VENV)-mlflow $(VENV)-bench $(VENV)-bench-* labextension/node_modules $(dir $(AZURITE)) labextension/lib $(DEMO_DIR) \
+	rm -rf site $(VENV) $(VENV)-audit $(VENV)-docs $(VENV)-lock $(VENV)-mlflow $(VENV)-bench $(VENV)-bench-* labextension/node_modules $(dir $(AZURITE)) labextension/lib $(DEMO_DIR) \
 		kernel_magics/detlab_magics/static/*.js hub_ext/detlab_hub/web/static/hub.* hub_ext/detlab_hub/embedded/proxy \
-		server_ext/detlab_server/labextension
+		server_ext/detlab_server/labextension $(shell sed -n "s|^/\(harness/.*\)|\1|p" .gitignore)

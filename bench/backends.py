@@ -41,7 +41,7 @@ from measure import Figure, conclude, cpu_of, memory_of, options, spread
 
 from detlab.client import Client
 from detlab.schemas.wire import ContainerSpec
-from detlab.testing.master import Allocation, MasterDouble
+from detlab.testing.master import FakeAllocation, MasterDouble
 from testbed.agents import printed_agent
 from testbed.cluster import UNLIMITED, running_cluster
 from testbed.kubernetes import images
@@ -76,7 +76,7 @@ def agent_of(kube: RealKube, place: Path) -> Iterator[tuple[MasterDouble, Cluste
             agent.end()
 
 
-def launch(master: MasterDouble, number: int, node: str = "", program: str = "pass") -> Allocation:
+def launch(master: MasterDouble, number: int, node: str = "", program: str = "pass") -> FakeAllocation:
     """Launch a task on one slot of a node."""
     return master.launch(
         ["python3", "-c", program],

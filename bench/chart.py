@@ -62,7 +62,9 @@ def fill(url: str, experiment_id: int, trials: int, lengths: tuple[int, int], na
         for trial_id, length in zip(ids, lengths, strict=False):
             for begin in range(0, length, BATCH):
                 steps = range(begin, min(begin + BATCH, length))
-                batch = [metrics.Report("training", step, 0.0, {"long": math.sin(step / 900)}) for step in steps]
+                batch = [
+                    metrics.ReportedMetrics("training", step, 0.0, {"long": math.sin(step / 900)}) for step in steps
+                ]
                 store.write_sync(lambda s, t=trial_id, b=batch: metrics.insert_reports(s, t, 1, b))
         wide = {f"layer/{number:05d}": number * 0.5 for number in range(names)}
         store.write_sync(lambda s: metrics.insert_report(s, ids[2], 1, "training", 0, 0.0, wide))

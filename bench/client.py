@@ -72,7 +72,7 @@ def inside(calls: int, names: int) -> None:
 def ours(calls: int, names: int) -> dict[str, list[float]]:
     """Run one trial's process against a stand-in for the task API; return its times and those of the floor."""
     from detlab.testing.master import MasterDouble
-    from detlab.testing.task_dirs import make_task_dir
+    from testbed.task_dirs import make_task_dir
 
     with tempfile.TemporaryDirectory(prefix="detlab-bench-") as folder, MasterDouble() as api:
         storage = {"type": "shared_fs", "host_path": f"{folder}/checkpoints"}

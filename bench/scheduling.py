@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from measure import Figure, conclude, median_of, options, spread
 
-from detlab_hub.core.scheduling import Agent, Job, Pool, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, Job, Pool, SchedulerTask, Snapshot, TaskState, schedule
 from detlab_hub.core.scheduling.handover import hand_over
 
 GOAL_MS = 150.0
@@ -43,11 +43,11 @@ def cluster(slots: int, *, single_node: bool, seed: int = 1, tasks_in_all: int =
     jobs = {name: Job(name, draw.choice(PRIORITIES), submitted=1e9 + place) for place, name in enumerate(names)}
     owners = {name: f"user{draw.randrange(USERS)}" for name in names}
 
-    def task(name: str, size: int, number: int, on: dict[str, int] | None = None) -> Task:
+    def task(name: str, size: int, number: int, on: dict[str, int] | None = None) -> SchedulerTask:
         job = draw.choice(names)
         state = TaskState.PENDING if on is None else TaskState.RUNNING
         more = {"requested": float(number), "on": on or {}, "single_node": single_node, "user": owners[job]}
-        return Task(name, job, size, state, **more)
+        return SchedulerTask(name, job, size, state, **more)
 
     tasks, free, busy = [], {agent.id: agent.slots for agent in agents}, 0
     while busy < slots // 2:

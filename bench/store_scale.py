@@ -29,7 +29,7 @@ from detlab_hub.store import Store
 from detlab_hub.store.engine import parse_url, sqlite_path
 from detlab_hub.store.queries import experiments, trial_order
 from detlab_hub.store.queries.metrics import curves as metrics
-from detlab_hub.store.tables import ExperimentRow, Point, TrialRow
+from detlab_hub.store.tables import ExperimentRow, MetricPoint, TrialRow
 
 BATCH = 1000
 """Reports per transaction, as the wire allows."""
@@ -71,11 +71,11 @@ def rows_of_search(store: Store, trial_count: int) -> tuple[int, list[int]]:
     return store.write_sync(make)
 
 
-def reports(steps: range) -> Iterator[list[metrics.Report]]:
+def reports(steps: range) -> Iterator[list[metrics.ReportedMetrics]]:
     """Batches of reports of one trial."""
     for begin in range(steps.start, steps.stop, BATCH):
         yield [
-            metrics.Report(
+            metrics.ReportedMetrics(
                 "training",
                 step,
                 float(step),
@@ -125,7 +125,9 @@ def insert_others(store: Store, wide: int, long: int, sizes: Sizes) -> None:
     store.write_sync(lambda s: metrics.insert_report(s, wide, 1, "training", 0, 0.0, names))
     for begin in range(0, sizes.long_curve, BATCH):
         end = min(begin + BATCH, sizes.long_curve)
-        batch = [metrics.Report("training", step, 0.0, {"long": math.sin(step / 900)}) for step in range(begin, end)]
+        batch = [
+            metrics.ReportedMetrics("training", step, 0.0, {"long": math.sin(step / 900)}) for step in range(begin, end)
+        ]
         store.write_sync(lambda s, b=batch: metrics.insert_reports(s, long, 1, b))
 
 
@@ -180,13 +182,20 @@ def measure(url: str, sizes: Sizes, scratch: Path) -> dict[str, float]:
         seconds, commits = insert_search(store, timed, range(sizes.steps))
         fill_search(store, search[len(timed) :], sizes.steps)
         insert_others(store, wide, long, sizes)
-        stored = store.read_sync(lambda s: s.scalar(select(func.count()).select_from(Point)))
+        stored = store.read_sync(lambda s: s.scalar(select(func.count()).select_from(MetricPoint)))
         made = len(timed) * NAMES_PER_TRIAL * sizes.steps
         print(f"\n{stored:,} points, {len(trial_ids):,} trials, {sizes.names + NAMES_PER_TRIAL + 1:,} names")
         per_commit = made // commits
         print(f"  insert: {made / seconds:10,.0f} points/s, {per_commit} of them per commit")
         if sqlite_path(parse_url(url)) is not None:
-            columns = (Point.series_id, Point.step, Point.run, Point.value, Point.flag, Point.time)
+            columns = (
+                MetricPoint.series_id,
+                MetricPoint.step,
+                MetricPoint.run,
+                MetricPoint.value,
+                MetricPoint.flag,
+                MetricPoint.time,
+            )
             rows = store.read_sync(lambda s: [tuple(row) for row in s.execute(select(*columns).limit(made))])
             bare = insert_bare(scratch / f"bare{stored}.sqlite", rows, commits)
             print(f"  bare:   {made / bare:10,.0f} points/s; the store takes {seconds / bare:.1f} times as long")

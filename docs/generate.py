@@ -1,7 +1,7 @@
-"""Makes the reference pages that repeat what the code says: those of `MAKERS`.
+"""Makes the files that repeat what the code says, most of them reference pages: those of `MAKERS`.
 
     python docs/generate.py           write them
-    python docs/generate.py --check   exit 1 and name the pages that are not current
+    python docs/generate.py --check   exit 1 and name the files that are not current
 
 `tests/docs/test_docs_generated.py` fails when one is not current. (The page of the experiment config is made by
 `python -m detlab.schemas.publish`.)
@@ -25,13 +25,15 @@ from reference_pages.limits import limits
 from reference_pages.magics import magics
 from reference_pages.plugins import plugins
 from reference_pages.rights import rights
+from reference_pages.routes import architecture, relayed
 from reference_pages.sbatch import sbatch_options
 from reference_pages.sdk import client, core_api
 from reference_pages.storage_access import storage_access
 from reference_pages.trainer import pytorch
+from reference_pages.what_works import readme
 
-PAGES = Path(__file__).parent / "reference"
-MAKERS: dict[str, Callable[[], str]] = {
+ROOT = Path(__file__).parents[1]
+PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli,
     "magics.md": magics,
     "http-api.md": http_api,
@@ -47,16 +49,23 @@ MAKERS: dict[str, Callable[[], str]] = {
     "determined-names.md": determined_names,
     "imports.md": imports,
 }
+"""Below docs/reference."""
+MAKERS: dict[str, Callable[[], str]] = {
+    **{f"docs/reference/{name}": make for name, make in PAGES.items()},
+    "docs/explanation/architecture.md": architecture,
+    "server_ext/detlab_server/relayed.py": relayed,
+    "README.md": readme,
+}
 
 
 def main() -> int:
-    """Write the pages, or check them; return the exit status."""
-    parser = argparse.ArgumentParser(description="Make the reference pages.")
+    """Write the files, or check them; return the exit status."""
+    parser = argparse.ArgumentParser(description="Make the files that repeat what the code says.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not current")
     options = parser.parse_args()
     stale = 0
     for name, make in MAKERS.items():
-        path, text = PAGES / name, make()
+        path, text = ROOT / name, make()
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         stale += 1

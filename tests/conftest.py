@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -191,9 +192,21 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
             item.user_properties.append(("left behind", f"{item.path.name} left a running event loop: {left!r}"))
 
 
+LONG_RUN = 300.0
+"""Seconds of tests from which on the files that took most of them are printed."""
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Name the files that left something behind."""
+    """Name the files that left something behind, and after a long run those that took most of it."""
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    seconds: Counter[str] = Counter()
+    for report in reports:
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    if (total := seconds.total()) > LONG_RUN:
+        terminalreporter.section(f"slowest 40 of {len(seconds)} files: {total:.0f} s of all workers")
+        for path, took in seconds.most_common(40):
+            terminalreporter.write_line(f"{took:7.1f}s {path}")
     said = {
         value for report in reports for name, value in getattr(report, "user_properties", ()) if name == "left behind"
     }

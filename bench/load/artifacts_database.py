@@ -13,8 +13,11 @@ from typing import Any
 from sqlalchemy import insert
 
 from detlab.schemas.wire.storage import GcPolicy
-from detlab_hub.core.collection import Policy, Saved, decide
+from detlab_hub.core.collection import CheckpointRetention, Saved, decide
 from detlab_hub.services import Caller, Services, Settings
+from detlab_hub.services.checkpoints.collecting import Collecting
+from detlab_hub.services.cluster.storage import Storage
+from detlab_hub.services.registry.versions import Versions
 from detlab_hub.store import Store
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import (
@@ -54,20 +57,22 @@ class World:
 
     def best(self, where: str) -> Any:
         """Ask for the ten best versions."""
-        return self.loop.run_until_complete(self.services.versions.search(ROOT, best="accuracy", where=where, limit=10))
+        return self.loop.run_until_complete(
+            self.services[Versions].search(ROOT, best="accuracy", where=where, limit=10)
+        )
 
     def decide(self) -> Any:
         """Decide what a policy keeps."""
-        return decide(Policy(5, 2, 1), self.saved, smaller_is_better=False)
+        return decide(CheckpointRetention(5, 2, 1), self.saved, smaller_is_better=False)
 
     def preview(self) -> Any:
         """Decide with all that is needed from the database."""
         policy = GcPolicy(save_experiment_best=5, save_trial_best=2, save_trial_latest=1)
-        return self.loop.run_until_complete(self.services.collecting.preview(ROOT, 1, policy))
+        return self.loop.run_until_complete(self.services[Collecting].preview(ROOT, 1, policy))
 
     def usage(self, by: Any) -> Any:
         """Sum up what is stored."""
-        return self.loop.run_until_complete(self.services.storage.usage(ROOT, by))
+        return self.loop.run_until_complete(self.services[Storage].usage(ROOT, by))
 
 
 @contextmanager
@@ -188,6 +193,8 @@ def _metrics(s: Any, count: int) -> None:
     rng = random.Random(2)
     for trial in range(TRIALS):
         steps = range((count - trial + TRIALS - 1) // TRIALS)
-        reports = [curves.Report("validation", step, float(step), {"accuracy": rng.random()}) for step in steps]
+        reports = [
+            curves.ReportedMetrics("validation", step, float(step), {"accuracy": rng.random()}) for step in steps
+        ]
         if reports:
             curves.insert_reports(s, trial + 1, 0, reports)

@@ -20,7 +20,7 @@ from typing import Any
 
 from master import Master
 
-from detlab.launch.delivery.sender import Source
+from detlab.launch.delivery.sender import SpoolSource
 from detlab.schemas import wire
 from detlab_agent.connection import Connector
 from detlab_agent.endpoints import Endpoints
@@ -66,7 +66,7 @@ class LightTask:
         """End."""
         self.interrupt(0.0)
 
-    def leftovers(self) -> list[Source]:
+    def leftovers(self) -> list[SpoolSource]:
         """It leaves nothing."""
         return []
 

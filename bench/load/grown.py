@@ -35,9 +35,9 @@ from detlab_hub.store.tables import (
     ExperimentMetric,
     ExperimentRow,
     MetricName,
-    Point,
+    MetricPoint,
+    MetricSeries,
     SearcherJournal,
-    Series,
     TrialRow,
 )
 
@@ -175,11 +175,11 @@ def _write_metrics(s: Session, experiment: ExperimentRow, reports: dict[int, lis
         row = {"trial_id": trial_id, "group_name": "validation", "name_id": name.id, "count": len(found)}
         row |= {"finite_sum": sum(values), "min": min(values), "max": max(values), "last": values[-1]}
         rows.append({**row, "last_step": found[-1][0], "unrolled": len(found)})
-    s.execute(insert(Series), rows)
-    ids = dict(s.execute(select(Series.trial_id, Series.id).where(Series.name_id == name.id)).all())
+    s.execute(insert(MetricSeries), rows)
+    ids = dict(s.execute(select(MetricSeries.trial_id, MetricSeries.id).where(MetricSeries.name_id == name.id)).all())
     points = [
         {"series_id": ids[trial_id], "step": step, "run": 1, "value": value, "flag": 0, "time": NOW}
         for trial_id, found in reports.items()
         for step, value in found
     ]
-    s.execute(insert(Point), points)
+    s.execute(insert(MetricPoint), points)

@@ -16,7 +16,7 @@ from detlab_hub.services.placement import passes as placement
 _place = placement.place
 
 
-def _noted(*arguments: Any, **more: Any) -> placement.Verdict:
+def _noted(*arguments: Any, **more: Any) -> placement.WaitVerdict:
     cpu, wall = time.thread_time(), time.perf_counter()
     try:
         return _place(*arguments, **more)

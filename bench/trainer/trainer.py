@@ -75,7 +75,7 @@ def table(title: str, found: dict[str, Taken], skipped: dict[str, str]) -> str:
 def missing(names: list[str]) -> dict[str, str]:
     """Rows that cannot run here -> why."""
     return {
-        name: f"{NEEDS[name]} is not installed (pip install 'detlab[bench]')"
+        name: f"{NEEDS[name]} is not installed (make bench-trainer)"
         for name in names
         if importlib.util.find_spec(NEEDS[name].partition(".")[0]) is None
     }

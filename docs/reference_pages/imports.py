@@ -19,35 +19,35 @@ one role (`pytorchReplicaSpecs.Master`), wherever a trial template has them.
 
 
 def _katib() -> list[str]:
-    from detlab.schemas.imports import katib, katib_rows
+    from detlab.schemas.imports.katib import keys, search
 
     algorithms = [
         (f"`{name}`", f"`{found.method}`", _settings(found.settings), found.differs)
-        for name, found in katib.ALGORITHMS.items()
+        for name, found in search.ALGORITHMS.items()
     ]
     return [
         "## Katib: algorithms",
         table(("algorithm", "`searcher.name`", "settings", "what differs"), algorithms),
         "Refused by name:",
-        table(("algorithm", "why"), [(f"`{name}`", why) for name, why in katib.REFUSED.items()]),
+        table(("algorithm", "why"), [(f"`{name}`", why) for name, why in search.REFUSED.items()]),
         "## Katib: jobs",
         _jobs(),
         "## Katib: keys",
-        _keys(katib_rows.TARGETS, katib_rows.REASONS),
+        _keys(keys.TARGETS, keys.REASONS),
     ]
 
 
 def _jobs() -> str:
-    from detlab.schemas.imports import katib_jobs
+    from detlab.schemas.imports.katib import jobs
 
     rows = [
         ("`Job`", "its one pod: the command runs once, with all GPUs of the pod on one node"),
-        ("`TrainJob`", f"of the runtime `{katib_jobs.TORCH_RUNTIME}`: one process for each slot"),
+        ("`TrainJob`", f"of the runtime `{jobs.TORCH_RUNTIME}`: one process for each slot"),
     ]
-    for kind, why in katib_jobs.REPLICAS.items():
+    for kind, why in jobs.REPLICAS.items():
         several = f"several are refused: {why}" if why else "several: one process for each slot"
         rows.append((f"`{kind}`", f"one replica: like a `Job`; {several}"))
-    rows += [(f"`{kind}`", f"refused: it {why}") for kind, (why, _) in katib_jobs.REFUSED.items()]
+    rows += [(f"`{kind}`", f"refused: it {why}") for kind, (why, _) in jobs.REFUSED.items()]
     return table(("kind", "what becomes of it"), rows)
 
 
@@ -56,17 +56,17 @@ def _settings(settings: dict[str, str]) -> str:
 
 
 def _wandb() -> list[str]:
-    from detlab.schemas.imports import wandb, wandb_spaces
+    from detlab.schemas.imports.wandb import spaces, sweep
 
-    methods = [(f"`{name}`", f"`{found.alone}`", f"`{found.halving}`") for name, found in wandb.METHODS.items()]
-    spread = [(f"`{name}`", becomes) for name, (_, _, becomes) in wandb_spaces.DISTRIBUTIONS.items()]
+    methods = [(f"`{name}`", f"`{found.alone}`", f"`{found.halving}`") for name, found in sweep.METHODS.items()]
+    spread = [(f"`{name}`", becomes) for name, (_, _, becomes) in spaces.DISTRIBUTIONS.items()]
     return [
         "## W&B sweeps: methods",
         table(("method", "`searcher.name`", "with `early_terminate`"), methods),
         "## W&B sweeps: distributions",
         table(("distribution", "hyperparameter"), spread),
         "## W&B sweeps: keys",
-        _keys(wandb.TARGETS, wandb.REASONS),
+        _keys(sweep.TARGETS, sweep.REASONS),
     ]
 
 

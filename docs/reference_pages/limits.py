@@ -62,7 +62,7 @@ over is not begun. Other work is bounded by what it does: bytes, characters, mat
 
 def _kinds() -> list[tuple[str, ...]]:
     """The rows of the kinds of threads, from their definitions."""
-    from detlab_hub.services.kernel.threads import SHARE, Threads, Workers
+    from detlab_hub.services.base.threads import SHARE, Threads, Workers
 
     workers = Workers()
     kinds = [kind for kind in vars(workers).values() if isinstance(kind, Threads)]

@@ -15,7 +15,12 @@ def page(title: str, *parts: str) -> str:
 
 def row(*cells: str) -> str:
     """Return one line of a table."""
-    return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |"
+    return "| " + " | ".join(_no_references(" ".join(cell.replace("|", "\\|").split())) for cell in cells) + " |"
+
+
+def _no_references(text: str) -> str:
+    """Keep words in brackets, one after the other, from being a reference to a link; what is code stays as it is."""
+    return re.sub(r"(`[^`]*`)|\]( ?)\[", lambda found: found[1] or f"]{found[2]}\\[", text)
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -13,6 +13,8 @@ SOURCES = ("harness", "hub_ext", "kernel_magics", "server_ext")
 OBJECTS = {
     "detlab.commands": "a `click.Command`",
     "detlab.event_consumers": "a class that is an `EventConsumer`, made without arguments",
+    "detlab.imports": "an `ImportKind`: how `det config import` recognises and converts a file of another tool",
+    "detlab.runtime_flags": "a `RuntimeFlags`: what the runtime of that name adds to `det agent run`",
     "detlab.runtimes": "a function that makes one; [add a runtime](../contributing/add-a-runtime-or-backend.md)",
     "detlab.searchers": "a `SearchMethod` class; [add a search method](../contributing/search-methods.md)",
     "detlab.storages": "a `StorageType`, mostly the class itself; [add a storage](../contributing/add-a-storage.md)",

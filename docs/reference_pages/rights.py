@@ -7,7 +7,7 @@ from reference_pages.markdown import page, table
 
 def rights() -> str:
     """The page of rights, from the table that decides."""
-    from detlab_hub.core.rights import TABLE, Kind, Relation, Right
+    from detlab_hub.core.rights import TABLE, CallerRelation, ObjectKind, Right
 
     intro = """
 Who may do what with which object. Each row is a kind of object, each column what a caller is to it. A caller who is
@@ -19,10 +19,10 @@ exist, and they get the same 404 as for one that was never there. Who may read a
 - `write`: that, and change it: pause, activate, cancel and kill it, write into it
 - `own`: that, and share and delete it
 """
-    columns = [*Relation]
+    columns = [*CallerRelation]
     rows = [
         (kind.value, *("" if not (right := TABLE[kind].get(one, Right.NONE)) else f"`{right.wire}`" for one in columns))
-        for kind in Kind
+        for kind in ObjectKind
     ]
     notes = """
 - Trials, metrics, output, code, events and grants of an experiment follow its row; output and files of a user task

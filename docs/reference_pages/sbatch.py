@@ -7,7 +7,7 @@ from reference_pages.markdown import page, table
 
 def sbatch_options() -> str:
     """The page of the options of sbatch that a config may give, from their table."""
-    from detlab.schemas.sbatch import OPTIONS, elsewhere
+    from detlab.schemas.sbatch import ELSEWHERE, OPTIONS
 
     intro = """
 `slurm.sbatch_args` of a config takes these options of `sbatch`, and no others: by the whole name, each as one item with
@@ -20,7 +20,7 @@ once more, and writes each by itself. Why so: [security](../explanation/security
 the trial's card.
 """
     rows = [(f"`--{name}`", kind.words) for name, kind in OPTIONS.items()]
-    others = [(f"`--{name}`", words) for name, words in elsewhere().items()]
+    others = [(f"`--{name}`", words) for name, words in ELSEWHERE.items()]
     return page(
         "Options of sbatch",
         intro,

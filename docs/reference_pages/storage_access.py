@@ -7,7 +7,7 @@ from reference_pages.markdown import page, table
 
 def storage_access() -> str:
     """The page that says who opens which checkpoint storage, from the table that decides it."""
-    from detlab_hub.services.checkpoints.stores import ACCESS, Store, StoreOperation, Who
+    from detlab_hub.services.checkpoints.stores import ACCESS, NamedStore, StoreOperation, Who
 
     intro = """
 A `checkpoint_storage` block is a user's word, so that the master calls nobody whom only a block names. It opens file
@@ -21,7 +21,7 @@ systems that it sees (each file must belong to the uid of its user), and the clu
 Every other store is opened by tasks with their owner's rights, and by people with their own keys.
 """
     rows = [
-        (str(operation), *(_said(ACCESS[operation][store], Who.NOBODY) for store in Store))
+        (str(operation), *(_said(ACCESS[operation][store], Who.NOBODY) for store in NamedStore))
         for operation in StoreOperation
     ]
     told = """
@@ -46,7 +46,7 @@ Every other store is opened by tasks with their owner's rights, and by people wi
     return page(
         "Who opens a checkpoint storage",
         intro,
-        table(("operation", *(str(store) for store in Store)), rows),
+        table(("operation", *(str(store) for store in NamedStore)), rows),
         "## What follows\n" + told,
     )
 

@@ -7,8 +7,19 @@ import itertools
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 _numbers = itertools.count()
+
+
+class Below:
+    """An attribute that is a path below the `root` of its object."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __get__(self, of: Any, owner: object) -> Path:
+        return Path(of.root / self._path)
 
 
 def write_atomic(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.errors import AuthError, NotInCluster
-from detlab.tokens import one_word
+from detlab.token_text import one_word
 
 TASK_DIR_VARIABLE = "DET_TASK_DIR"
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import platformdirs
@@ -14,14 +16,13 @@ import platformdirs
 from detlab.errors import DetlabError
 from detlab.launch.host.identity import ACCEPTED_RANGE, IdentityError, parse_range
 from detlab.schemas.expconf.blocks.environment import parse_size
-from detlab.schemas.runtimes import SLURM
 from detlab_agent.daemon import default_agent_id, read_user_map, run_agent
 from detlab_agent.endpoints import PIN_FILE, UnsafeMaster, find_endpoints
+from detlab_agent.runtimes.flags import FLAGS, asked_for, read_flags, runtime_flags
 from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS
 from detlab_agent.runtimes.registry import RUNTIMES
 from detlab_agent.settings import DEFAULT_PIDS, AgentError, AgentSettings, for_cluster
 from detlab_agent.slots import GpuError
-from detlab_agent.slurm_options import slurm_options, taken
 
 
 def _range(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, int]:
@@ -85,6 +86,21 @@ def _cpus(context: click.Context, parameter: click.Parameter, value: float | Non
     if value and round(value * 1000) == 0:
         raise click.BadParameter(f"{value:g} is less than 0.001, the unit of CPUs; use 0 for no limit")
     return value
+
+
+def chosen(settings: AgentSettings, asked: Sequence[str]) -> AgentSettings:
+    """Return the settings with the runtimes that were asked for by options of their own, unless others were named.
+
+    Raises:
+        AgentError: One speaks for a cluster, and others are asked for.
+    """
+    clusters = [name for name in asked if FLAGS.load(name).whole_cluster]
+    others = tuple(name for name in asked if name not in clusters)
+    if not settings.runtimes:
+        settings = replace(settings, runtimes=others)
+    for name in clusters:
+        settings = for_cluster(settings, name)
+    return settings
 
 
 LABEL_CHARS = 200
@@ -231,57 +247,19 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="Maximum number of processes and threads of one task; 0: no limit.",
 )
-@slurm_options
-@click.option("--kubernetes", is_flag=True, help="Speak for the nodes of a Kubernetes cluster, and run tasks as pods.")
-@click.option(
-    "--kubeconfig",
-    type=_FILE,
-    help="How to reach it [default: this pod's account, $KUBECONFIG, ~/.kube/config].",
-)
-@click.option("--kube-context", metavar="NAME", help="Context of the kubeconfig [default: its current one].")
-@click.option("--namespace", "kube_namespace", metavar="NAME", help="Namespace of the pods [default: the context's].")
-@click.option("--kubernetes-settings", type=_FILE, help="YAML file: image, pools, GPU resources, tolerations, …")
+@runtime_flags
 @click.option("--insecure-http", is_flag=True, help="Send the token over plain http to another machine.")
 @click.option("--log-level", default="INFO", type=click.Choice(["DEBUG", "INFO", "WARNING"]))
 def run(
     *,
     master: str,
     directory: Path,
-    slots: int | None,
     name: str,
-    pool: str,
-    labels: dict[str, str],
-    max_zero_slot_tasks: int,
-    cpus: float | None,
-    memory: int | None,
-    enrolment_token_file: Path | None,
-    uid_range: tuple[int, int],
     user_map: Path | None,
-    users_file: Path | None,
-    serves_user: str | None,
-    runtimes: tuple[str, ...],
-    docker_host: str,
-    allow_mounts: tuple[Path, ...],
-    volumes: tuple[str, ...],
-    allow_privileges: bool,
-    address: str,
-    service_ports: tuple[int, int] | None,
-    homes: Path | None,
-    warm_pool: bool,
-    task_network: Literal["auto", "private", "host"],
-    task_metadata: Literal["allow", "block"],
-    task_subnet: str | None,
-    task_ports: tuple[int, ...],
     task_memory: int | None,
-    task_pids: int,
-    kubernetes: bool,
-    kubeconfig: Path | None,
-    kube_context: str | None,
-    kube_namespace: str | None,
-    kubernetes_settings: Path | None,
     insecure_http: bool,
     log_level: str,
-    **more: Any,
+    **options: Any,
 ) -> None:
     """Offer this machine's slots to a cluster and run its tasks.
 
@@ -292,44 +270,16 @@ def run(
     for chatty in ("httpx", "httpcore", "docker", "urllib3"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     try:
+        # An option has the name of its setting; the rest are those of the runtimes.
         settings = AgentSettings(
             endpoints=find_endpoints(master, insecure_http=insecure_http, pin_file=directory.absolute() / PIN_FILE),
             directory=directory,
             agent_id=name,
-            slots=slots,
-            pool=pool,
-            labels=labels,
-            max_zero_slot_tasks=max_zero_slot_tasks,
-            cpus=cpus,
-            memory=memory,
-            enrolment_token_file=enrolment_token_file,
-            users_file=users_file,
-            uid_range=uid_range,
             user_map=read_user_map(user_map) if user_map else None,
-            serves_user=serves_user,
-            runtimes=(SLURM,) if more["slurm"] and not runtimes else runtimes,
-            docker_host=docker_host,
-            allow_mounts=allow_mounts,
-            volumes=volumes,
-            allow_privileges=allow_privileges,
-            address=address,
-            service_ports=service_ports,
-            homes=homes,
-            warm_pool=warm_pool,
-            task_network=task_network,
-            task_metadata=task_metadata,
-            task_subnet=task_subnet,
-            task_ports=task_ports,
             task_memory=task_memory or None,
-            task_pids=task_pids,
-            slurm=taken(more),
-            kubeconfig=kubeconfig,
-            kube_context=kube_context,
-            kube_namespace=kube_namespace,
-            kubernetes_settings=kubernetes_settings,
+            **{each.name: options.pop(each.name) for each in fields(AgentSettings) if each.name in options},
+            of_runtimes=read_flags(options),
         )
-        if kubernetes:
-            settings = for_cluster(settings, "kubernetes")
-        asyncio.run(run_agent(settings))
+        asyncio.run(run_agent(chosen(settings, asked_for(options))))
     except (AgentError, IdentityError, GpuError, UnsafeMaster, DetlabError) as error:
         raise click.ClickException(str(error)) from error

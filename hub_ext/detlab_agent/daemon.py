@@ -30,10 +30,10 @@ from detlab_agent.runtimes.dispatch import NodeRuntime, RuntimeTable
 from detlab_agent.runtimes.ports import HeldPorts
 from detlab_agent.runtimes.preparation import TaskMaker
 from detlab_agent.runtimes.registry import make_runtimes
+from detlab_agent.runtimes.slurm.options import SlurmOptions
 from detlab_agent.runtimes.tenancy import Homes, Tenancy, tenancy_elsewhere
 from detlab_agent.settings import AgentError, AgentSettings
 from detlab_agent.slots import discover_slots, load_nvml
-from detlab_agent.slurm_options import SlurmOptions
 from detlab_agent.tasks import TaskTable
 from detlab_agent.undelivered import LeftoverShipper
 
@@ -84,7 +84,10 @@ def _tenancy_of(settings: AgentSettings, made: Sequence[NodeRuntime], own: Tenan
     Raises:
         AgentError: Its runtimes differ in that.
     """
-    if any(runtime.name == SLURM for runtime in made) and not (settings.slurm or SlurmOptions()).for_owners:
+    if (
+        any(runtime.name == SLURM for runtime in made)
+        and not settings.of_runtimes.get(SLURM, SlurmOptions()).for_owners
+    ):
         if own.uids is not None and len(made) > 1:
             raise AgentError("--slurm-as agent serves one user, and the other runtimes all: start an agent for each")
         return Tenancy(None, settings.serves_user or login_name())

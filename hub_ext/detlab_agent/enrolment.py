@@ -13,7 +13,7 @@ from detlab import loopback
 from detlab.errors import AuthError, DetlabError, master_said
 from detlab.launch.taskdir import read_object, write_json
 from detlab.schemas.wire import EnrolReply, EnrolRequest
-from detlab.tokens import one_word
+from detlab.token_text import one_word
 from detlab.trust import is_refusal, split_enrolment
 from detlab_agent.endpoints import Endpoints
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from detlab.schemas.wire import Hello, MoreNodes, NodeHello, RunningTask
+from detlab.schemas.wire import HeldTask, Hello, MoreNodes, NodeHello
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ def in_parts(hello: Hello) -> tuple[Hello, list[MoreNodes]]:
 
     Nodes with tasks come first, and those that are away all in the Hello: an older master hears of no others.
     """
-    tasks: dict[str, list[RunningTask]] = {}
+    tasks: dict[str, list[HeldTask]] = {}
     for task in hello.tasks:
         tasks.setdefault(task.node, []).append(task)
     order = sorted(hello.nodes, key=lambda node: (not node.away, node.name not in tasks))
@@ -36,7 +36,7 @@ def in_parts(hello: Hello) -> tuple[Hello, list[MoreNodes]]:
     return hello.model_copy(update=said), [MoreNodes(nodes=group, tasks=_of(group, tasks)) for group in groups[1:]]
 
 
-def _groups(nodes: Sequence[NodeHello], tasks: dict[str, list[RunningTask]], room: int) -> Iterator[list[NodeHello]]:
+def _groups(nodes: Sequence[NodeHello], tasks: dict[str, list[HeldTask]], room: int) -> Iterator[list[NodeHello]]:
     group: list[NodeHello] = []
     most = FIRST_NODES
     for node in nodes:
@@ -51,7 +51,7 @@ def _groups(nodes: Sequence[NodeHello], tasks: dict[str, list[RunningTask]], roo
         yield group
 
 
-def _of(nodes: Sequence[NodeHello], tasks: dict[str, list[RunningTask]]) -> list[RunningTask]:
+def _of(nodes: Sequence[NodeHello], tasks: dict[str, list[HeldTask]]) -> list[HeldTask]:
     return [task for node in nodes for task in tasks.get(node.name, ())]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from detlab.launch.host.identity import ACCEPTED_RANGE
 from detlab_agent.endpoints import Endpoints
-from detlab_agent.slurm_options import SlurmOptions
 
 DEFAULT_PIDS = 8192
 """Processes and threads of one task: far more than a large trial has, far fewer than would stop the machine."""
@@ -54,12 +54,8 @@ class AgentSettings:
         task_metadata: Whether tasks reach a cloud's metadata service, which has this machine's credentials.
         task_memory: Bytes for a task that does not request any; None for no limit.
         task_pids: Processes and threads that a task may have; 0 for no limit.
-        slurm: How it works with a Slurm cluster; None: not at all.
-        kubeconfig: File with which a cluster of Kubernetes is reached; None for the usual places.
-        kube_context: Its context; None for the current one.
-        kube_namespace: Namespace of the pods; None for the context's.
-        kubernetes_settings: File with the rest of the settings for Kubernetes.
         mark: What tells this agent from the one whose directory it has a copy of; "" where it is none.
+        of_runtimes: What the options of single runtimes say, by the runtime's name; see `runtimes.flags`.
     """
 
     endpoints: Endpoints
@@ -91,11 +87,7 @@ class AgentSettings:
     task_metadata: Literal["allow", "block"] = "allow"
     task_memory: int | None = None
     task_pids: int = DEFAULT_PIDS
-    slurm: SlurmOptions | None = None
-    kubeconfig: Path | None = None
-    kube_context: str | None = None
-    kube_namespace: str | None = None
-    kubernetes_settings: Path | None = None
+    of_runtimes: Mapping[str, Any] = field(default_factory=dict)
     mark: str = ""
 
     @property

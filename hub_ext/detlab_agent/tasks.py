@@ -45,7 +45,7 @@ class Stage(enum.Enum):
 
 
 @dataclass
-class Entry:
+class TaskEntry:
     """A task in the table."""
 
     allocation_id: str
@@ -86,7 +86,7 @@ class TaskTable:
     def __init__(self, runtime: Runtime, deliver_leftovers: Callable[[RunningTask], Awaitable[None]]) -> None:
         self._runtime = runtime
         self._deliver_leftovers = deliver_leftovers
-        self._entries: dict[Key, Entry] = {}
+        self._entries: dict[Key, TaskEntry] = {}
         self._acknowledged: OrderedDict[Key, None] = OrderedDict()
         self._send: Send | None = None
         self._moved = asyncio.Condition()
@@ -95,15 +95,15 @@ class TaskTable:
         """Take over the tasks from before the agent's restart."""
         for task in self._runtime.recover():
             stage = Stage.PREPARING if task.waits else Stage.RUNNING
-            entry = Entry(task.allocation_id, task.run, tuple(task.slots), task.node, stage, task)
+            entry = TaskEntry(task.allocation_id, task.run, tuple(task.slots), task.node, stage, task)
             self._entries[entry.key] = entry
             entry.driver = asyncio.create_task(self._drive(entry, None))
             _log.info("task %s reattached (pid %s)", task.allocation_id, task.pid)
 
-    def listing(self) -> list[wire.RunningTask]:
+    def listing(self) -> list[wire.HeldTask]:
         """Return the tasks for a Hello."""
         return [
-            wire.RunningTask(
+            wire.HeldTask(
                 allocation_id=entry.allocation_id,
                 run=entry.run,
                 exited=entry.stage is Stage.EXITED,
@@ -145,7 +145,7 @@ class TaskTable:
 
     def launch(self, message: wire.Launch) -> None:
         """Start a task once, however often the master sends the launch."""
-        entry = Entry(message.allocation_id, message.run, tuple(message.slots), message.node)
+        entry = TaskEntry(message.allocation_id, message.run, tuple(message.slots), message.node)
         known = self._entries.get(entry.key)
         if known is not None:
             self._announce(known)
@@ -203,7 +203,7 @@ class TaskTable:
 
     # --- one task ----------------------------------------------------------------------------------------------
 
-    async def _drive(self, entry: Entry, launch: wire.Launch | None) -> None:
+    async def _drive(self, entry: TaskEntry, launch: wire.Launch | None) -> None:
         """Bring a task from its launch (or its rediscovery) to its exit."""
         try:
             if launch is not None:
@@ -224,14 +224,14 @@ class TaskTable:
         await self._move(entry, Stage.EXITED)
         _log.info("task %s exited: %s", entry.allocation_id, exit_)
 
-    def _progress(self, entry: Entry, stage: Literal["queued", "pulling", "starting"], message: str) -> None:
+    def _progress(self, entry: TaskEntry, stage: Literal["queued", "pulling", "starting"], message: str) -> None:
         """Report how far a launch is."""
         entry.progress = wire.TaskStage(
             allocation_id=entry.allocation_id, run=entry.run, stage=stage, message=message, node=entry.node
         )
         self._announce(entry)
 
-    async def _give_up(self, entry: Entry, error: Exception) -> TaskExit:
+    async def _give_up(self, entry: TaskEntry, error: Exception) -> TaskExit:
         """End a task that can no longer be watched."""
         message = f"the agent failed: {type(error).__name__}: {error}"
         if entry.task is None:
@@ -239,7 +239,7 @@ class TaskTable:
         await entry.task.kill(0.0)
         return TaskExit(reason="launcher_lost", message=message)
 
-    async def _watch(self, entry: Entry) -> TaskExit:
+    async def _watch(self, entry: TaskEntry) -> TaskExit:
         task = entry.task
         assert task is not None
         killer = asyncio.create_task(self._kill_when_wanted(entry, task))
@@ -257,7 +257,7 @@ class TaskTable:
             return TaskExit(exit_code=-signal.SIGKILL, message="killed together with its launcher")
         return exit_
 
-    async def _kill_when_wanted(self, entry: Entry, task: RunningTask) -> None:
+    async def _kill_when_wanted(self, entry: TaskEntry, task: RunningTask) -> None:
         await entry.kill_wanted.wait()
         loop = asyncio.get_running_loop()
         task.interrupt(0.0 if entry.kill_at is None else max(0.0, entry.kill_at - loop.time()))
@@ -270,7 +270,7 @@ class TaskTable:
                 break
         await task.kill(DELIVERY_GRACE)
 
-    async def _wait_for_slots(self, entry: Entry) -> None:
+    async def _wait_for_slots(self, entry: TaskEntry) -> None:
         """Wait until no other task holds the slots: a slot has at most one live owner.
 
         Raises:
@@ -290,13 +290,13 @@ class TaskTable:
         except TimeoutError:
             raise RefusedTask(f"its slots are still used by {', '.join(taken())}") from None
 
-    async def _move(self, entry: Entry, stage: Stage) -> None:
+    async def _move(self, entry: TaskEntry, stage: Stage) -> None:
         entry.stage = stage
         self._announce(entry)
         async with self._moved:
             self._moved.notify_all()
 
-    def _announce(self, entry: Entry) -> None:
+    def _announce(self, entry: TaskEntry) -> None:
         task = entry.task
         if entry.stage is Stage.PREPARING and entry.progress is not None:
             self._say(entry.progress)

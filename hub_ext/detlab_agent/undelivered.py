@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlencode
 
 from detlab.launch.delivery.sender import Deliverer, HttpTransport
-from detlab.launch.delivery.shipping import Refusal, StreamShipper
-from detlab.launch.delivery.spool import Reader
+from detlab.launch.delivery.shipping import RecordRefusal, StreamShipper
+from detlab.launch.delivery.spool import SpoolReader
 from detlab.launch.delivery.tokens import TokenKeeper
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.runtimes.base import RunningTask
@@ -24,15 +24,15 @@ class _NoMarks:
     def __init__(self, allocation_id: str) -> None:
         self._allocation_id = allocation_id
 
-    def committed(self, shipper: StreamShipper, reader: Reader) -> None:
+    def committed(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Do nothing: the master skips what it has."""
 
-    def refused(self, refusals: Sequence[Refusal]) -> None:
+    def refused(self, refusals: Sequence[RecordRefusal]) -> None:
         """Say it in the agent's log."""
         for refusal in refusals:
             _log.warning("%s: record %d refused: %s", self._allocation_id, refusal.seq, refusal.message)
 
-    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+    def damaged(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Say it in the agent's log."""
         _log.warning("%s: its spool of %s was changed: %s", self._allocation_id, shipper.stream, reader.damage)
 

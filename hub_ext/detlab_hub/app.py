@@ -28,21 +28,22 @@ from detlab.client.transport.discovery import is_loopback
 from detlab.errors import DetlabError
 from detlab.launch.host.identity import DEFAULT_RANGE, IdentityError, account_name, parse_range, read_uids
 from detlab.schemas.runtimes import PROCESS
-from detlab.schemas.storage_types import Holder
+from detlab.schemas.storage_types import StorageHolder
 from detlab.schemas.wire import SERVICE_PREFIX
-from detlab.tokens import one_word
+from detlab.token_text import one_word
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.scheduling import Pools, read_pools
 from detlab_hub.embedded.sockets.listeners import inherited
 from detlab_hub.embedded.state import TAKE_OVER_NOTE
+from detlab_hub.limit_settings import UserLimits, read_limits
 from detlab_hub.services import Services, Settings
-from detlab_hub.services.kernel.server_certificates import ServerAuthority
-from detlab_hub.services.kernel.settings import A_COPY, UidPolicy, Webhook, errors_in
+from detlab_hub.services.base.server_certificates import ServerAuthority
+from detlab_hub.services.base.settings import A_COPY, UidPolicy, Webhook, errors_in
+from detlab_hub.services.cluster.cluster import Cluster
 from detlab_hub.services.notify.configuration import read_webhooks
 from detlab_hub.services.notify.consumers import installed
 from detlab_hub.services.usertasks.hub_client import HubServers
 from detlab_hub.store import CopyPolicy, Store, installation
-from detlab_hub.user_limits import UserLimits, read_limits
 from detlab_hub.web.auth import Identifier, close_hub_client, make_hub_auth
 from detlab_hub.web.bodies import MOST_READ
 from detlab_hub.web.routes import Background, WebSettings, make_application
@@ -502,7 +503,7 @@ class DetHub(Application):
             self.log.warning("%s", A_COPY)
         elif take_over:
             self.log.warning("this installation owns the cluster's checkpoints from now on (epoch %d)", found.epoch)
-        holder = Holder(settings.cluster_id, found.instance, found.epoch)
+        holder = StorageHolder(settings.cluster_id, found.instance, found.epoch)
         return dataclasses.replace(settings, holder=holder, is_copy=found.is_copy)
 
     async def _serve_http(self, services: Services, stop: asyncio.Event) -> None:
@@ -543,9 +544,9 @@ class DetHub(Application):
             try:
                 await asyncio.wait_for(stop.wait(), 2.0)
             except TimeoutError:
-                if not services.cluster.healthy():
-                    why = services.shell.store.broken_because or "it cannot write to its database any more"
-                    raise DetlabError(f"the master ends: {why}", hint=services.shell.store.broken_hint) from None
+                if not services[Cluster].healthy():
+                    why = services.context.store.broken_because or "it cannot write to its database any more"
+                    raise DetlabError(f"the master ends: {why}", hint=services.context.store.broken_hint) from None
 
     def start(self) -> None:
         """Run until SIGTERM or SIGINT."""

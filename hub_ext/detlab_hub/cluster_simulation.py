@@ -18,7 +18,7 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def rows_of(snapshot: scheduling.Snapshot, decision: scheduling.Decision) -> list[tuple[object, ...]]:
+def rows_of(snapshot: scheduling.Snapshot, decision: scheduling.PlacementDecision) -> list[tuple[object, ...]]:
     """Return one row per task that starts, releases slots or stays pending, in that order."""
     tasks = {task.id: task for task in snapshot.tasks}
 

@@ -117,8 +117,8 @@ def up(
         named = _dir_option(folder)
         raise DetlabError("the cluster is running", hint=f"det down{named}, then det up{named} --take-over")
     last = state.read_plan()
-    options = lifecycle.Options(
-        port=port or (lifecycle.Options.port if last is None else last.port),
+    options = lifecycle.UpOptions(
+        port=port or (lifecycle.UpOptions.port if last is None else last.port),
         slots=slots or (None if last is None else last.slots),
         config=config,
         timeout=timeout,
@@ -137,7 +137,7 @@ def up(
         click.echo(f"{what} the cluster of {above}, in a folder above; for a new one here: det up --dir .detlab")
     if foreground:
 
-        def ready(cluster: lifecycle.Cluster) -> None:
+        def ready(cluster: lifecycle.RunningCluster) -> None:
             _print_cluster(cluster, folder, attached=True)
 
         sys.exit(asyncio.run(attached.run(state, options, ready, click.echo, reload=reload)))

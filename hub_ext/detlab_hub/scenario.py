@@ -134,7 +134,7 @@ class ConstraintsPart(_Part):
 
 
 class TaskPart(_Part):
-    """See `scheduling.Task`."""
+    """See `scheduling.SchedulerTask`."""
 
     id: Name
     job: Name
@@ -298,7 +298,7 @@ def _agent(part: AgentPart, shares: int) -> scheduling.Agent:
     )
 
 
-def _task(part: TaskPart) -> scheduling.Task:
+def _task(part: TaskPart) -> scheduling.SchedulerTask:
     wanted = part.constraints
     affinity = wanted.affinity.model_dump()
     constraints = scheduling.Constraints(
@@ -309,7 +309,7 @@ def _task(part: TaskPart) -> scheduling.Task:
         required=frozenset(map(scheduling.rule_of, affinity["required"])),
         preferred=scheduling.preferences_of(affinity["preferred"]),
     )
-    return scheduling.Task(
+    return scheduling.SchedulerTask(
         id=part.id,
         job=part.job,
         slots=part.slots,
@@ -328,7 +328,7 @@ def _task(part: TaskPart) -> scheduling.Task:
     )
 
 
-def as_json(decision: scheduling.Decision) -> dict[str, Any]:
+def as_json(decision: scheduling.PlacementDecision) -> dict[str, Any]:
     """Return the machine-readable form of a decision."""
     waiting: Mapping[str, scheduling.Reason] = decision.waiting
     return {

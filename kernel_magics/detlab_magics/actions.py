@@ -13,11 +13,11 @@ from detlab.client.facts import to_get_a_result, without_result
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.wire import ExperimentState, ExperimentView, FailureView, LogLine
 from detlab_magics.cells.outside import outside_warnings
-from detlab_magics.cells.prepare import Prepared, prepare, read_config
+from detlab_magics.cells.prepare import PreparedSubmission, prepare, read_config
 from detlab_magics.errors import ExperimentFailed, MagicError, StoppedWatching
 from detlab_magics.kernel import KernelSession, cell_id, cell_number, notebook_path
 from detlab_magics.plaintext import in_notebook, name_cells, plain, print_warnings
-from detlab_magics.tables import Listing, Status
+from detlab_magics.tables import Listing, StatusTable
 from detlab_magics.view.screen import headless, screen
 from detlab_magics.view.show import Showing, show_ended
 from detlab_magics.view.text import state_word
@@ -35,7 +35,7 @@ RESUMABLE = (ExperimentState.ACTIVE, ExperimentState.PAUSED, ExperimentState.STO
 
 
 @dataclass(frozen=True)
-class Request:
+class CellRequest:
     """A cell's wish to run an experiment."""
 
     text: str
@@ -56,7 +56,7 @@ class Request:
 
 def run(
     session: KernelSession,
-    request: Request,
+    request: CellRequest,
     namespace: Mapping[str, Any],
     made: Callable[[Experiment], None] = lambda experiment: None,
 ) -> Experiment | None:
@@ -93,7 +93,7 @@ def run(
     return experiment
 
 
-def _existing(session: KernelSession, prepared: Prepared, *, ended: bool) -> Experiment | None:
+def _existing(session: KernelSession, prepared: PreparedSubmission, *, ended: bool) -> Experiment | None:
     """Return the experiment that this very cell already is: one of this session, or one that has not ended.
 
     Args:
@@ -137,7 +137,7 @@ def _still_there(client: Client, experiment_id: int) -> Experiment | None:
         return None
 
 
-def _submit(session: KernelSession, prepared: Prepared) -> Experiment:
+def _submit(session: KernelSession, prepared: PreparedSubmission) -> Experiment:
     client = session.client()
     source = {**prepared.source, "key": prepared.key}
     reply = _send(client, prepared, source=source)
@@ -148,7 +148,7 @@ def _submit(session: KernelSession, prepared: Prepared) -> Experiment:
     return reply.experiment
 
 
-def _send(client: Client, prepared: Prepared, **options: Any) -> Submitted:
+def _send(client: Client, prepared: PreparedSubmission, **options: Any) -> Submitted:
     """Submit; a configuration that the master refuses is explained by the lines of the cell."""
     try:
         return client.submit(prepared.config, bundle=prepared.bundle, **options)
@@ -156,7 +156,7 @@ def _send(client: Client, prepared: Prepared, **options: Any) -> Submitted:
         raise problem if prepared.places is None else prepared.places.explain(problem) from None
 
 
-def _dry_run(client: Client, prepared: Prepared) -> None:
+def _dry_run(client: Client, prepared: PreparedSubmission) -> None:
     reply = _send(client, prepared, dry_run=True)
     print(f"would upload {_shipped(prepared)}")
     for file in prepared.bundle.files:
@@ -165,7 +165,7 @@ def _dry_run(client: Client, prepared: Prepared) -> None:
     print("nothing was submitted (--dry-run)")
 
 
-def _shipped(prepared: Prepared) -> str:
+def _shipped(prepared: PreparedSubmission) -> str:
     names = [plain(f.path, 40) for f in prepared.bundle.files]
     if not names:
         return "no files"
@@ -304,14 +304,14 @@ def _print_line(line: LogLine, cells: Mapping[str, Any], *, several: bool) -> No
     print(f"[{' '.join(where)}] {shown}" if where else shown)
 
 
-def status(session: KernelSession, magics: list[tuple[str, str]]) -> Status:
+def status(session: KernelSession, magics: list[tuple[str, str]]) -> StatusTable:
     """Return the cluster's state and the magics, to be displayed. A cluster out of reach is shown, not raised.
 
     Args:
         session: The kernel's session.
         magics: Each magic, with what it does in one line.
     """
-    return Status.collect(session, magics)
+    return StatusTable.collect(session, magics)
 
 
 def listing(session: KernelSession, *, active: bool, limit: int) -> Listing:

@@ -114,7 +114,7 @@ class ExperimentMagics(Magics):
                 hint="%%det_experiment? shows an example",
             )
         namespace = {**self.shell.user_ns, **(local_ns or {})}
-        request = actions.Request(
+        request = actions.CellRequest(
             text=cell if cell is not None else _read(args.file),
             where=f"cell {cell_number()}" if cell is not None else args.file,
             first_line=1 if cell is None else 2,

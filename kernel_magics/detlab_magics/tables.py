@@ -37,14 +37,14 @@ def _counted(number: int, noun: str) -> str:
 
 
 @dataclass(frozen=True)
-class Status:
+class StatusTable:
     """The answer of %det."""
 
     lines: list[str]
     magics: list[tuple[str, str]]
 
     @classmethod
-    def collect(cls, session: KernelSession, magics: list[tuple[str, str]]) -> Status:
+    def collect(cls, session: KernelSession, magics: list[tuple[str, str]]) -> StatusTable:
         """Ask the cluster; a cluster out of reach becomes a line with the next command."""
         try:
             client = session.client()

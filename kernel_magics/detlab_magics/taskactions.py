@@ -19,7 +19,7 @@ from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession, cell_id, notebook_path
 from detlab_magics.plaintext import in_notebook, plain, print_warnings
 from detlab_magics.tables import html_table, text_table
-from detlab_magics.view.screen import Output, headless
+from detlab_magics.view.screen import ScreenOutput, headless
 
 if TYPE_CHECKING:
     from detlab.client import Client
@@ -141,7 +141,7 @@ def tensorboard(
             trial_ids=list(trials),
             name=_title(experiments, trials),
         )
-    line = Output()
+    line = ScreenOutput()
     line.put({"text/plain": status_of(task.view)})
 
     def tell(view: TaskView) -> None:

@@ -15,27 +15,34 @@ from detlab.client.transport.discovery import ClusterAddress, find_cluster
 from detlab.errors import DetlabError, master_said
 from detlab.trust import trust_for
 from detlab_server.guard import GuardedHandler, reads, writes
+from detlab_server.relayed import PATHS
 from detlab_server.version import VERSION
 
-# What a front end may ask for: people's routes, never those of agents and tasks.
 _OWNER = r"(?!\.{1,2}%2F)[^/%?#\x00-\x1f\x7f]{1,255}"
-_MODEL = rf"(?:{_OWNER}%2F)?[A-Za-z0-9](?:[A-Za-z0-9 ._-]{{0,254}}[A-Za-z0-9])?"
-"""A name, or `OWNER/NAME` in one part of the path, where its slash is encoded."""
-_VERSION = r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,99}"
-_LABEL = r"[A-Za-z][A-Za-z0-9._-]{0,63}"
-RELAYED = re.compile(
-    r"(me|cluster|openapi\.json|stream|overview|queue|usage|storage/usage|pools|quotas|instances"
-    r"|agents(/(?!(enrolments|enrol|connect|records)(/|$))[\w-][\w.-]*/(enable|disable|drain))?"
-    r"|jobs(/[\w-][\w.-]*(/why)?)?"
-    r"|experiments(/\d+(/(pause|activate|cancel|kill|edit|trials|checkpoints|curves|stream|timeline|grants|gc|code"
-    r"|tensorboard-files|code/sha256:[0-9a-f]{64}|figures/[a-z_]+|search(/(journal|replay))?))?)?"
-    r"|trials/\d+(/(kill|metrics|values|logs|logs/stream|checkpoints))?"
-    r"|tasks(/[\w-][\w.-]*(/(kill|logs|logs/stream|outputs|outputs/sha256:[0-9a-f]{64}))?)?"
-    r"|checkpoints/[0-9a-f-]{36}(/archive|/undelete|/pins|/bookmark|/files/sha256:[0-9a-f]{64})?"
-    rf"|models(/{_MODEL}(/(edit|compare|grants|labels(/{_LABEL}(/remove)?)?"
-    rf"|versions(/{_VERSION}(/(edit|lineage))?)?))?)?"
-    r"|model-versions|storage/trash)"
-)
+_DIGITS, _NAME = "[0-9]{1,18}", r"[\w-][\w.-]*"
+PARTS = {
+    "experiment_id": _DIGITS,
+    "trial_id": _DIGITS,
+    "job_id": _NAME,
+    "task_id": _NAME,
+    "agent_id": rf"(?!(?:enrolments|enrol|connect|records)/){_NAME}",
+    "uuid": "[0-9a-f-]{36}",
+    "digest": "sha256:[0-9a-f]{64}",
+    "kind": "[a-z_]+",
+    # A name, or `OWNER/NAME` in one part of the path, where its slash is encoded.
+    "model": rf"(?:{_OWNER}%2F)?[A-Za-z0-9](?:[A-Za-z0-9 ._-]{{0,254}}[A-Za-z0-9])?",
+    "version": r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,99}",
+    "label": r"[A-Za-z][A-Za-z0-9._-]{0,63}",
+}
+"""What may stand for each part in braces of a relayed path. One that is not here cannot be relayed."""
+
+
+def _pattern(path: str) -> str:
+    words = re.split(r"\{(\w+)\}", path)
+    return "".join(PARTS[word] if place % 2 else re.escape(word) for place, word in enumerate(words))
+
+
+RELAYED = re.compile("|".join(f"(?:{_pattern(path)})" for path in PATHS))
 PASSED_HEADERS = ("content-type", "cache-control", "retry-after", "content-disposition", "content-length")
 SHOWN_TYPES = ("application/json", "application/x-ndjson")
 """Content types that a browser may display under this server's own address; all others are downloads."""

@@ -18,10 +18,13 @@ def declared() -> dict[str, set[str]]:
         "base": project["dependencies"],
         "build": pyproject["build-system"]["requires"],
         **project["optional-dependencies"],
+        **pyproject["dependency-groups"],
     }
     found: dict[str, set[str]] = {}
     for extra, requirements in groups.items():
         for requirement in requirements:
+            if not isinstance(requirement, str):
+                continue  # a group within a group
             name = re.split(r"[\s\[<>=!~;]", requirement, maxsplit=1)[0].lower().replace("_", "-")
             if name != "detlab":
                 found.setdefault(name, set()).add(extra)

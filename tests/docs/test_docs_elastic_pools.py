@@ -14,7 +14,7 @@ from detlab_hub.backends.instances.configuration import Surroundings, make_pools
 from detlab_hub.backends.instances.gcp import GcpProvider
 from detlab_hub.backends.instances.gcp_settings import GcpSettings
 from detlab_hub.backends.instances.local import LocalProvider
-from detlab_hub.core.provisioning import Limits
+from detlab_hub.core.provisioning import PoolLimits
 from detlab_hub.core.scheduling import read_pools
 
 TEXT = (DOCS / "how-to" / "elastic-pools.md").read_text(encoding="utf-8")
@@ -42,8 +42,8 @@ def test_the_table_has_every_setting_with_its_default() -> None:
     told = {}
     for names, values in re.findall(r"^\| (`[^|]*) \| ([\d, ]+) \|", TEXT, re.MULTILINE):
         told.update(zip(re.findall(r"`(\w+)`", names), map(float, values.split(",")), strict=True))
-    limits = Limits()
-    assert told == {field.name: float(getattr(limits, field.name)) for field in fields(Limits)}
+    limits = PoolLimits()
+    assert told == {field.name: float(getattr(limits, field.name)) for field in fields(PoolLimits)}
 
 
 def test_the_table_of_google_cloud_has_every_setting() -> None:

@@ -9,14 +9,17 @@ from docs_snippets import DOCS, blocks
 
 from detlab.schemas.expconf.blocks.hyperparameters import DoubleHyperparameter
 from detlab.schemas.expconf.blocks.searchers import BUILT_IN
-from detlab.schemas.imports import katib, katib_rows, wandb, wandb_spaces
+from detlab.schemas.imports.katib import keys
+from detlab.schemas.imports.katib import search as katib
+from detlab.schemas.imports.wandb import spaces
+from detlab.schemas.imports.wandb import sweep as wandb
 
 HOW_TO = DOCS / "how-to"
-KATIB_KEYS = {key.split(".")[-1].removesuffix("[]") for key in [*katib_rows.TARGETS, *katib_rows.REASONS]}
+KATIB_KEYS = {key.split(".")[-1].removesuffix("[]") for key in [*keys.TARGETS, *keys.REASONS]}
 WANDB_KEYS = {part for key in [*wandb.TARGETS, *wandb.REASONS] for part in key.split(".")}
 KNOWN = {
     "come-from-katib.md": {*katib.ALGORITHMS, *katib.REFUSED, *KATIB_KEYS},
-    "come-from-wandb-sweeps.md": {*wandb.METHODS, *WANDB_KEYS, *wandb_spaces.DISTRIBUTIONS},
+    "come-from-wandb-sweeps.md": {*wandb.METHODS, *WANDB_KEYS, *spaces.DISTRIBUTIONS},
 }
 
 

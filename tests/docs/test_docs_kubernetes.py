@@ -15,7 +15,7 @@ from docs_snippets import DOCS, ROOT, blocks
 
 from detlab.schemas.expconf.podspec import mistakes
 from detlab.schemas.expconf.podspec.fields import Container, Metadata, PodFields, Volume, VolumeMount
-from detlab_agent.runtimes.kubernetes.options import Home, NodeGroup, Options, read_options
+from detlab_agent.runtimes.kubernetes.options import Home, KubernetesOptions, NodeGroup, read_options
 from detlab_hub.core.scheduling import read_pools
 from testbed import helm
 
@@ -109,7 +109,7 @@ def test_the_reference_has_each_setting_of_the_agent_and_no_other() -> None:
     text = (DOCS / "reference" / "kubernetes-settings.md").read_text(encoding="utf-8").partition("\n## ")[0]
     cells = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
     named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell[1])}
-    assert named == set(Options.model_fields)
+    assert named == set(KubernetesOptions.model_fields)
     for key, kind in (("home", Home), ("autoscaled", NodeGroup)):
         (row,) = [cell[3] for cell in cells if f"`{key}`" in cell[1]]
         assert set(kind.model_fields) <= set(re.findall(r"`(\w+)`", row)), key

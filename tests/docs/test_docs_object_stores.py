@@ -18,7 +18,7 @@ from detlab.storage import from_config, from_string
 from detlab.storage.objects.store import ObjectStorage
 from detlab.storage.objects.words import error_of
 from detlab_hub.app import DetHub
-from detlab_hub.services.checkpoints.stores import Store, kind_of
+from detlab_hub.services.checkpoints.stores import NamedStore, kind_of
 
 PAGE = DOCS / "how-to" / "keep-checkpoints-in-object-stores.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -88,6 +88,6 @@ def test_the_stores_that_the_page_names_are_the_clusters_own() -> None:
     config = Config()
     exec(block.text, {"c": config})
     operators = DetHub(config=config).checkpoint_stores
-    assert kind_of({"type": "s3", "bucket": "models", "prefix": "users/alice"}, operators) is Store.CLUSTER
-    assert kind_of({"type": "gcs", "bucket": "vision-checkpoints"}, operators) is Store.CLUSTER
-    assert kind_of({"type": "s3", "bucket": "models", "prefix": "team"}, operators) is Store.USERS
+    assert kind_of({"type": "s3", "bucket": "models", "prefix": "users/alice"}, operators) is NamedStore.CLUSTER
+    assert kind_of({"type": "gcs", "bucket": "vision-checkpoints"}, operators) is NamedStore.CLUSTER
+    assert kind_of({"type": "s3", "bucket": "models", "prefix": "team"}, operators) is NamedStore.USERS

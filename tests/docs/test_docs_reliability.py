@@ -36,7 +36,8 @@ def rows_below(heading: str) -> list[str]:
 
 def defined_tests() -> set[str]:
     found = set()
-    contracts = (ROOT / "harness" / "detlab" / "testing").glob("*.py")  # their tests run once for each implementation
+    shipped = (ROOT / "harness" / "detlab" / "testing", ROOT / "hub_ext" / "detlab_hub" / "testing")
+    contracts = [path for folder in shipped for path in folder.glob("*.py")]  # tested once for each implementation
     for path in [*(ROOT / "tests").rglob("test_*.py"), *contracts]:
         found.update(re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
     return found

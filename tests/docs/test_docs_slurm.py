@@ -67,6 +67,7 @@ def newcomer() -> Iterator[tuple[Newcomer, SlurmCluster]]:
         yield Newcomer(uid, place, {**environ, "SLURM_CONF": str(slurm.conf), "DETLAB_WARM_POOL": "0"}), slurm
 
 
+@pytest.mark.slurm
 @pytest.mark.hub
 @pytest.mark.timeout(400)
 def test_the_page_leads_from_nothing_to_the_digits_search() -> None:

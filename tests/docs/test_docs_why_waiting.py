@@ -19,7 +19,7 @@ PAGE = DOCS / "how-to" / "why-is-my-job-waiting.md"
 def test_every_reason_has_its_line() -> None:
     rows = re.findall(r"^\| (`.*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert told == {code.value for code in ReasonCode} | {"starting", "draining", "batch_system"}
+    assert told == {code.value for code in ReasonCode} | {"starting", "draining", "copy", "batch_system"}
 
 
 def det(cluster: Cluster, *words: str) -> str:

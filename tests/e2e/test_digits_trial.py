@@ -135,7 +135,13 @@ def local_environment(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "launch", [(), ("-m", "detlab.launch.torch_distributed", "--nproc_per_node=2", "--")], ids=["one", "two"]
+    "launch",
+    [
+        pytest.param((), id="one"),
+        pytest.param(
+            ("-m", "detlab.launch.torch_distributed", "--nproc_per_node=2", "--"), id="two", marks=pytest.mark.soak
+        ),
+    ],
 )
 def test_it_runs_off_cluster_too(launch: tuple[str, ...], tmp_path: Path) -> None:
     done = subprocess.run(

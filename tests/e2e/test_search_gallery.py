@@ -13,7 +13,7 @@ from spine_lab import Lab
 
 from detlab.schemas.expconf.blocks.searchers import BUILT_IN
 
-pytestmark = [pytest.mark.hub, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.hub, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(420)]
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "search_gallery.ipynb"
 BIN = Path(sys.executable).parent

@@ -173,6 +173,7 @@ def test_a_rank_on_another_node_that_never_comes_to_a_collective_is_named_and_al
     assert len(free) == 2
 
 
+@pytest.mark.soak
 def test_a_dead_rank_and_a_dead_agent_end_the_attempt_everywhere_and_the_trial_resumes(
     lab: Lab, code: Path, second: Agent
 ) -> None:

@@ -33,6 +33,7 @@ def small_search() -> dict[str, Any]:
     return config
 
 
+@pytest.mark.soak
 def test_the_search_stops_trials_and_its_best_model_knows_the_speakers(lab: Lab, tmp_path: Path) -> None:
     experiment = lab.completed(lab.client.create_experiment(small_search(), EXAMPLE), 4 * MINUTE)
     trials = experiment.list_trials()

@@ -345,6 +345,7 @@ def test_an_ordinary_user_serves_only_themselves(tmp_path: Path) -> None:
         assert cluster.down("--timeout", "5").returncode == 0
 
 
+@pytest.mark.soak
 def test_three_det_up_at_once_and_one_after_a_restart_with_the_clock_put_back(cluster: Cluster) -> None:
     command = cluster.command("up", "--port", str(cluster.port), "--slots", "2")
     environment = cluster.environment

@@ -11,7 +11,7 @@ from gpu_report import Run
 
 from detlab.schemas.expconf.blocks.extras import DEFAULT_LOG_POLICIES
 from detlab.schemas.shares import divide
-from detlab_hub.services.failures.diagnosis import Diagnosis, Line, diagnose
+from detlab_hub.services.failures.diagnosis import Diagnosis, Evidence, RankLine, classify
 
 HERE = Path(__file__).resolve().parent
 
@@ -22,7 +22,7 @@ def _card(run: Run, name: str, environment: dict[str, str]) -> tuple[Diagnosis, 
     output, _ = task.communicate(timeout=50)
     assert task.returncode == 1, output
     lines = output.splitlines()
-    return diagnose([Line(0, line) for line in lines], exit_code=task.returncode, rank=0), lines
+    return classify([RankLine(0, line) for line in lines], Evidence(task.returncode, 0)), lines
 
 
 def oom(run: Run) -> None:

@@ -14,7 +14,7 @@ from gpu_report import Run
 
 from detlab.launch.torch_distributed import rank_environment, slot_count, torchrun_command
 from detlab.schemas.shares import divide
-from detlab_hub.services.failures.diagnosis import Line, diagnose
+from detlab_hub.services.failures.diagnosis import Evidence, RankLine, classify
 
 HERE = Path(__file__).resolve().parent
 RESULT = "RANK-RESULT "
@@ -44,10 +44,10 @@ def results(output: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda result: result["rank"])
 
 
-def _line(text: str) -> Line:
+def _line(text: str) -> RankLine:
     """Return a line as the launcher's reader gives it: without the prefix that says whose it is."""
     prefix = re.match(r"\[rank=(\d+)\] ?", text)
-    return Line(None, text) if prefix is None else Line(int(prefix[1]), text[prefix.end() :])
+    return RankLine(None, text) if prefix is None else RankLine(int(prefix[1]), text[prefix.end() :])
 
 
 def ranks_one(run: Run) -> None:
@@ -90,5 +90,5 @@ def ranks_on_shares(run: Run) -> None:
         return
     assert status != 0, output
     assert REFUSED in output, output
-    found = diagnose([_line(text) for text in output.splitlines()], exit_code=status)
+    found = classify([_line(text) for text in output.splitlines()], Evidence(status))
     run.figure("two ranks started on one device", "refused by detlab", f"card: {found.kind}: {found.message}")

@@ -8,6 +8,7 @@ without them detlab uses what is installed. Tasks of an agent get the folder too
 from __future__ import annotations
 
 import importlib.util
+import runpy
 import shutil
 import sys
 import tomllib
@@ -43,6 +44,8 @@ def unpack(site: Path) -> list[str]:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(site)
         used.append(wheel.name)
+    # Git ignores these modules, so that a copy of what it tracks has none.
+    runpy.run_path(str(ROOT / "harness" / "make_sync.py"))["make"]()
     for package in PACKAGES:
         shutil.copytree(
             ROOT / package, site / Path(package).name, ignore=shutil.ignore_patterns("__pycache__", "static")

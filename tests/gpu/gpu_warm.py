@@ -20,7 +20,7 @@ from typing import Any
 from gpu_report import Run, SkippedError
 
 from detlab.launch.host import procfs
-from detlab.testing.master import Allocation, MasterDouble
+from detlab.testing.master import FakeAllocation, MasterDouble
 
 READY = re.compile(r"zygote (\d+) is ready")
 COLD = {"DETLAB_WARM_POOL": "0"}
@@ -98,7 +98,7 @@ def _bundle() -> bytes:
 def _trial(master: MasterDouble, bundle: str, slot: str, environment: dict[str, str]) -> tuple[dict[str, Any], float]:
     """Run the program as a trial; return what it says, and the seconds until it had taken a step."""
     began = time.monotonic()
-    task: Allocation = master.launch(["python3", "train.py"], bundle=bundle, slots=[slot], environment=environment)
+    task: FakeAllocation = master.launch(["python3", "train.py"], bundle=bundle, slots=[slot], environment=environment)
     master.wait_for(lambda: master.texts(task, "stdout") or task.exits, timeout=60, what="the trial says something")
     seconds = time.monotonic() - began
     master.wait_for(lambda: task.exits, timeout=60, what="the trial ends")

@@ -28,6 +28,7 @@ def rehearse(out: Path, *options: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.soak
 def test_the_quick_checks_pass_on_a_cpu_and_leave_a_report(tmp_path: Path) -> None:
     status, output = rehearse(tmp_path / "out", "--cpu", "--quick")
     assert status == 0, output
@@ -44,6 +45,7 @@ def test_without_a_gpu_every_check_of_one_fails_and_says_so(tmp_path: Path) -> N
     assert re.search(r"FAIL oom .* sees no GPU; a rehearsal without one: sh tests/gpu/run.sh --cpu", output), output
 
 
+@pytest.mark.soak
 def test_a_check_that_hangs_fails_at_its_limit_and_one_without_time_is_skipped(tmp_path: Path) -> None:
     status, output = rehearse(tmp_path / "out", "--cpu", "--only", "step", "--limit", "1")
     assert status == 1

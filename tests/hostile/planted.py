@@ -6,7 +6,7 @@
     file = "the file to change"
     tests = ["the tests that must fail, as pytest names them (without parameters)"]
     build = "hub"       # optional: the front end to build after the change
-    quick = true        # optional: planted and tried by `make test`, too
+    quick = true        # optional: planted and tried by `make test`, too, in its turn
     old = '''text that is in the file once'''
     new = '''what takes its place'''
 

@@ -17,7 +17,7 @@ from detlab_hub.backup.archive import unpack, verify
 from detlab_hub.backup.restoring import restore
 from detlab_hub.backup.writing import BackupOptions, backup
 from detlab_hub.embedded.moves import ArchiveError
-from detlab_hub.embedded.state import Plan, StateFolder
+from detlab_hub.embedded.state import StartPlan, StateFolder
 from detlab_hub.store import Store
 
 
@@ -33,7 +33,7 @@ def site(open_folder: Path, request: pytest.FixtureRequest) -> StateFolder:
     folder = StateFolder(root)
     folder.create()
     folder.make_secrets(["ada"], "ada")
-    folder.write_plan(Plan(1, 2, 3, 4, "ada"))
+    folder.write_plan(StartPlan(1, 2, 3, 4, "ada"))
     for name in ("detlab", "jupyterhub"):
         Store.open(f"sqlite:///{root}/db/{name}.sqlite", holder="x").close()
     return folder

@@ -118,6 +118,7 @@ def holders(port: int) -> set[int]:
     return found
 
 
+@pytest.mark.soak
 def test_no_moment_in_which_a_port_of_a_killed_service_is_free(folder: Path) -> None:
     with running_cluster(folder) as cluster:
         for part, fields in SERVICES.items():

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detlab.schemas.sbatch import OPTIONS, SbatchNotAllowed, option_of, parse_sbatch
-from detlab.testing.master import Allocation, MasterDouble
+from detlab.testing.master import FakeAllocation, MasterDouble
 from detlab_agent.runtimes.slurm.client import Commands, SlurmRefused, Whose
 from testbed import processes
 from testbed.sbatch_words import ALLOWED, HOSTILE, SBATCH
@@ -47,16 +47,16 @@ class Place:
         """The shared folder."""
         return self.folder / "jobs"
 
-    def launch(self, owner: str, entrypoint: list[str], **more: Any) -> Allocation:
+    def launch(self, owner: str, entrypoint: list[str], **more: Any) -> FakeAllocation:
         """Launch a task of a user's, as their config may have it."""
         more.setdefault("slots", ["any0"])
         return self.master.launch(entrypoint, runtime="slurm", owner=owner, uid=self.uids[owner], **more)
 
-    def ended(self, task: Allocation) -> Any:
+    def ended(self, task: FakeAllocation) -> Any:
         """Wait for the end of a task; return how it ended."""
         return self.master.wait_for(lambda: task.exits, timeout=MINUTE)[0]
 
-    def starts(self, task: Allocation) -> None:
+    def starts(self, task: FakeAllocation) -> None:
         """Wait until a task has said something."""
         self.master.wait_for(lambda: self.master.texts(task, "stdout"), timeout=MINUTE)
 
@@ -68,7 +68,7 @@ class Place:
             command, env=self.slurm.environ, input=given, capture_output=True, text=True, timeout=MINUTE, check=False
         )
 
-    def job_of(self, task: Allocation) -> str:
+    def job_of(self, task: FakeAllocation) -> str:
         """The number of a task's job."""
         name = f"detlab-{task.launch.allocation_id}"
 

@@ -26,7 +26,7 @@ from detlab.core.preemption.long_poll import PlainPoll
 from detlab.errors import DetlabError
 from detlab.launch.delivery.plain_http import PlainTransport
 from detlab.launch.delivery.sender import HttpTransport, TransportError
-from detlab.loopback.connections import Connection
+from detlab.loopback.connections import LoopbackConnection
 from detlab_agent.connection import dial
 from detlab_hub.embedded.hubapi import HubApi
 from detlab_hub.embedded.master import MasterClient
@@ -177,7 +177,7 @@ def test_to_a_server_of_root_it_is_sent(client: str, seen: Path) -> None:
 def test_what_is_refused_is_said_with_who_and_what_to_do(people: tuple[User, User], seen: Path) -> None:
     port = people[0](listen, str(seen))
     with pytest.raises(loopback.StrangersPort) as refused:
-        Connection("127.0.0.1", port).connect()
+        LoopbackConnection("127.0.0.1", port).connect()
     said = str(refused.value)
     assert f"uid {MALLORY}" in said
     assert "nothing was sent" in said
@@ -186,7 +186,7 @@ def test_what_is_refused_is_said_with_who_and_what_to_do(people: tuple[User, Use
 
 def connect(ip: str, port: int) -> None:
     """Connect as the client that looks."""
-    connection = Connection(ip, port, timeout=5)
+    connection = LoopbackConnection(ip, port, timeout=5)
     try:
         connection.connect()
     finally:

@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from detlab_hub.core.scheduling import Decision, Snapshot
+from detlab_hub.core.scheduling import PlacementDecision, Snapshot
 from detlab_hub.services import master as services
 from detlab_hub.services.placement import passes
 from detlab_hub.store import Store, lease, migrate, store
@@ -51,10 +51,10 @@ class Bench:
         logging.getLogger().setLevel(logging.ERROR)
         warnings.filterwarnings("ignore", "coroutine .* was never awaited")  # of the dead
 
-    def _judged(self, schedule: Callable[[Snapshot], Decision]) -> Callable[[Snapshot], Decision]:
+    def _judged(self, schedule: Callable[[Snapshot], PlacementDecision]) -> Callable[[Snapshot], PlacementDecision]:
         """The scheduler, whose decisions the promises judge before they become rows."""
 
-        def judged(snapshot: Snapshot) -> Decision:
+        def judged(snapshot: Snapshot) -> PlacementDecision:
             decision = schedule(snapshot)
             if self.world is not None:
                 self.world.promises.decided(snapshot, decision)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from detlab_hub.backends.instances.configuration import ElasticPool, like_of
-from detlab_hub.core.provisioning import Limits
+from detlab_hub.core.provisioning import PoolLimits
 from detlab_hub.core.scheduling import DEFAULT_POOL, Agent, read_pools
 from detlab_hub.services import Settings
 from simulation.checks.promises import PLACED, Promises
@@ -80,7 +80,7 @@ class Elastic(World):
     def __init__(self, seed: int, *arguments: Any, **more: Any) -> None:
         drawn = random.Random(f"elastic {seed}")
         self.instance_slots = drawn.choice((1, 1, 2))
-        self.limits = Limits(
+        self.limits = PoolLimits(
             min_instances=drawn.choice((0, 0, 1)),
             max_instances=drawn.choice((1, 2, 3, 4)),
             max_idle_agent_period=drawn.choice((4.0, 12.0)),

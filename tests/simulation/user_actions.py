@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detlab.client.operations import jobs as queue
-from detlab.client.operations.experiments import agents
-from detlab.client.operations.tasks import drain_agent, set_agent, set_slot
+from detlab.client.operations import quotas
+from detlab.client.operations.agents import agents, drain_agent, set_agent, set_slot
 from detlab.client.operations.tasks import queue as whole_queue
 from detlab.client.transport.calls import Flow
 from detlab.errors import DetlabError
@@ -150,10 +150,10 @@ class UserActions:
 
     def _quota(self) -> None:
         kind, name = self._holder()
-        self._do("quota", ADMIN, queue.set_quota(kind, name, self._rng.choice((0, 1, 1, 2, 2, 3, 4))))
+        self._do("quota", ADMIN, quotas.set_quota(kind, name, self._rng.choice((0, 1, 1, 2, 2, 3, 4))))
 
     def _no_quota(self) -> None:
-        self._do("no quota", ADMIN, queue.remove_quota(*self._holder()))
+        self._do("no quota", ADMIN, quotas.remove_quota(*self._holder()))
 
     def _disable(self) -> None:
         self._do("agent closed", ADMIN, set_agent(self._rng.choice(self._world.nodes).name, enabled=False))
@@ -176,7 +176,7 @@ class UserActions:
 
     def _look(self) -> None:
         who = self._rng.choice([*PEOPLE, ADMIN])
-        looks: list[Flow[Any]] = [queue.jobs(), whole_queue(), agents(), queue.quotas()]
+        looks: list[Flow[Any]] = [queue.jobs(), whole_queue(), agents(), quotas.quotas()]
         found = self._job()
         if found is not None:
             looks += [queue.why(found[0]), queue.why(found[0])]
@@ -194,9 +194,9 @@ class UserActions:
             self._insist(lambda node=node: set_agent(node.name, enabled=True))
         for slot in sorted(self._closed()):
             self._insist(lambda slot=slot: set_slot(slot.partition("-")[0], slot, enabled=True))
-        for quota in self._insist(queue.quotas).items:
+        for quota in self._insist(quotas.quotas).items:
             if quota.slots < world.plan.widest:
-                self._insist(lambda quota=quota: queue.set_quota(quota.kind, quota.name, world.plan.widest))
+                self._insist(lambda quota=quota: quotas.set_quota(quota.kind, quota.name, world.plan.widest))
 
     def _closed(self) -> set[str]:
         rows = self._world.promises._all("SELECT slots_off FROM agents")
@@ -216,7 +216,7 @@ class UserActions:
             held = [slot.id for slot in agent.slots if slot.allocation_id is not None]
             if held or agent.running:
                 self._world.promises._broken("slots", f"{agent.id} still holds {held}, {agent.running} run")
-        for quota in self._insist(queue.quotas).items:
+        for quota in self._insist(quotas.quotas).items:
             if quota.held or quota.waiting:
                 self._world.promises._broken("quota", f"{quota.kind} {quota.name} still holds {quota.held}")
         if self._insist(queue.jobs) or self._insist(whole_queue):

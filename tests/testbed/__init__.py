@@ -1,1 +1,1 @@
-"""Real parts for tests, started and ended: clusters, databases, engines, browsers, networks. No test lives here."""
+"""Real parts for tests, started and ended: clusters, databases, engines, browsers; doubles of our own. No tests."""

@@ -202,6 +202,6 @@ def running_cluster(
     try:
         yield cluster
     finally:
-        stopped = cluster.down("--timeout", "20")
+        stopped = cluster.down("--timeout", "0")  # nobody resumes its trials: they need not save
         if stopped.returncode != 0:
             print(stopped.stdout, stopped.stderr, cluster.logs(), sep="\n")

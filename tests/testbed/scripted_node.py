@@ -23,10 +23,10 @@ from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, w
 from detlab.schemas.wire import (
     AgentMessage,
     ExitAck,
+    HeldTask,
     Hello,
     Launch,
     MasterMessage,
-    RunningTask,
     SlotView,
     TaskExited,
     TaskStarted,
@@ -171,7 +171,7 @@ class Node:
     async def connect(self) -> None:
         """Connect as the agent, say what there is, and what has ended."""
         tasks = [
-            RunningTask(allocation_id=key, run=task.launch.run, exited=task.exit_code is not None)
+            HeldTask(allocation_id=key, run=task.launch.run, exited=task.exit_code is not None)
             for key, task in self.tasks.items()
         ]
         hello = Hello(uids={}, agent_id=NAME, slots=[SlotView(id="cpu0")], tasks=tasks)

@@ -25,9 +25,9 @@ from detlab_hub.store.tables import (
     EventRow,
     ExperimentRow,
     MetricName,
-    Point,
+    MetricPoint,
+    MetricSeries,
     SearcherJournal,
-    Series,
     TrialRow,
 )
 
@@ -153,10 +153,17 @@ _TRIALS = select(
 ).order_by(TrialRow.idx)
 
 _METRICS = (
-    select(Series.trial_id, Series.group_name, MetricName.name, Point.step, Point.run, Point.value)
-    .join(Series, Point.series_id == Series.id)
-    .join(MetricName, Series.name_id == MetricName.id)
-    .order_by(Series.trial_id, Series.group_name, MetricName.name, Point.step)
+    select(
+        MetricSeries.trial_id,
+        MetricSeries.group_name,
+        MetricName.name,
+        MetricPoint.step,
+        MetricPoint.run,
+        MetricPoint.value,
+    )
+    .join(MetricSeries, MetricPoint.series_id == MetricSeries.id)
+    .join(MetricName, MetricSeries.name_id == MetricName.id)
+    .order_by(MetricSeries.trial_id, MetricSeries.group_name, MetricName.name, MetricPoint.step)
 )
 
 _TOLD = select(EventRow.trial_id, EventRow.data).where(EventRow.kind == "metrics").order_by(EventRow.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,6 +46,31 @@ class Invocation:
                 note(f"Cluster: {clean(address.url)} (a guess: {clean(address.guess)})")
         return self._client
 
+    def tell(self, value: Any, text: str) -> None:
+        """Print what a command did: a value, if it was asked for JSON, else a line."""
+        from detlab.cli.output.printing import say, say_json
+
+        if self.as_json:
+            say_json(value)
+        else:
+            say(text)
+
+    def answered(self, value: Any, nothing: str = "") -> bool:
+        """Print a value, if the command was asked for JSON, or else what to say of one that is empty.
+
+        Returns:
+            Whether that was all: there is nothing more to print.
+        """
+        from detlab.cli.output.printing import say, say_json
+
+        if self.as_json:
+            say_json(value)
+        elif nothing and not value and not self.as_csv:
+            say(nothing)
+        else:
+            return False
+        return True
+
     def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
@@ -65,6 +91,30 @@ def json_option(function: F) -> F:
         "--json", is_flag=True, expose_value=False, is_eager=True, callback=_set_json, help="Print strict JSON."
     )
     return option(function)
+
+
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def confirmed(question: str, *, yes: bool, deed: str = "deleting", show: Callable[[], None] | None = None) -> None:
+    """Ask before a deed, unless the command was given `--yes`.
+
+    Args:
+        question: What is asked, with what cannot be undone.
+        yes: Whether not to ask.
+        deed: What needs the answer, where nobody can be asked.
+        show: Prints what the question is about.
+
+    Raises:
+        click.UsageError: There is no terminal to ask at.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{deed} needs a confirmation, and standard input is not a terminal: add --yes")
+    if show is not None:
+        show()
+    click.confirm(question, abort=True, err=True)
 
 
 def _set_csv(ctx: click.Context, _: click.Parameter, value: bool) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -33,6 +37,29 @@ class Lazy:
     target: str | None = None
     entry: str | None = None
     extra: str | None = None
+
+
+_DECLARED = re.compile(r"^COMMANDS = (\{.*?\})$", re.DOTALL | re.MULTILINE)
+
+
+def declared(package: ModuleType) -> dict[str, Lazy]:
+    """Return the commands that the modules of a package declare, without importing them: that would take half a second.
+
+    A module says `COMMANDS = {"NAME": "One line of help."}`, in literals. The command is its attribute of that name.
+
+    Raises:
+        ValueError: Two modules declare the same command.
+    """
+    found: dict[str, Lazy] = {}
+    for folder in package.__path__:
+        for path in sorted(Path(folder).rglob("*.py")):
+            said = _DECLARED.search(path.read_text(encoding="utf-8"))
+            module = ".".join([package.__name__, *path.relative_to(folder).with_suffix("").parts])
+            for name, line in ast.literal_eval(said[1]).items() if said else ():
+                if name in found:
+                    raise ValueError(f"det {name} is declared by {module} and by {found[name].target}")
+                found[name] = Lazy(line, f"{module}:{name.replace('-', '_')}")
+    return found
 
 
 class LazyGroup(click.Group):

@@ -10,54 +10,20 @@ from typing import Any
 
 import click
 
+from detlab.cli import commands
 from detlab.cli.invocation import Invocation
-from detlab.cli.loading import Lazy, LazyGroup
+from detlab.cli.loading import Lazy, LazyGroup, declared
 
 COMMANDS = {
-    "agent": Lazy("Agents: list, enable, disable, enrol, remove, run.", "detlab.cli.commands.cluster:agent"),
-    "audit": Lazy("The audit log: actions of users (administrators).", "detlab.cli.commands.administration:audit"),
+    **declared(commands),
     "backup": Lazy("Write the cluster's state into an archive.", extra="hub"),
-    "checkpoint": Lazy("Checkpoints: list, download, delete, keep, …", "detlab.cli.commands.checkpoint:checkpoint"),
-    "cluster": Lazy("The cluster as a whole: simulate scheduling.", "detlab.cli.commands.cluster:cluster"),
-    "cmd": Lazy(
-        "Commands: run a program once on the cluster; list, logs, kill.", "detlab.cli.commands.tasks.command:cmd"
-    ),
-    "config": Lazy("Check and resolve experiment configs; needs no cluster.", "detlab.cli.commands.config:config"),
     "down": Lazy("Stop the cluster of a state folder; its data is kept.", extra="hub"),
-    "experiment": Lazy(
-        "Experiments: create, list, describe, logs, wait, …", "detlab.cli.commands.experiment:experiment"
-    ),
-    "job": Lazy("Jobs in the queue: list, update, why.", "detlab.cli.commands.shared.job:job"),
-    "limits": Lazy("Limits of users, and who is at or near one.", "detlab.cli.commands.shared.quota:limits"),
-    "login": Lazy("Log in: store the token of a cluster.", "detlab.cli.commands.user:login"),
-    "logout": Lazy("Log out: delete the stored token of a cluster.", "detlab.cli.commands.user:logout"),
-    "model": Lazy("Registered models: create, register, label, compare, …", "detlab.cli.commands.registry.model:model"),
-    "notebook": Lazy("Notebooks: start, run, open, list, logs, kill.", "detlab.cli.commands.tasks.notebook:notebook"),
-    "pool": Lazy("Resource pools: list, describe.", "detlab.cli.commands.shared.pool:pool"),
-    "search": Lazy("Searches: extend, add points, retry, replay.", "detlab.cli.commands.search:search"),
     "preview-search": Lazy("Simulate a search without training.", extra="hub"),
-    "queue": Lazy("The queue: pending tasks with position and reason.", "detlab.cli.commands.shared.job:queue"),
-    "quota": Lazy("Quotas of users and groups: list, set, remove.", "detlab.cli.commands.shared.quota:quota"),
     "restore": Lazy("Make a state folder of an archive.", extra="hub"),
-    "shell": Lazy("Shells: start, open in this terminal, list, logs, kill.", "detlab.cli.commands.tasks.shell:shell"),
-    "slot": Lazy("Slots of the agents: list, enable, disable.", "detlab.cli.commands.cluster:slot"),
     "status": Lazy("Show the parts of the cluster of a state folder.", extra="hub"),
-    "storage": Lazy("Storage: who stores how many bytes.", "detlab.cli.commands.storage.usage:storage"),
-    "task": Lazy(
-        "Tasks of all kinds: list, describe, logs, wait, kill, outputs.", "detlab.cli.commands.tasks.task:task"
-    ),
-    "tensorboard": Lazy(
-        "TensorBoards of experiments: start, open, list, kill.", "detlab.cli.commands.tasks.tensorboard:tensorboard"
-    ),
-    "token": Lazy(
-        "Tokens of agents and tasks: list, revoke (administrators).", "detlab.cli.commands.administration:token"
-    ),
-    "trial": Lazy("Trials: list, describe, logs, metrics, kill, download.", "detlab.cli.commands.trial:trial"),
     "up": Lazy("Start a cluster on this machine.", extra="hub"),
-    "usage": Lazy("Slot hours by user and day.", "detlab.cli.commands.administration:usage"),
-    "user": Lazy("Users: whoami, uids.", "detlab.cli.commands.user:user"),
-    "version": Lazy("Show the versions of this client and of the master.", "detlab.cli.commands.user:version"),
 }
+"""Those that the modules in `commands` declare, and those of extras: one that is missing says what to install."""
 SHORT = {
     "a": "agent",
     "c": "checkpoint",
@@ -111,7 +77,7 @@ def _say_unwritten(error: OSError) -> None:
     _discard_output()
 
 
-class Root(LazyGroup):
+class RootGroup(LazyGroup):
     """The root group; every error of every command ends here, as one block."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -189,7 +155,7 @@ def _named(error: click.ClickException) -> click.ClickException:
 
 
 @click.command(
-    cls=Root,
+    cls=RootGroup,
     lazy=COMMANDS,
     short=SHORT,
     plugins=True,

@@ -14,7 +14,9 @@ pydantic: names are loaded when they are used.
 
 from __future__ import annotations
 
+import importlib.util
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -155,6 +157,23 @@ _HOMES = {
     "detlab.schemas.wire": ("ExperimentState", "TrialState"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def _refuse_stale_modules(script: Path) -> None:
+    """Refuse a checkout whose blocking client is missing or was made from other sources, as after `git pull`."""
+    spec = importlib.util.spec_from_file_location("make_sync", script)
+    if script.parent.name != "harness" or not script.is_file() or spec is None or spec.loader is None:
+        return  # no checkout: what is installed was made when it was built
+    make_sync = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_sync)
+    if stale := make_sync.stale():
+        raise ImportError(
+            f"detlab.client: modules of this checkout are missing, or were made from other sources than these: "
+            f"{', '.join(stale)}. Run: python {script}"
+        )
+
+
+_refuse_stale_modules(Path(__file__).parents[2] / "make_sync.py")
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,7 @@ from detlab.client.bundling.bundle import Bundle
 from detlab.client.bundling.secret_files import secret_warnings
 from detlab.client.facts import TrialMetrics, reports
 from detlab.client.notebook_runs import prepare_notebook_run
+from detlab.client.operations import agents as agent_operations
 from detlab.client.operations import experiments as operations
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import storage as storage_operations
@@ -134,7 +135,7 @@ class AsyncClient(AsyncRegistryCalls):
 
     async def list_agents(self) -> list[AgentView]:
         """Return all agents."""
-        return await self.session.run(operations.agents())
+        return await self.session.run(agent_operations.agents())
 
     async def list_pools(self) -> list[PoolView]:
         """Return the resource pools: how each is scheduled, and how full it is."""

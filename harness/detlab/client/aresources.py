@@ -39,7 +39,7 @@ from detlab.client.transport.afeeds import Notice, follow
 from detlab.client.transport.calls import Flow
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import AsyncSession
-from detlab.client.transport.streaming import Feed, event_feed
+from detlab.client.transport.streaming import EventFeed, event_feed, listed
 from detlab.errors import ClusterUnreachable, NotFound, Unavailable
 from detlab.schemas.wire import (
     CheckpointView,
@@ -350,7 +350,7 @@ class AsyncExperiment(AsyncExperimentEdits):
 
         Args:
             group: Only curves of this group.
-            name: Only curves of this metric.
+            name: Only curves of this metric, or of several, with commas between.
             max_points: Points of a curve.
             max_trials: Trials, the best and the newest.
             history: Whether the trials' attempts, with their slots, and their parents come with it.
@@ -431,12 +431,20 @@ class AsyncExperiment(AsyncExperimentEdits):
         max_trials: int | None = None,
         notice: Notice | None = None,
     ) -> AsyncIterator[CurvesView | Event]:
-        """Yield a snapshot, then the events after it; another snapshot wherever events were lost."""
+        """Yield a snapshot, then the events after it; another snapshot wherever events were lost.
+
+        Args:
+            group: Only metrics of this group.
+            name: Only these metrics, with commas between, as of `curves`.
+            max_points: Points of a curve of the snapshot.
+            max_trials: Trials of the snapshot, the best and the newest.
+            notice: Called at every break with the error, and the seconds until the next attempt.
+        """
         snapshot = await self.curves(group=group, name=name, max_points=max_points, max_trials=max_trials)
         yield snapshot
         if snapshot.experiment.state.terminal:
             return
-        feed = event_feed(self.id, snapshot.cursor, names=(name,) if name else (), groups=(group,) if group else ())
+        feed = event_feed(self.id, snapshot.cursor, names=listed(name), groups=(group,) if group else ())
         again = experiments.curves
         async for item in self._follow(
             feed,
@@ -451,7 +459,7 @@ class AsyncExperiment(AsyncExperimentEdits):
 
     async def _follow(
         self,
-        feed: Feed[Event],
+        feed: EventFeed[Event],
         *,
         snapshot: Callable[[], Flow[CurvesView]] | None = None,
         deadline: float | None = None,

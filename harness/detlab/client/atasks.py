@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detlab.client.facts import wanted
 from detlab.client.operations import tasks as operations
 from detlab.client.task_facts import (
     TaskFacts,
@@ -20,14 +18,16 @@ from detlab.client.task_facts import (
     timed_out,
     write_output,
 )
-from detlab.client.transport.afeeds import Notice, follow, log_lines
+from detlab.client.transport.afeeds import Notice, follow
+from detlab.client.transport.alines import AsyncWrittenLines
+from detlab.client.transport.calls import Flow
 from detlab.client.transport.interrupts import short_interrupts, stopped_waiting
 from detlab.client.transport.session import AsyncSession
 from detlab.schemas.taskwire import OutputView, TaskView
 from detlab.schemas.wire import LogLine, TrialState
 
 
-class AsyncTask(TaskFacts):
+class AsyncTask(AsyncWrittenLines, TaskFacts):
     """A notebook, shell, command, TensorBoard, cell or notebook run, asynchronous."""
 
     def __init__(self, session: AsyncSession, view: TaskView) -> None:
@@ -100,15 +100,6 @@ class AsyncTask(TaskFacts):
             raise timed_out(self.view, timeout)
         return self.up
 
-    async def logs(
-        self, tail: int | None = None, *, rank: int | None = None, search: str | None = None, node: str | None = None
-    ) -> list[LogLine]:
-        """Return its last `tail` lines of output, or all of them."""
-        if tail is not None:
-            call = operations.task_logs(self.id, tail=tail, rank=rank, search=search, node=node)
-            return (await self._session.run(call))[0]
-        return [line async for line in self.iter_logs(rank=rank, search=search, node=node)]
-
     async def iter_logs(
         self,
         follow: bool = False,
@@ -129,46 +120,11 @@ class AsyncTask(TaskFacts):
             node: Only lines that were written on this agent.
             notice: Called whenever the connection breaks while following.
         """
-        if follow:
-            async for line in self._follow_logs(after, notice):
-                if wanted(line, rank, search, node):
-                    yield line
-            return
-        async for line in log_lines(
-            self._session, partial(operations.task_logs_after, self.id, rank=rank, search=search, node=node), after
-        ):
+        async for line in self._lines(follow, after, rank, search, node, notice):
             yield line
 
-    async def search_logs(
-        self,
-        search: str | None = None,
-        *,
-        regex: str | None = None,
-        rank: int | None = None,
-        level: str | None = None,
-        stream: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-        node: str | None = None,
-    ) -> AsyncIterator[LogLine]:
-        """Yield the lines of its output so far that match all of these conditions; the master does the search.
-
-        Args:
-            search: Lines that contain this text; the case of ASCII letters does not matter.
-            regex: Lines in which this regular expression (RE2 syntax) is found.
-            rank: Lines of this rank.
-            level: Lines at least this severe: DEBUG, INFO, WARNING, ERROR or CRITICAL.
-            stream: Lines written to this stream: stdout, stderr or launcher.
-            since: Lines written at or after this time, in seconds since the epoch.
-            until: Lines written before this time, in seconds since the epoch.
-            node: Lines written on this agent.
-        """
-        like: dict[str, Any] = {
-            "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
-            "since": since, "until": until,
-        }  # fmt: skip
-        async for line in log_lines(self._session, partial(operations.task_logs_after, self.id, **like)):
-            yield line
+    def _log_page(self, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
+        return operations.task_logs(self.id, **wanted)
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> AsyncIterator[LogLine]:
         return follow(self._session, task_log_feed(self.id, after), self._ended, notice=notice)

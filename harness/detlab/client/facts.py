@@ -20,7 +20,7 @@ from detlab.client.ordering import (
 )
 from detlab.client.rendering import card, no_point, settings
 from detlab.client.transport.calls import FOREIGN, Flow
-from detlab.client.transport.streaming import Feed, event_feed
+from detlab.client.transport.streaming import EventFeed, event_feed
 from detlab.errors import DetlabError, NotFound
 from detlab.files import write_atomic
 from detlab.schemas.wire import (
@@ -33,7 +33,6 @@ from detlab.schemas.wire import (
     ExperimentState,
     ExperimentView,
     GrantKind,
-    LogLine,
     SeriesView,
     TrialState,
     TrialView,
@@ -289,7 +288,7 @@ def no_trial(view: ExperimentView) -> DetlabError:
     return DetlabError(f"experiment {view.id} was paused without a trial: {view.failure.message}", hint=hint or None)
 
 
-def states_feed(experiment_id: int, cursor: int) -> Feed[Event]:
+def states_feed(experiment_id: int, cursor: int) -> EventFeed[Event]:
     """Return the feed of an experiment's events without its metrics."""
     return event_feed(experiment_id, cursor, groups=(NO_GROUP,))
 
@@ -526,9 +525,9 @@ def front_reports(
 ) -> list[TrialMetrics]:
     """Return the reports by which the trials of a Pareto front are on it."""
     from detlab.viz import fronts
-    from detlab.viz.data import Search
+    from detlab.viz.data import SearchData
 
-    found = fronts.judge(Search(snapshot, config), metrics, maximize)
+    found = fronts.judge(SearchData(snapshot, config), metrics, maximize)
     reports = []
     for key in found.front:
         values = {name: value for name, value in found.metrics(key).items() if value is not None}
@@ -539,12 +538,6 @@ def front_reports(
 def at_step(view: CheckpointView, series: list[SeriesView]) -> list[TrialMetrics]:
     """Join the values of a checkpoint's step into reports, one for each group."""
     return [report for report in reports(series) if report.steps_completed == view.steps_completed]
-
-
-def wanted(line: LogLine, rank: int | None, search: str | None, node: str | None) -> bool:
-    """Return whether a followed line matches the filters: the master's streams are not filtered."""
-    right_place = (rank is None or line.rank == rank) and (node is None or line.node == node)
-    return right_place and (search is None or search in line.text)
 
 
 def granted_to(user: str | None, group: str | None) -> tuple[GrantKind, str]:

@@ -37,7 +37,7 @@ class PickleNotAllowed(CheckpointError):
     default_code = "checkpoint.pickled"
 
 
-class Kind(StrEnum):
+class CheckpointFormat(StrEnum):
     """How a checkpoint's files are read."""
 
     STATE = "state"
@@ -47,7 +47,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadingPlan:
     """What to read of a checkpoint.
 
     Attributes:
@@ -55,11 +55,11 @@ class Plan:
         files: Relative paths of what has to be there, sorted.
     """
 
-    kind: Kind
+    kind: CheckpointFormat
     files: tuple[str, ...]
 
 
-def plan(names: Iterable[str], what: str, *, allow_pickle: bool) -> Plan:
+def plan(names: Iterable[str], what: str, *, allow_pickle: bool) -> LoadingPlan:
     """Decide by their names what to read of the files of a checkpoint.
 
     Args:
@@ -73,10 +73,12 @@ def plan(names: Iterable[str], what: str, *, allow_pickle: bool) -> Plan:
     """
     found = sorted(set(names))
     if STATE_FILE in found:
-        return Plan(Kind.STATE, tuple(name for name in found if "/" not in name and name.endswith(_STATE)))
+        return LoadingPlan(
+            CheckpointFormat.STATE, tuple(name for name in found if "/" not in name and name.endswith(_STATE))
+        )
     tensors = [name for name in found if name.endswith(".safetensors")]
     if tensors:
-        return Plan(Kind.TENSORS, tuple(tensors))
+        return LoadingPlan(CheckpointFormat.TENSORS, tuple(tensors))
     pickles = [name for name in found if _is_pickle(name)]
     if pickles and not allow_pickle:
         raise PickleNotAllowed(
@@ -85,9 +87,9 @@ def plan(names: Iterable[str], what: str, *, allow_pickle: bool) -> Plan:
             hint="If you trust whoever wrote it: load(allow_pickle=True). Else download() it and open nothing.",
         )
     if pickles:
-        return Plan(Kind.PICKLES, tuple(pickles))
+        return LoadingPlan(CheckpointFormat.PICKLES, tuple(pickles))
     if values := _values(found):
-        return Plan(Kind.VALUES, values)
+        return LoadingPlan(CheckpointFormat.VALUES, values)
     raise _nothing(found, what)
 
 
@@ -103,7 +105,7 @@ def may_be_looked_at(sizes: Mapping[str, int]) -> bool:
     return sum(size for name, size in sizes.items() if name.lower().endswith(PICKLES)) <= LOOKED_AT_BYTES
 
 
-def plan_of_folder(folder: Path, what: str, *, allow_pickle: bool) -> Plan:
+def plan_of_folder(folder: Path, what: str, *, allow_pickle: bool) -> LoadingPlan:
     """Decide by their bytes what to read of the files in a folder; none of them is opened by what could run its code.
 
     Args:
@@ -131,13 +133,13 @@ def plan_of_folder(folder: Path, what: str, *, allow_pickle: bool) -> Plan:
             hint="If you trust whoever wrote it: load(allow_pickle=True). Else download() it and open nothing.",
         )
     if tensors:
-        return Plan(Kind.TENSORS, tuple(tensors))
+        return LoadingPlan(CheckpointFormat.TENSORS, tuple(tensors))
     if pickles:
-        return Plan(Kind.PICKLES, tuple(pickles))
+        return LoadingPlan(CheckpointFormat.PICKLES, tuple(pickles))
     values = _values(names)
     if not values:
         raise _nothing(names, what)
-    return Plan(Kind.VALUES, values)
+    return LoadingPlan(CheckpointFormat.VALUES, values)
 
 
 def _values(names: list[str]) -> tuple[str, ...]:
@@ -214,6 +216,6 @@ def load_folder(
     loaded: dict[str, Any] = reading.read(
         folder, chosen.kind.value, chosen.files, map_location=map_location, allow_pickle=allow_pickle
     )
-    if alone and chosen.kind in {Kind.PICKLES, Kind.VALUES} and len(chosen.files) == 1:
+    if alone and chosen.kind in {CheckpointFormat.PICKLES, CheckpointFormat.VALUES} and len(chosen.files) == 1:
         return loaded[chosen.files[0]]
     return loaded

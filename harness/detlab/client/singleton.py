@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from detlab.client.client import Client
 from detlab.client.facts import TrialMetrics
-from detlab.client.ordering import ExperimentSortBy, OrderBy
+from detlab.client.ordering import OrderBy
 from detlab.client.registry.facts import ModelSortBy
-from detlab.client.registry.models import Model, ModelVersion
-from detlab.client.resources import Checkpoint, Experiment, Trial
-from detlab.client.search import Search
+from detlab.client.registry.models import Model
 from detlab.client.submission import ConfigSource
 from detlab.client.tasks import Task
 from detlab.client.transport.discovery import ClusterAddress, find_cluster
 from detlab.errors import DetlabError
 from detlab.forking import renew_in_children
-from detlab.schemas.poolwire import PoolView
-from detlab.schemas.taskwire import TaskKind
-from detlab.schemas.wire import AgentView, ExperimentState, UserView
-from detlab.schemas.wire.storage import StorageBy, StorageUsage
+from detlab.schemas.wire import UserView
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 class Determined(Client):
@@ -127,6 +127,44 @@ def current_client() -> Client:
     return _current.get()
 
 
+def _of_current(method: Callable[Concatenate[Client, Given], Found]) -> Callable[Given, Found]:
+    """Make a function of a method of `Client`, with its signature and docstring, for the client of this process."""
+
+    @functools.wraps(method)
+    def call(*arguments: Given.args, **options: Given.kwargs) -> Found:
+        found: Found = getattr(current_client(), method.__name__)(*arguments, **options)
+        return found
+
+    call.__module__, call.__qualname__ = __name__, method.__name__
+    signature = inspect.signature(method)
+    call.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])  # type: ignore[attr-defined]  # see inspect
+    return call
+
+
+whoami = _of_current(Client.whoami)
+create_experiment = _of_current(Client.create_experiment)
+create_search = _of_current(Client.create_search)
+get_search = _of_current(Client.get_search)
+get_experiment = _of_current(Client.get_experiment)
+list_experiments = _of_current(Client.list_experiments)
+iter_trials_metrics = _of_current(Client.iter_trials_metrics)
+get_trial = _of_current(Client.get_trial)
+get_checkpoint = _of_current(Client.get_checkpoint)
+list_agents = _of_current(Client.list_agents)
+list_pools = _of_current(Client.list_pools)
+storage_usage = _of_current(Client.storage_usage)
+create_task = _of_current(Client.create_task)
+get_task = _of_current(Client.get_task)
+list_tasks = _of_current(Client.list_tasks)
+create_model = _of_current(Client.create_model)
+get_model = _of_current(Client.get_model)
+get_model_by_id = _of_current(Client.get_model_by_id)
+get_model_version = _of_current(Client.get_model_version)
+list_models = _of_current(Client.list_models)
+get_model_labels = _of_current(Client.get_model_labels)
+best = _of_current(Client.best)
+
+
 def login(
     master: str | None = None, user: str | None = None, password: str | None = None, *, token: str | None = None
 ) -> UserView:
@@ -147,81 +185,9 @@ def logout() -> None:
     _current.drop()
 
 
-def whoami() -> UserView:
-    """Return who the token belongs to."""
-    return current_client().whoami()
-
-
-def create_experiment(
-    config: ConfigSource,
-    model_dir: str | Path | None = None,
-    includes: Iterable[str | Path] | None = None,
-    *,
-    template: ConfigSource | None = None,
-    files: Mapping[str, bytes | str] | None = None,
-    activate: bool = True,
-) -> Experiment:
-    """Submit an experiment (see `Client.create_experiment`)."""
-    return current_client().create_experiment(
-        config, model_dir, includes, template=template, files=files, activate=activate
-    )
-
-
-def create_search(
-    config: ConfigSource, *, template: ConfigSource | None = None, idempotency_key: str | None = None
-) -> Search:
-    """Create a search whose trials you evaluate yourself (see `Client.create_search`)."""
-    return current_client().create_search(config, template=template, idempotency_key=idempotency_key)
-
-
-def get_search(experiment_id: int) -> Search:
-    """Return a search whose trials you evaluate yourself."""
-    return current_client().get_search(experiment_id)
-
-
-def get_experiment(experiment_id: int) -> Experiment:
-    """Return one experiment."""
-    return current_client().get_experiment(experiment_id)
-
-
-def list_experiments(
-    sort_by: ExperimentSortBy | str | None = None,
-    order_by: OrderBy | str = OrderBy.ASCENDING,
-    experiment_ids: Collection[int] | None = None,
-    labels: Collection[str] | None = None,
-    users: Collection[str] | None = None,
-    states: Collection[ExperimentState | str] | None = None,
-    name: str | None = None,
-    *,
-    limit: int | None = None,
-    state: str | None = None,
-    owner: str | None = None,
-    archived: bool | None = False,
-) -> list[Experiment]:
-    """Return experiments, newest first unless told otherwise (see `Client.list_experiments`)."""
-    return current_client().list_experiments(
-        sort_by,
-        order_by,
-        experiment_ids,
-        labels,
-        users,
-        states,
-        name,
-        limit=limit,
-        state=state,
-        owner=owner,
-        archived=archived,
-    )
-
-
 def get_session_username() -> str:
     """Return the name of the user that the token belongs to."""
     return current_client().whoami().name
-
-
-def iter_trials_metrics(trial_ids: Iterable[int], group: str) -> Iterator[TrialMetrics]:
-    """Yield the reports of some trials (see `Client.iter_trials_metrics`)."""
-    return current_client().iter_trials_metrics(trial_ids, group)
 
 
 def stream_trials_metrics(trial_ids: Iterable[int], group: str) -> Iterator[TrialMetrics]:
@@ -239,55 +205,6 @@ def stream_trials_validation_metrics(trial_ids: Iterable[int]) -> Iterator[Trial
     return iter_trials_metrics(trial_ids, "validation")
 
 
-def get_trial(trial_id: int) -> Trial:
-    """Return one trial, with its summary."""
-    return current_client().get_trial(trial_id)
-
-
-def get_checkpoint(uuid: str) -> Checkpoint:
-    """Return one checkpoint."""
-    return current_client().get_checkpoint(uuid)
-
-
-def list_agents() -> list[AgentView]:
-    """Return all agents."""
-    return current_client().list_agents()
-
-
-def list_pools() -> list[PoolView]:
-    """Return the resource pools: how each is scheduled, and how full it is."""
-    return current_client().list_pools()
-
-
-def storage_usage(by: StorageBy = "user", *, limit: int | None = None) -> StorageUsage:
-    """Return who stores how many bytes (see `Client.storage_usage`)."""
-    return current_client().storage_usage(by, limit=limit)
-
-
-def create_task(
-    kind: TaskKind | str,
-    config: ConfigSource | None = None,
-    model_dir: str | Path | None = None,
-    includes: Iterable[str | Path] | None = None,
-    *,
-    files: Mapping[str, bytes | str] | None = None,
-    name: str | None = None,
-    experiment_ids: Iterable[int] = (),
-    trial_ids: Iterable[int] = (),
-) -> Task:
-    """Start a notebook, shell, command or TensorBoard (see `Client.create_task`)."""
-    return current_client().create_task(
-        kind,
-        config,
-        model_dir,
-        includes,
-        files=files,
-        name=name,
-        experiment_ids=experiment_ids,
-        trial_ids=trial_ids,
-    )
-
-
 def run_notebook(
     path: str | Path,
     parameters: Mapping[str, Any] | None = None,
@@ -303,67 +220,7 @@ def run_notebook(
     return submitted.task
 
 
-def get_task(task_id: str) -> Task:
-    """Return one user task."""
-    return current_client().get_task(task_id)
-
-
-def list_tasks(
-    *,
-    limit: int | None = None,
-    kind: TaskKind | str | None = None,
-    state: str | None = None,
-    owner: str | None = None,
-) -> list[Task]:
-    """Return user tasks, newest first."""
-    return current_client().list_tasks(limit=limit, kind=kind, state=state, owner=owner)
-
-
 # --- registered models
-
-
-def create_model(
-    name: str,
-    description: str = "",
-    metadata: Mapping[str, Any] | None = None,
-    labels: Collection[str] = (),
-    *,
-    notes: str = "",
-) -> Model:
-    """Make a model (see `Client.create_model`)."""
-    return current_client().create_model(name, description, metadata, labels, notes=notes)
-
-
-def get_model(identifier: str | int) -> Model:
-    """Return a model by its name if it is your own, by `OWNER/NAME`, or by its id."""
-    return current_client().get_model(identifier)
-
-
-def get_model_by_id(model_id: int) -> Model:
-    """Return a model by its id."""
-    return current_client().get_model_by_id(model_id)
-
-
-def get_model_version(reference: str) -> ModelVersion:
-    """Return a version by `digits@production`, `digits@3`, `digits@1.2.0` or `digits`, which is its newest."""
-    return current_client().get_model_version(reference)
-
-
-def list_models(
-    sort_by: ModelSortBy | str = ModelSortBy.NAME,
-    order_by: OrderBy | str = OrderBy.ASCENDING,
-    name: str | None = None,
-    description: str | None = None,
-    *,
-    labels: Collection[str] = (),
-    owner: str | None = None,
-    archived: bool | None = False,
-    limit: int | None = None,
-) -> list[Model]:
-    """Return models (see `Client.list_models`)."""
-    return current_client().list_models(
-        sort_by, order_by, name, description, labels=labels, owner=owner, archived=archived, limit=limit
-    )
 
 
 def get_models(
@@ -374,16 +231,6 @@ def get_models(
 ) -> list[Model]:
     """Do the same as `list_models`, which replaced it in Determined."""
     return list_models(sort_by, order_by, name, description)
-
-
-def get_model_labels() -> list[str]:
-    """Return the labels of all models, the most frequent first."""
-    return current_client().get_model_labels()
-
-
-def best(metric: str, where: str = "", *, smaller_is_better: bool = False, limit: int = 1) -> list[ModelVersion]:
-    """Return the best versions of all models by a metric (see `Client.best`)."""
-    return current_client().best(metric, where, smaller_is_better=smaller_is_better, limit=limit)
 
 
 def load_model(reference: str, path: str | Path | None = None, *, allow_pickle: bool = False, **options: Any) -> Any:

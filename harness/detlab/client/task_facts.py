@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 from detlab.client.facts import moment
 from detlab.client.rendering import card
 from detlab.client.transport.discovery import ClusterAddress
-from detlab.client.transport.streaming import Feed
+from detlab.client.transport.streaming import EventFeed
 from detlab.errors import DetlabError, StorageError
 from detlab.files import write_atomic
 from detlab.schemas.taskwire import OutputView, TaskKind, TaskView
@@ -162,14 +162,14 @@ def timed_out(view: TaskView, timeout: float | None) -> TimeoutError:
     return TimeoutError(f"{kind_word(view.kind)} {view.id} is still {state} after {timeout:g} s")
 
 
-def task_log_feed(task_id: str, after: int | None) -> Feed[LogLine]:
+def task_log_feed(task_id: str, after: int | None) -> EventFeed[LogLine]:
     """Return the feed of a task's log lines; the master closes it when the task has ended."""
-    return Feed(LogLine, f"tasks/{quote(task_id, safe='')}/logs/stream", cursor=after)
+    return EventFeed(LogLine, f"tasks/{quote(task_id, safe='')}/logs/stream", cursor=after)
 
 
-def all_events_feed(cursor: int) -> Feed[Event]:
+def all_events_feed(cursor: int) -> EventFeed[Event]:
     """Return the feed of all events that the caller may see."""
-    return Feed(Event, "stream", cursor=cursor)
+    return EventFeed(Event, "stream", cursor=cursor)
 
 
 def output_target(folder: Path, output: OutputView) -> Path:

@@ -242,8 +242,10 @@ def init(
     _check_nodes(info, distributed)
     if distributed is None and len(info.slot_ids) > 1:
         raise ValueError(
-            f"this task has {sum(info.container_slot_counts)} slots on {len(info.container_addrs)} node(s): pass a "
-            "DistributedContext to core.init(), or ask for resources.slots_per_trial: 1"
+            f"this task has {sum(info.container_slot_counts)} slots on {len(info.container_addrs)} node(s), and your"
+            " script runs once. For a process on each slot: entrypoint `python3 -m detlab.launch.torch_distributed"
+            " SCRIPT`, and core.init(distributed=DistributedContext.from_torch_distributed()). Otherwise pass a"
+            " DistributedContext of your own, or ask for resources.slots_per_trial: 1"
         )
     return _init_on_cluster(
         info, distributed or DummyDistributedContext(), checkpoint_storage, preempt_mode, tensorboard_mode

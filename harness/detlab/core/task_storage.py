@@ -15,7 +15,7 @@ from detlab.info import ClusterInfo
 from detlab.schemas.wire import StorageCredentials
 from detlab.storage import StorageManager, from_config
 from detlab.storage.objects.store import ObjectStorage
-from detlab.storage.ownership import Holder
+from detlab.storage.ownership import StorageHolder
 from detlab.storage.posix import PosixStorage
 
 logger = logging.getLogger("detlab.core")
@@ -86,7 +86,7 @@ class MasterCredentials:
 def held(store: StorageManager, info: ClusterInfo | None) -> StorageManager:
     """Return a store that is changed only while the cluster of this task owns it; see `detlab.storage.ownership`."""
     if info is not None and info.storage_instance and isinstance(store, ObjectStorage | PosixStorage):
-        return store.held_by(Holder(info.cluster_id, info.storage_instance, info.storage_epoch))
+        return store.held_by(StorageHolder(info.cluster_id, info.storage_instance, info.storage_epoch))
     return store
 
 

@@ -49,7 +49,7 @@ class UnsafeBundle(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ArchiveLimits:
     """Caps of one bundle: entries, bytes of all files together, characters of a path, levels of directories."""
 
     entries: int = 50_000
@@ -61,7 +61,7 @@ class Limits:
 class _Metered:
     """A decompressed stream that ends in an error where no bundle within the limits reaches."""
 
-    def __init__(self, stream: gzip.GzipFile, limits: Limits, packed: int) -> None:
+    def __init__(self, stream: gzip.GzipFile, limits: ArchiveLimits, packed: int) -> None:
         self.size = min(limits.size, max(SMALL, RATIO * packed))
         """Bytes that all files together may have."""
         self._stream = stream
@@ -158,7 +158,7 @@ def _fields(body: bytes) -> dict[str, str]:
 
 
 @contextmanager
-def open_bundle(archive: Path, limits: Limits | None = None) -> Iterator[CheckedTar]:
+def open_bundle(archive: Path, limits: ArchiveLimits | None = None) -> Iterator[CheckedTar]:
     """Open a tar.gz as a stream whose headers are judged; what is wrong with it comes out as `UnsafeBundle`.
 
     Args:
@@ -170,7 +170,7 @@ def open_bundle(archive: Path, limits: Limits | None = None) -> Iterator[Checked
     """
     try:
         with gzip.open(archive, "rb") as stream:
-            metered = _Metered(stream, limits or Limits(), archive.stat().st_size)
+            metered = _Metered(stream, limits or ArchiveLimits(), archive.stat().st_size)
             source: Any = metered  # tarfile only ever reads it
             with CheckedTar.open(fileobj=source, mode="r|", tarinfo=_CheckedInfo, errorlevel=2) as tar:
                 tar.metered = metered
@@ -179,7 +179,7 @@ def open_bundle(archive: Path, limits: Limits | None = None) -> Iterator[Checked
         raise UnsafeBundle(f"not a valid tar.gz: {error}") from error
 
 
-def members(tar: CheckedTar, limits: Limits) -> Iterator[tuple[tarfile.TarInfo, PurePosixPath]]:
+def members(tar: CheckedTar, limits: ArchiveLimits) -> Iterator[tuple[tarfile.TarInfo, PurePosixPath]]:
     """Yield the entries of an open bundle with their checked relative paths.
 
     Raises:
@@ -200,13 +200,13 @@ def members(tar: CheckedTar, limits: Limits) -> Iterator[tuple[tarfile.TarInfo, 
         tar.members.clear()  # else each stays in memory with all its headers
 
 
-def safe_path(name: str, limits: Limits | None = None) -> PurePosixPath:
+def safe_path(name: str, limits: ArchiveLimits | None = None) -> PurePosixPath:
     """Return the relative path of a member, checked.
 
     Raises:
         UnsafeBundle: The path is absolute, contains `..`, or is too long or too deep.
     """
-    limits = limits or Limits()
+    limits = limits or ArchiveLimits()
     path = PurePosixPath(name)
     if not name or "\0" in name or path.is_absolute() or ".." in path.parts:
         raise UnsafeBundle(f"the path {name!r} is outside of the bundle")
@@ -229,7 +229,7 @@ def sha256_of(tar: CheckedTar, member: tarfile.TarInfo) -> str:
     return found.hexdigest()
 
 
-def digest_like(asked: str, archive: Path, limits: Limits | None = None) -> str:
+def digest_like(asked: str, archive: Path, limits: ArchiveLimits | None = None) -> str:
     """Return the digest of a bundle, of the same kind as the one asked for: they differ if it is another bundle.
 
     Args:
@@ -246,7 +246,7 @@ def digest_like(asked: str, archive: Path, limits: Limits | None = None) -> str:
         return f"{PACKED}:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def tree_digest(archive: Path, limits: Limits | None = None) -> str:
+def tree_digest(archive: Path, limits: ArchiveLimits | None = None) -> str:
     """Return the digest of a bundle's files; nothing is unpacked.
 
     Args:
@@ -256,7 +256,7 @@ def tree_digest(archive: Path, limits: Limits | None = None) -> str:
     Raises:
         UnsafeBundle: It is damaged or unsafe, or holds what the digest does not cover: a directory, a path twice.
     """
-    limits, found = limits or Limits(), dict[str, BundleEntry]()
+    limits, found = limits or ArchiveLimits(), dict[str, BundleEntry]()
     with open_bundle(archive, limits) as tar:
         for member, path in members(tar, limits):
             if member.isdir():

@@ -24,7 +24,7 @@ from typing import NoReturn
 from detlab.launch import network
 from detlab.launch.host.accounts import give_account
 from detlab.launch.host.cgroup import join
-from detlab.launch.host.mounts import Need, Plan, Unreachable, carry_out, make_plan, trace
+from detlab.launch.host.mounts import MountPlan, Need, Unreachable, carry_out, make_plan, trace
 
 REFUSED = 126
 _PR_SET_NO_NEW_PRIVS = 38
@@ -102,7 +102,7 @@ def settle(
         network.enter(network.NetworkPlan.decode(plan_of_network))
     give_account(uid, gid, environment)
     present = existing(needs)
-    plan: Plan = make_plan(present, uid, [gid, *groups])
+    plan: MountPlan = make_plan(present, uid, [gid, *groups])
     carry_out(plan)
     if plan.covers:
         os.chdir("/")  # the old working directory may be behind a cover

@@ -34,9 +34,9 @@ from detlab.backoff import Backoff
 from detlab.launch.archives import UnsafeBundle, digest_like
 from detlab.launch.delivery.undelivered import leave
 from detlab.launch.environment import SYSTEM_PATH, base_environment
-from detlab.launch.layout import Contents, lay_out
+from detlab.launch.layout import TaskDirectory, lay_out
 from detlab.launch.taskdir import TaskDir, read_object
-from detlab.loopback.connections import Connection
+from detlab.loopback.connections import LoopbackConnection
 from detlab.trust import VARIABLE as CERTIFICATE
 from detlab.trust import tls_context
 
@@ -93,7 +93,7 @@ class Parcel:
         environment: What the agent says about its slots.
     """
 
-    contents: Contents
+    contents: TaskDirectory
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> str:
@@ -144,7 +144,7 @@ class Parcel:
     def decode(cls, text: str) -> Parcel:
         """Read what `encode` wrote."""
         value = json.loads(gzip.decompress(base64.b64decode(text)))
-        return cls(Contents(value["launch"], value["token"], value["files"]), value["environment"])
+        return cls(TaskDirectory(value["launch"], value["token"], value["files"]), value["environment"])
 
 
 class Elsewhere:
@@ -385,7 +385,7 @@ def is_loopback(address: str) -> bool:
 def _connect(master: str, pinned: str | None) -> http.client.HTTPConnection:
     parts = urlsplit(master)
     if parts.scheme != "https":
-        return Connection(parts.hostname or "", parts.port, timeout=_TIMEOUT)
+        return LoopbackConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT)
     context = tls_context(master, pinned)
     return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT, context=context)
 

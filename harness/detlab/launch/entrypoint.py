@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 
-class Child(Protocol):
+class EntrypointProcess(Protocol):
     """The entrypoint's process; the launcher itself waits for it and sets `returncode`."""
 
     pid: int
@@ -18,7 +18,7 @@ class Child(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry:
+class EntrypointCommand:
     """What to start.
 
     Attributes:
@@ -58,11 +58,11 @@ def with_hook(entrypoint: str | list[str], folder: Path) -> str | list[str]:
     return [shell, "-ec", f'. ./{HOOK}; exec "$@"', HOOK, *words]
 
 
-Start = Callable[[Entry], Child]
+Start = Callable[[EntrypointCommand], EntrypointProcess]
 """Starts an entrypoint as a process group of its own, without input."""
 
 
-def start_cold(entry: Entry) -> Child:
+def start_cold(entry: EntrypointCommand) -> EntrypointProcess:
     """Start it as a new program.
 
     Raises:

@@ -228,7 +228,7 @@ def _serve(kind: str, env: Mapping[str, str], public: socket.socket, folder: Pat
     # The whole process group gets a stop, so that the server needs no message from here.
     child = subprocess.Popen(command, env=full, cwd=root, pass_fds=descriptors)
     own.close()
-    watch = idle_watch.Watch(kind, full, child.pid, folder / OWN_SOCKET)
+    watch = idle_watch.IdleWatch(kind, full, child.pid, folder / OWN_SOCKET)
     threading.Thread(target=watch.run, name="activity", daemon=True).start()
     return child.wait()
 

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from detlab.launch.elsewhere import LEAVE, NOT_SET_UP, PATIENCE, PIN_FILE, VARIABLE, NotSetUp, Parcel, main
-from detlab.loopback.connections import Connection
+from detlab.loopback.connections import LoopbackConnection
 from detlab.trust import tls_context
 
 WAIT = 20.0
@@ -33,7 +33,7 @@ _OVER = {400, 403, 404, 409, 422}
 """Answers that stay as they are."""
 
 
-class Ended(BaseException):
+class EndedBeforeStart(BaseException):
     """The job is to end before its task has begun."""
 
 
@@ -73,7 +73,7 @@ def _ask(master: str, pinned: str | None, token: str) -> tuple[int, bytes]:
         context = tls_context(master, pinned)
         connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT, context=context)
     else:
-        connection = Connection(parts.hostname or "", parts.port, timeout=_TIMEOUT)
+        connection = LoopbackConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT)
     try:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         connection.request("POST", f"{parts.path}?{parts.query}", body=b"{}", headers=headers)
@@ -92,7 +92,7 @@ def _object(content: bytes) -> dict[str, Any]:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    raise Ended
+    raise EndedBeforeStart
 
 
 def _leave_soon(number: int, frame: FrameType | None) -> None:
@@ -118,7 +118,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         os.environ[VARIABLE] = with_point(Parcel.decode(os.environ[VARIABLE])).encode()
         return main(arguments)
-    except Ended:
+    except EndedBeforeStart:
         _say(arguments, {"exit_code": -signal.SIGTERM, "message": "ended before it started"})
         return 128 + signal.SIGTERM
     except NotSetUp as error:

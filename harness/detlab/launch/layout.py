@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from detlab.files import write_atomic
-from detlab.launch.archives import Limits, UnsafeBundle, is_executable, members, open_bundle, safe_path
+from detlab.launch.archives import ArchiveLimits, UnsafeBundle, is_executable, members, open_bundle, safe_path
 from detlab.launch.taskdir import TaskDir, write_json
 
-__all__ = ["Contents", "Limits", "UnsafeBundle", "lay_out", "safe_path", "unpack"]
+__all__ = ["ArchiveLimits", "TaskDirectory", "UnsafeBundle", "lay_out", "safe_path", "unpack"]
 
 _COPY = 1 << 20
 
 
 @dataclass(frozen=True)
-class Contents:
+class TaskDirectory:
     """What a task's directory holds beside its code.
 
     Attributes:
@@ -38,7 +38,7 @@ class Contents:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-def lay_out(task: TaskDir, contents: Contents, archive: Path | None) -> None:
+def lay_out(task: TaskDir, contents: TaskDirectory, archive: Path | None) -> None:
     """Make a task's directory, in which its launcher can start.
 
     Args:
@@ -63,7 +63,7 @@ def lay_out(task: TaskDir, contents: Contents, archive: Path | None) -> None:
     task.launcher_log.touch(mode=0o600)
 
 
-def unpack(archive: Path, target: Path, limits: Limits | None = None) -> int:
+def unpack(archive: Path, target: Path, limits: ArchiveLimits | None = None) -> int:
     """Unpack a tar.gz into the empty directory `target`; return how many files were written.
 
     Args:
@@ -75,7 +75,7 @@ def unpack(archive: Path, target: Path, limits: Limits | None = None) -> int:
         UnsafeBundle: The bundle is damaged or unsafe; the caller has to remove what was unpacked so far.
         OSError: The disk is full or failing.
     """
-    files, limits = 0, limits or Limits()
+    files, limits = 0, limits or ArchiveLimits()
     try:
         with open_bundle(archive, limits) as tar:
             for member, relative in members(tar, limits):

@@ -91,7 +91,7 @@ class NetworkPlan:
 
 
 @dataclass(frozen=True)
-class Link:
+class NetworkLink:
     """The two ends of a link.
 
     Attributes:
@@ -105,10 +105,10 @@ class Link:
     own: str
 
 
-def link_at(plan: NetworkPlan, index: int) -> Link:
+def link_at(plan: NetworkPlan, index: int) -> NetworkLink:
     """Return the link of this number."""
     base = ipaddress.IPv4Network(plan.subnet)[4 * index]
-    return Link(f"{plan.prefix}{int(base):08x}", str(base + 1), str(base + 2))
+    return NetworkLink(f"{plan.prefix}{int(base):08x}", str(base + 1), str(base + 2))
 
 
 def enter(plan: NetworkPlan) -> None:
@@ -135,7 +135,7 @@ def enter(plan: NetworkPlan) -> None:
         raise NetworkFailed(f"a network namespace for the task: {error}") from error
 
 
-def _make_link(plan: NetworkPlan, namespace: int) -> Link:
+def _make_link(plan: NetworkPlan, namespace: int) -> NetworkLink:
     """Make a link from the host, where we are, into a namespace.
 
     Raises:
@@ -171,14 +171,14 @@ def _make_link(plan: NetworkPlan, namespace: int) -> Link:
     raise NetworkFailed(f"all {places} links of {plan.subnet} are in use; see the agent's --task-subnet")
 
 
-def _at_place(plan: NetworkPlan, link: Link) -> bool:
+def _at_place(plan: NetworkPlan, link: NetworkLink) -> bool:
     """Whether a link of any agent of this machine has these addresses."""
     place = link.name.removeprefix(plan.prefix)
     there = (name for _, name in socket.if_nameindex() if name.startswith(LINKS) and name.endswith(place))
     return any(len(name) == len(link.name) for name in there)
 
 
-def _taken(plan: NetworkPlan, link: Link) -> NetworkFailed | None:
+def _taken(plan: NetworkPlan, link: NetworkLink) -> NetworkFailed | None:
     """Return the error of a link whose addresses another program has, which it names; None where nobody has them."""
     holders = []
     for address in (link.gateway, link.own):
@@ -193,7 +193,7 @@ def _taken(plan: NetworkPlan, link: Link) -> NetworkFailed | None:
     )
 
 
-def _set_up_outside(plan: NetworkPlan, link: Link) -> None:
+def _set_up_outside(plan: NetworkPlan, link: NetworkLink) -> None:
     """Lead the gateway's address here and the task's into the link, by routes, which go with it.
 
     The device has no address of its own: where one comes or goes, browsers on this machine give up all requests that
@@ -210,7 +210,7 @@ def _set_up_outside(plan: NetworkPlan, link: Link) -> None:
     _run([plan.ip, "-batch", "-"], lines)
 
 
-def _set_up_inside(plan: NetworkPlan, link: Link) -> None:
+def _set_up_inside(plan: NetworkPlan, link: NetworkLink) -> None:
     _set("ipv6", INSIDE, "disable_ipv6", "1")
     lines = [
         "link set lo up",

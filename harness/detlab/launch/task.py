@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 from detlab.files import write_atomic
 from detlab.launch.delivery.output import LogSpool, OutputPump
-from detlab.launch.delivery.sender import LOG_INTERVAL, Deliverer, Ending, HttpTransport, Source, Transport
-from detlab.launch.delivery.shipping import Refusal, StreamShipper
-from detlab.launch.delivery.spool import Reader, open_regular, read_mark
+from detlab.launch.delivery.sender import LOG_INTERVAL, Deliverer, DeliveryEnding, HttpTransport, SpoolSource, Transport
+from detlab.launch.delivery.shipping import RecordRefusal, StreamShipper
+from detlab.launch.delivery.spool import SpoolReader, open_regular, read_mark
 from detlab.launch.delivery.tokens import TokenKeeper, life_of
-from detlab.launch.entrypoint import Child, Entry, Start, start_cold, with_hook
+from detlab.launch.entrypoint import EntrypointCommand, EntrypointProcess, Start, start_cold, with_hook
 from detlab.launch.environment import entrypoint_environment
 from detlab.launch.host import procfs
 from detlab.launch.host.cgroup import kernel_may_have_killed, machine_oom_kills, oom_kills
@@ -46,8 +46,8 @@ from detlab.launch.taskdir import (
 from detlab.short_folder import short_folder
 
 if TYPE_CHECKING:
-    from detlab.launch.ranks.judging import Verdict
-    from detlab.launch.ranks.watchdog import HangWatch, Others
+    from detlab.launch.ranks.judging import HangVerdict
+    from detlab.launch.ranks.watchdog import HangWatch, WatchedRanks
 
 STRAGGLER_GRACE = 1.0
 """Seconds that processes may outlive the entrypoint (data loader workers on their way out) before SIGKILL."""
@@ -101,7 +101,7 @@ class DirMarks:
         if not task.acked("metrics").exists():
             self._write("metrics", 0)
 
-    def committed(self, shipper: StreamShipper, reader: Reader) -> None:
+    def committed(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Write the `.acked` file of the stream."""
         self._write(shipper.stream, shipper.acked)
         if shipper.stream == "logs" and self._logs.committed(shipper.acked_end):
@@ -119,7 +119,7 @@ class DirMarks:
                 again.daemon = True
                 again.start()
 
-    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+    def damaged(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Say it in the task's output, once for each kind; a checkpoint does not wait for reports that are lost."""
         stream, damage = shipper.stream, reader.damage
         for kind, happened in (
@@ -148,7 +148,7 @@ class DirMarks:
             if stream == "metrics":
                 self._write(stream, reader.seq if shipper.pending == 0 else shipper.acked)
 
-    def refused(self, refusals: Sequence[Refusal]) -> None:
+    def refused(self, refusals: Sequence[RecordRefusal]) -> None:
         """Tell the trial through `refused.jsonl`."""
         records = [{"seq": r.seq, "code": r.code, "message": r.message} for r in refusals]
         try:
@@ -173,7 +173,7 @@ class Launcher:
         if launch is None:
             raise SystemExit(f"{task.launch}: no launch message")
         self._launch: dict[str, Any] = launch
-        self._child: Child | None = None
+        self._child: EntrypointProcess | None = None
         self._stop_signal: int | None = None
         self._stop_at = 0.0
         self._asked: set[int] = set()
@@ -288,7 +288,7 @@ class Launcher:
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
         passed = (int(env["DET_SERVICE_FD"]),) if "DET_SERVICE_FD" in env else ()
-        entry = Entry(words, self._task.work, env, out_write, err_write, passed, self._say_cold)
+        entry = EntrypointCommand(words, self._task.work, env, out_write, err_write, passed, self._say_cold)
         if (reason := why_cold(os.environ.get(KEPT), self._launch)) is not None:
             self._say_cold(reason)
         try:
@@ -367,7 +367,7 @@ class Launcher:
         others = self._other_nodes(self._hang_limit)
         self._hang_watch = HangWatch(self._task, self._hang_limit, self._on_hang, busy, others=others)
 
-    def _other_nodes(self, limit: float) -> Others | None:
+    def _other_nodes(self, limit: float) -> WatchedRanks | None:
         """Return the ranks of the trial's other nodes; None if there are none."""
         told = self._launch["info"]
         if len(told.get("container_addrs") or ()) < 2:
@@ -378,7 +378,7 @@ class Launcher:
         transport = PlainTransport(str(told["master_url"]).rstrip("/") + "/api/v1/")
         return OtherNodes(self._task.root, str(told["agent_id"]), int(told["container_rank"]), transport, limit)
 
-    def _on_hang(self, verdict: Verdict) -> None:
+    def _on_hang(self, verdict: HangVerdict) -> None:
         """Name the rank that hangs, have it print its stacks, and end the attempt."""
         from detlab.launch.ranks.watchdog import HUNG
 
@@ -467,17 +467,17 @@ class Launcher:
         task = self._task
         api_url = str(self._launch["info"]["master_url"]).rstrip("/") + "/api/v1/"
 
-        def source(name: Any, interval: float) -> Source:
+        def source(name: Any, interval: float) -> SpoolSource:
             mark = read_mark(task.acked(name))
             if name == "logs":  # ours alone: whatever is put in its place, or behind its end, is not
                 logs = self._logs
-                reader = Reader(
+                reader = SpoolReader(
                     logs.open_reader, mark, expects=mark + 1, end=lambda: logs.size, written=lambda: logs.last
                 )
             else:
                 written = partial(read_mark, task.spool / "metrics.seq")
-                reader = Reader(lambda: open_regular(task.stream(name)), mark, expects=mark + 1, written=written)
-            return Source(reader, StreamShipper(name, acked=mark), interval)
+                reader = SpoolReader(lambda: open_regular(task.stream(name)), mark, expects=mark + 1, written=written)
+            return SpoolSource(reader, StreamShipper(name, acked=mark), interval)
 
         def open_transport() -> Transport:
             from detlab.launch.delivery.plain_http import PlainTransport
@@ -535,10 +535,10 @@ class Launcher:
         identity = {"pid": pid, "start_time": procfs.start_time(pid), "pgid": pgid}
         write_json(self._task.launcher, identity)
 
-    def _write_exit(self, code: int, ending: Ending, *, oom: bool) -> None:
+    def _write_exit(self, code: int, ending: DeliveryEnding, *, oom: bool) -> None:
         rank = first_failing_rank(self._task.ranks) if code else None
         # What is not delivered, because the delivery broke down, the agent ships in our place.
-        delivered = ending in {Ending.DELIVERED, Ending.FENCED}
+        delivered = ending in {DeliveryEnding.DELIVERED, DeliveryEnding.FENCED}
         report = {"exit_code": code, "rank": rank, "time": time.time(), "delivered": delivered}
         report |= {name: True for name, so in (("oom", oom), ("port_taken", self._port_taken)) if so}
         for _ in range(EXIT_PATIENCE):

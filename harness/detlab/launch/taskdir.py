@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from detlab.files import write_atomic
+from detlab.files import Below, write_atomic
 
 RUN_TOKEN = "run_token"  # noqa: S105  (a file name)
 """In the directory of a notebook run: the token with which its cells ask the master."""
@@ -22,65 +22,30 @@ class TaskDir:
 
     root: Path
 
-    @property
-    def launch(self) -> Path:
-        """The Launch message without its token."""
-        return self.root / "launch.json"
-
-    @property
-    def info(self) -> Path:
-        """ClusterInfoWire as JSON."""
-        return self.root / "info.json"
-
-    @property
-    def token(self) -> Path:
-        """The task token, 0600."""
-        return self.root / "token"
-
-    @property
-    def work(self) -> Path:
-        """The unpacked bundle, the task's working directory."""
-        return self.root / "work"
-
-    @property
-    def home(self) -> Path:
-        """HOME of a user who has none."""
-        return self.root / "home"
-
-    @property
-    def tmp(self) -> Path:
-        """TMPDIR."""
-        return self.root / "tmp"
-
-    @property
-    def spool(self) -> Path:
-        """Records that wait for the master."""
-        return self.root / "spool"
-
-    @property
-    def ranks(self) -> Path:
-        """How each rank ended, one JSON object per line, appended by `wrap_rank`."""
-        return self.spool / "ranks.jsonl"
-
-    @property
-    def refused(self) -> Path:
-        """RefusedRecord lines for the trial's next call."""
-        return self.spool / "refused.jsonl"
-
-    @property
-    def launcher(self) -> Path:
-        """Who the launcher is: pid, start_time, pgid."""
-        return self.root / "launcher.json"
-
-    @property
-    def launcher_log(self) -> Path:
-        """What the launcher itself said; read when it dies early."""
-        return self.root / "launcher.log"
-
-    @property
-    def exit(self) -> Path:
-        """How the entrypoint ended: written last."""
-        return self.root / "exit.json"
+    launch = Below("launch.json")
+    """The Launch message without its token."""
+    info = Below("info.json")
+    """ClusterInfoWire as JSON."""
+    token = Below("token")
+    """The task token, 0600."""
+    work = Below("work")
+    """The unpacked bundle, the task's working directory."""
+    home = Below("home")
+    """HOME of a user who has none."""
+    tmp = Below("tmp")
+    """TMPDIR."""
+    spool = Below("spool")
+    """Records that wait for the master."""
+    ranks = Below("spool/ranks.jsonl")
+    """How each rank ended, one JSON object per line, appended by `wrap_rank`."""
+    refused = Below("spool/refused.jsonl")
+    """RefusedRecord lines for the trial's next call."""
+    launcher = Below("launcher.json")
+    """Who the launcher is: pid, start_time, pgid."""
+    launcher_log = Below("launcher.log")
+    """What the launcher itself said; read when it dies early."""
+    exit = Below("exit.json")
+    """How the entrypoint ended: written last."""
 
     def stream(self, name: str) -> Path:
         """Return the spool file of a stream, `metrics` or `logs`."""

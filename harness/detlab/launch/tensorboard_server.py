@@ -72,7 +72,7 @@ class Guarded(web.RequestHandler):
         self.set_header("X-Content-Type-Options", "nosniff")
 
 
-class Front(HubOAuthenticated, Guarded):
+class TensorBoardFront(HubOAuthenticated, Guarded):
     """Lets the owner (and whom the Hub allows) through to TensorBoard."""
 
     SUPPORTED_METHODS = ("GET", "HEAD", "POST")
@@ -169,7 +169,7 @@ def make_application(tensorboard: Any, prefix: str, mark: Mark) -> web.Applicati
     workers = ThreadPoolExecutor(THREADS, thread_name_prefix="tensorboard")
     container = wsgi.WSGIContainer(framed(reloading(tensorboard, prefix)), workers)
     return web.Application(
-        [(f"{prefix}api", Alive), (f"{prefix}oauth_callback", Callback), (r".*", Front)],
+        [(f"{prefix}api", Alive), (f"{prefix}oauth_callback", Callback), (r".*", TensorBoardFront)],
         cookie_secret=os.urandom(32),
         tensorboard=container,
         mark=mark,

@@ -8,7 +8,7 @@ import urllib.request
 from detlab.loopback import check_peer
 
 
-class Connection(http.client.HTTPConnection):
+class LoopbackConnection(http.client.HTTPConnection):
     """A connection of the standard library that looks who answers."""
 
     def connect(self) -> None:
@@ -25,10 +25,10 @@ class Connection(http.client.HTTPConnection):
             raise
 
 
-class Handler(urllib.request.HTTPHandler):
+class LoopbackHandler(urllib.request.HTTPHandler):
     """For `urllib.request.build_opener`: plain HTTP by such connections."""
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         """Open an address."""
-        reply: http.client.HTTPResponse = self.do_open(Connection, request)
+        reply: http.client.HTTPResponse = self.do_open(LoopbackConnection, request)
         return reply

@@ -14,7 +14,15 @@ from detlab.core import EarlyExitReason
 from detlab.core.distributed.heartbeat import LoopState
 from detlab.pytorch.callback import CallbackSet
 from detlab.pytorch.checkpoint import rng
-from detlab.pytorch.checkpoint.manager import Checkpointing, Progress, Restored, apply, best_so_far, fetch, identity
+from detlab.pytorch.checkpoint.manager import (
+    Checkpointing,
+    RestoredCheckpoint,
+    TrialProgress,
+    apply,
+    best_so_far,
+    fetch,
+    identity,
+)
 from detlab.pytorch.data.epoch import derive_seed
 from detlab.pytorch.data.resumable import TrainingStream
 from detlab.pytorch.errors import TrainerError
@@ -39,7 +47,7 @@ BEST_VALIDATION_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What `Trainer.fit` was asked for.
 
     Attributes:
@@ -76,14 +84,14 @@ class Loop:
     """
 
     def __init__(
-        self, plan: Plan, trial: PyTorchTrial, context: PyTorchTrialContext, core_context: core.Context
+        self, plan: TrainingPlan, trial: PyTorchTrial, context: PyTorchTrialContext, core_context: core.Context
     ) -> None:
         self._plan = plan
         self._trial = trial
         self._context = context
         self._core = core_context
         self._chief = core_context.distributed.rank == 0
-        self._progress = Progress()
+        self._progress = TrialProgress()
         self._state = context._loop_state = LoopState()
         self._callbacks = CallbackSet(trial.build_callbacks(), self._where)
         self._chunk = TrainingMetrics()
@@ -118,7 +126,7 @@ class Loop:
             self._train()
             self._finish()
 
-    def _restore(self, stack: contextlib.ExitStack) -> Restored | None:
+    def _restore(self, stack: contextlib.ExitStack) -> RestoredCheckpoint | None:
         """Read the checkpoint to resume from, and start the callbacks."""
         restored = None
         if self._plan.latest_checkpoint is not None:
@@ -131,7 +139,7 @@ class Loop:
         self._callbacks.call("on_trial_startup", self._progress.steps_completed, restored.uuid if restored else None)
         return restored
 
-    def _resumes_elsewhere(self, restored: Restored | None) -> bool:
+    def _resumes_elsewhere(self, restored: RestoredCheckpoint | None) -> bool:
         """Return whether training resumes from another checkpoint than the master gave this attempt."""
         given = self._core.info.latest_checkpoint if self._core.info is not None else None
         if restored is None:
@@ -147,7 +155,7 @@ class Loop:
                 raise
             logger.error("after training had failed: %s", second)
 
-    def _open(self, stack: contextlib.ExitStack, restored: Restored | None) -> None:
+    def _open(self, stack: contextlib.ExitStack, restored: RestoredCheckpoint | None) -> None:
         """Open the data, load the state, start what runs beside the training."""
         context, distributed = self._context, self._core.distributed
         built = check_loader(self._trial.build_training_data_loader(), TRAINING_BUILDER, context)

@@ -17,7 +17,7 @@ from detlab.pytorch.checkpoint import rng
 from detlab.pytorch.checkpoint.isolated_import import importing
 from detlab.pytorch.context.trial_context import PyTorchTrialContext
 from detlab.pytorch.errors import TrainerError
-from detlab.pytorch.loop import Loop, Plan
+from detlab.pytorch.loop import Loop, TrainingPlan
 from detlab.pytorch.parallel import process_group
 from detlab.pytorch.trial import PyTorchTrial
 from detlab.pytorch.units import Batch, Due, Epoch, TrainUnit
@@ -210,7 +210,7 @@ class Trainer:
                 "searcher.metric is not known, so the best cannot be determined: a checkpoint follows every validation"
             )
             checkpoint_policy = "all"
-        plan = Plan(
+        plan = TrainingPlan(
             due=Due(max_length, periods),
             checkpoint_policy=checkpoint_policy,
             latest_checkpoint=self._resume_from(latest_checkpoint),

@@ -27,7 +27,7 @@ import types
 from pathlib import Path
 from typing import Any, TextIO
 
-from detlab.run.outputs import Outputs
+from detlab.run.outputs import TaskOutputs
 from detlab.run.values import ValueProblem, decode, encode
 
 FOLDER = ".det_cell"
@@ -123,7 +123,7 @@ class Cell:
         aside: Where an error is written for the log; the notebook shows it by itself.
     """
 
-    def __init__(self, folder: Path, outputs: Outputs, aside: TextIO) -> None:
+    def __init__(self, folder: Path, outputs: TaskOutputs, aside: TextIO) -> None:
         self._folder = folder
         self._outputs = outputs
         self._aside = aside
@@ -197,7 +197,7 @@ def main() -> int:
     with os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace") as aside:
         sys.stdout.flush()
         os.dup2(1, 2)
-        return Cell(Path.cwd(), Outputs(), aside).run()
+        return Cell(Path.cwd(), TaskOutputs(), aside).run()
 
 
 def _leave(status: int) -> None:

@@ -16,7 +16,7 @@ from detlab.core.session import TaskSession
 from detlab.core.task_storage import open_storage
 from detlab.errors import DetlabError, NotInCluster
 from detlab.info import get_cluster_info
-from detlab.run.outputs import Outputs
+from detlab.run.outputs import TaskOutputs, say
 from detlab.schemas.taskwire import (
     MOST_ASKED,
     STORAGE_REPORT,
@@ -27,7 +27,7 @@ from detlab.schemas.taskwire import (
     StorageReport,
 )
 from detlab.storage.base import StorageManager
-from detlab.storage.inventory import Stored, Uploads, inventory, remove
+from detlab.storage.inventory import StoredCheckpoint, Uploads, inventory, remove
 from detlab.storage.own_folders import is_clusters_own
 from detlab.storage.unfinished import is_uuid
 
@@ -37,19 +37,14 @@ LISTED = 1000
 class Knows(Protocol):
     """What is asked of the master."""
 
-    def verdicts(self, items: Sequence[Stored]) -> Mapping[str, str]:
+    def verdicts(self, items: Sequence[StoredCheckpoint]) -> Mapping[str, str]:
         """Return what it knows of some checkpoints."""
 
     def expected(self, place: int) -> Iterable[str]:
         """Give the checkpoints that are to be in a storage."""
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"detlab: {text}\n")
-    sys.stderr.flush()
-
-
-class Master:
+class StorageCheckClient:
     """Asks the master by the task's token.
 
     Args:
@@ -61,7 +56,7 @@ class Master:
         self._session = session
         self._place = place
 
-    def verdicts(self, items: Sequence[Stored]) -> Mapping[str, str]:
+    def verdicts(self, items: Sequence[StoredCheckpoint]) -> Mapping[str, str]:
         """Return what it knows of some checkpoints."""
         return ask(self._session, items, self._place)
 
@@ -76,13 +71,13 @@ class Master:
 
 
 def check(store: StorageManager, where: str, place: int, master: Knows, uploads: Uploads | None, *, repair: bool,
-          say: Callable[[str], None] = _say) -> StorageFound:  # fmt: skip
+          say: Callable[[str], None] = say) -> StorageFound:  # fmt: skip
     """Compare a storage with what the master knows, both ways, and repair it if asked to.
 
     Raises:
         DetlabError: The storage cannot be looked at, or the master does not answer.
     """
-    found, never = StorageFound(where=where), list[Stored]()
+    found, never = StorageFound(where=where), list[StoredCheckpoint]()
     verdicts: dict[str, str] = {}
     missing = set(master.expected(place))  # first: what is committed meanwhile is there
     items = iter(inventory(store))
@@ -101,7 +96,7 @@ def check(store: StorageManager, where: str, place: int, master: Knows, uploads:
     return found
 
 
-def _count(found: StorageFound, one: Stored, verdict: str, never: list[Stored]) -> None:
+def _count(found: StorageFound, one: StoredCheckpoint, verdict: str, never: list[StoredCheckpoint]) -> None:
     item = FoundItem(uuid=one.uuid, bytes=one.bytes, published=one.published)
     if verdict == "never":
         never.append(one)
@@ -116,7 +111,7 @@ def _count(found: StorageFound, one: Stored, verdict: str, never: list[Stored]) 
         found.others, found.others_bytes = found.others + 1, found.others_bytes + one.bytes
 
 
-def _repair(found: StorageFound, store: StorageManager, one: Stored, say: Callable[[str], None]) -> None:
+def _repair(found: StorageFound, store: StorageManager, one: StoredCheckpoint, say: Callable[[str], None]) -> None:
     try:
         remove(store, one)
     except (DetlabError, OSError) as error:
@@ -135,7 +130,7 @@ def _look_at_uploads(
         # Others may begin uploads of any name in a bucket that they share.
         new = sorted({one.uuid for one in listed if is_uuid(one.uuid)} - known.keys())
         for start in range(0, len(new), MOST_ASKED):
-            known.update(master.verdicts([Stored(uuid) for uuid in new[start : start + MOST_ASKED]]))
+            known.update(master.verdicts([StoredCheckpoint(uuid) for uuid in new[start : start + MOST_ASKED]]))
         for one in listed:
             verdict = known.get(one.uuid, "unknown")
             if verdict in {"never", "kept"}:  # of a committed checkpoint all uploads have ended
@@ -174,15 +169,15 @@ def main() -> int:
             try:
                 store = open_storage(block, session, info)
                 uploads, note = _uploads(block)
-                found = check(store, where, place, Master(session, place), uploads, repair=wanted.repair)
+                found = check(store, where, place, StorageCheckClient(session, place), uploads, repair=wanted.repair)
                 found.uploads_note = found.uploads_note or note
             except DetlabError as error:
                 found = StorageFound(where=where, failure=f"{error}"[:1000])
-                _say(f"{where}: {error}")
+                say(f"{where}: {error}")
             report.storages.append(found)
-        Outputs(info).put(STORAGE_REPORT, report.model_dump_json().encode())
+        TaskOutputs(info).put(STORAGE_REPORT, report.model_dump_json().encode())
     except DetlabError as error:
-        _say(f"{error}")
+        say(f"{error}")
         return 1
     finally:
         session.close()

@@ -6,78 +6,37 @@ gone, and reports each checkpoint. What could not be removed is reported, too, a
 
 from __future__ import annotations
 
-import http.client
 import json
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from detlab.core.session import TaskSession
 from detlab.core.task_storage import open_storage
 from detlab.errors import DetlabError, NotInCluster, StaleAttempt
-from detlab.info import ClusterInfo, get_cluster_info, read_token
-from detlab.run.outputs import REPEATED, explained, opener_for
+from detlab.info import get_cluster_info
+from detlab.run.outputs import TaskRequests, say
 from detlab.storage import from_config
 from detlab.storage.base import StorageManager
 from detlab.storage.clearing import clear_checkpoint, clear_folders
 
-TIMEOUT = 60.0
 PER_REPORT = 20
 """Checkpoints after which the master is told: of those a task that is killed has told nothing yet."""
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"detlab: {text}\n")
-    sys.stderr.flush()
-
-
-class Master:
-    """The two requests to the master, repeated while it does not reply.
-
-    Args:
-        info: What the task knows about itself.
-    """
-
-    def __init__(self, info: ClusterInfo) -> None:
-        self._info = info
-        self._opener = opener_for(info.master_url)
+class CollectionClient(TaskRequests):
+    """The two requests to the master."""
 
     def list(self) -> dict[str, Any]:
         """Return what is to be removed."""
-        return self._request(None)
+        return self.request("task/collection")
 
     def report(
         self, items: Sequence[Mapping[str, Any]], event_files: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Report what became of some checkpoints, or of event files; return what is still to be removed."""
         told = {} if event_files is None else {"event_files": dict(event_files)}
-        return self._request({"items": list(items), **told})
-
-    def _request(self, body: Any) -> dict[str, Any]:
-        pause = 0.2
-        while True:
-            try:
-                return self._once(body)
-            except urllib.error.HTTPError as error:
-                problem: Exception = explained(error)
-                if error.code not in REPEATED:
-                    raise problem from error
-            except (OSError, http.client.HTTPException) as error:
-                problem = error
-            time.sleep(pause)
-            pause = min(5.0, pause * 2)
-
-    def _once(self, body: Any) -> dict[str, Any]:
-        url = f"{self._info.master_url.rstrip('/')}/api/v1/task/collection"
-        headers = {"Authorization": f"Bearer {read_token(self._info.task_dir)}", "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - the agent's own
-        with self._opener.open(request, timeout=TIMEOUT) as reply:
-            found: dict[str, Any] = json.load(reply)
-            return found
+        return self.request("task/collection", {"items": list(items), **told})
 
 
 class Orders(Protocol):
@@ -105,7 +64,7 @@ class Collector:
         self,
         master: Orders,
         open_store: Callable[[Mapping[str, Any]], StorageManager] = from_config,
-        say: Callable[[str], None] = _say,
+        say: Callable[[str], None] = say,
     ) -> None:
         self._say = say
         self._master = master
@@ -167,12 +126,12 @@ def main() -> int:
         raise NotInCluster("this program runs inside a task that the master starts: DET_TASK_DIR is not set")
     session = TaskSession.from_info(info)  # asked for short-lived credentials, if the store needs some
     try:
-        return Collector(Master(info), lambda block: open_storage(block, session, info)).run()
+        return Collector(CollectionClient(info), lambda block: open_storage(block, session, info)).run()
     except StaleAttempt as error:  # another attempt goes on
-        _say(f"{error}")
+        say(f"{error}")
         return 0
     except DetlabError as error:
-        _say(f"{error}")
+        say(f"{error}")
         return 1
     finally:
         session.close()

@@ -27,7 +27,7 @@ from typing import Any
 from detlab.errors import DetlabError, StorageError
 from detlab.files import write_atomic
 from detlab.preloading import preload_magics
-from detlab.run.outputs import LatestUpload, Outputs, Refused
+from detlab.run.outputs import LatestUpload, OutputRefused, TaskOutputs
 from detlab.short_folder import short_folder
 
 FOLDER = ".det_notebook"
@@ -46,7 +46,7 @@ _ADDED = frozenset({"papermill-error-cell-tag", "injected-parameters"})
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class Ended(BaseException):
+class NotebookRunEnded(BaseException):
     """The task was told to end (not an Exception: papermill must not take it for a failed cell)."""
 
 
@@ -136,7 +136,7 @@ def without_large_outputs(text: bytes) -> tuple[bytes, int]:
     return json.dumps(notebook).encode(), count
 
 
-class Run:
+class NotebookExecution:
     """One run.
 
     Args:
@@ -144,7 +144,7 @@ class Run:
         outputs: Where the executed notebook goes.
     """
 
-    def __init__(self, folder: Path, outputs: Outputs) -> None:
+    def __init__(self, folder: Path, outputs: TaskOutputs) -> None:
         request = json.loads((folder / FOLDER / "run.json").read_text(encoding="utf-8"))
         self._notebook = folder / str(request["notebook"])
         self._parameters: dict[str, Any] = dict(request["parameters"])
@@ -189,7 +189,7 @@ class Run:
             status = self._say_dead(WatchedKernel.exit_code, memory_killed=memory_kills() > kills)
         except PapermillException as error:
             status = self._say_failure(error)
-        except Ended:
+        except NotebookRunEnded:
             status = 128 + signal.SIGTERM
             print("the run was stopped; the notebook so far is stored as executed.ipynb", flush=True)
         return self._hand_over(status)
@@ -218,7 +218,7 @@ class Run:
             why = self._failed[-1] if self._failed else "there was no time left"
             hint = why.hint if isinstance(why, DetlabError) and why.hint else ""
             sys.stderr.write(f"{EXECUTED} could not be stored: {why} {hint}\n")
-            if isinstance(why, Refused) and status <= 128:
+            if isinstance(why, OutputRefused) and status <= 128:
                 self._keep(self._writer.newest)
         return status or (0 if done else 1)
 
@@ -262,11 +262,11 @@ class Run:
 
 @contextlib.contextmanager
 def _ending_by_signal() -> Iterator[None]:
-    """Turn SIGTERM into `Ended`, once."""
+    """Turn SIGTERM into `NotebookRunEnded`, once."""
 
     def end(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Ended
+        raise NotebookRunEnded
 
     before = signal.signal(signal.SIGTERM, end)
     try:
@@ -279,7 +279,7 @@ def main() -> int:
     """Run the shipped notebook; return the exit status."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     logging.getLogger("papermill").setLevel(logging.INFO)
-    return Run(Path.cwd(), Outputs()).run()
+    return NotebookExecution(Path.cwd(), TaskOutputs()).run()
 
 
 if __name__ == "__main__":

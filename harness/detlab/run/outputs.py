@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import json
 import ssl
+import sys
 import threading
 import time
 import urllib.error
@@ -30,7 +31,7 @@ REPEATED = frozenset({401, 429, 500, 502, 503, 504})
 """401 too: the token may just have been renewed."""
 
 
-class Refused(StorageError):
+class OutputRefused(StorageError):
     """The master will not take the file, however often it is sent."""
 
 
@@ -72,7 +73,7 @@ class _SecureOpener(urllib.request.HTTPSHandler):
         return self.do_open(_Secure, request, context=self._trusted)
 
 
-class Outputs:
+class TaskOutputs:
     """The files that this task hands over.
 
     Args:
@@ -120,7 +121,7 @@ class Outputs:
             except urllib.error.HTTPError as error:
                 problem: Exception = explained(error)
                 if error.code not in REPEATED:
-                    raise Refused(f"{name} was refused: {problem}", hint=_hint(problem)) from error
+                    raise OutputRefused(f"{name} was refused: {problem}", hint=_hint(problem)) from error
             except (OSError, http.client.HTTPException) as error:
                 problem = error
             else:
@@ -141,6 +142,54 @@ class Outputs:
             body = stack.enter_context(data.open("rb")) if isinstance(data, Path) else data
             request = urllib.request.Request(url, data=body, headers=headers, method="PUT")  # noqa: S310  (the agent's)
             stack.enter_context(self._opener.open(request, timeout=_REQUEST_SECONDS)).read()
+
+
+class TaskRequests:
+    """Requests of a task's program to the master, in JSON, repeated while it does not reply.
+
+    Args:
+        info: What the task knows about itself.
+    """
+
+    timeout = _REQUEST_SECONDS
+
+    def __init__(self, info: ClusterInfo) -> None:
+        self._info = info
+        self._opener = opener_for(info.master_url)
+
+    def request(self, path: str, body: Any = None) -> dict[str, Any]:
+        """Get, or post if there is a body.
+
+        Raises:
+            DetlabError: The master refuses it.
+        """
+        pause = 0.2
+        while True:
+            try:
+                return self._once(path, body)
+            except urllib.error.HTTPError as error:
+                problem: Exception = explained(error)
+                if error.code not in REPEATED:
+                    raise problem from error
+            except (OSError, http.client.HTTPException) as error:
+                problem = error
+            time.sleep(pause)
+            pause = min(5.0, pause * 2)
+
+    def _once(self, path: str, body: Any) -> dict[str, Any]:
+        url = f"{self._info.master_url.rstrip('/')}/api/v1/{path}"
+        headers = {"Authorization": f"Bearer {read_token(self._info.task_dir)}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - the agent's own
+        with self._opener.open(request, timeout=self.timeout) as reply:
+            found: dict[str, Any] = json.load(reply)
+            return found
+
+
+def say(text: str) -> None:
+    """Print a line to the task's log."""
+    sys.stderr.write(f"detlab: {text}\n")
+    sys.stderr.flush()
 
 
 def opener_for(master_url: str) -> urllib.request.OpenerDirector:
@@ -232,7 +281,7 @@ class LatestUpload:
     def _keep(self, data: bytes, error: Exception) -> bool:
         """Keep a state that could not be handed over, unless there is a newer one; return whether to try again."""
         with self._changed:
-            if isinstance(error, Refused):
+            if isinstance(error, OutputRefused):
                 self._refused = len(data)
             newer = self._newest is not None
             self._newest = self._newest or data  # `close` says that it was not handed over

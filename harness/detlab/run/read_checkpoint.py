@@ -17,16 +17,11 @@ from detlab.core.session import TaskSession
 from detlab.core.task_storage import open_storage
 from detlab.errors import DetlabError, NotInCluster
 from detlab.info import get_cluster_info
-from detlab.run.outputs import Outputs
+from detlab.run.outputs import TaskOutputs, say
 from detlab.schemas.taskwire import READING_REPORT, ReadingView
 from detlab.storage.base import StorageManager
 
 _BLOCK = 4 * 1024 * 1024
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"detlab: {text}\n")
-    sys.stderr.flush()
 
 
 def read(
@@ -83,9 +78,9 @@ def main() -> int:
     session = TaskSession.from_info(info)
     try:
         wanted = ReadingView.model_validate(session.get("task/checkpoint"))
-        read(wanted, open_storage(wanted.storage, session, info), Outputs(info).put, _say)
+        read(wanted, open_storage(wanted.storage, session, info), TaskOutputs(info).put, say)
     except DetlabError as error:
-        _say(f"{error}")
+        say(f"{error}")
         return 1
     finally:
         session.close()

@@ -8,7 +8,6 @@ answers: the class receives them in order, and only new events are answered.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import re
@@ -17,15 +16,13 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from detlab.errors import ConfigError, DetlabError, NotInCluster, StaleAttempt
-from detlab.info import ClusterInfo, get_cluster_info, read_token
-from detlab.run.outputs import REPEATED, explained, opener_for
+from detlab.info import get_cluster_info
+from detlab.run.outputs import TaskRequests, say
 
 WAIT = 20.0
 """Seconds of one long poll."""
@@ -41,20 +38,14 @@ class NoAnswer(Exception):
     """The class has no answer to an event; the text is for people."""
 
 
-class Master:
-    """The two requests to the master, repeated while it does not reply.
+class CustomSearchClient(TaskRequests):
+    """The two requests to the master."""
 
-    Args:
-        info: What the task knows about itself.
-    """
-
-    def __init__(self, info: ClusterInfo) -> None:
-        self._info = info
-        self._opener = opener_for(info.master_url)
+    timeout = WAIT + 40.0
 
     def feed(self, after: int, wait: float) -> dict[str, Any]:
         """Return the events after a number."""
-        return self._request(f"?after={after}&timeout_seconds={wait:g}", None)
+        return self.request(f"task/search?after={after}&timeout_seconds={wait:g}")
 
     def answer(self, number: int, **said: Any) -> dict[str, Any]:
         """Answer an event.
@@ -62,33 +53,10 @@ class Master:
         Raises:
             ConfigError: The operations are impossible.
         """
-        return self._request("", {"number": number, **said})
-
-    def _request(self, query: str, body: Any) -> dict[str, Any]:
-        pause = 0.2
-        while True:
-            try:
-                return self._once(query, body)
-            except urllib.error.HTTPError as error:
-                problem: Exception = explained(error)
-                if error.code not in REPEATED:
-                    raise problem from error
-            except (OSError, http.client.HTTPException) as error:
-                problem = error
-            time.sleep(pause)
-            pause = min(5.0, pause * 2)
-
-    def _once(self, query: str, body: Any) -> dict[str, Any]:
-        url = f"{self._info.master_url.rstrip('/')}/api/v1/task/search{query}"
-        headers = {"Authorization": f"Bearer {read_token(self._info.task_dir)}", "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data=data, headers=headers)  # noqa: S310 - the agent's own
-        with self._opener.open(request, timeout=WAIT + 40.0) as reply:
-            found: dict[str, Any] = json.load(reply)
-            return found
+        return self.request("task/search", {"number": number, **said})
 
 
-class Child:
+class SearchClassProcess:
     """The process with the class.
 
     Args:
@@ -255,13 +223,13 @@ class Errors:
         self._pipe.close()
 
 
-def run(master: Master, *, wait: float = WAIT, command: list[str] | None = None) -> int:
+def run(master: CustomSearchClient, *, wait: float = WAIT, command: list[str] | None = None) -> int:
     """Answer events until the search is over; return the exit code of the task."""
     feed = master.feed(0, 0.0)
     if feed["over"]:
-        _say(f"{feed['why']}")
+        say(f"{feed['why']}")
         return 0
-    child = Child(feed["setup"], command)
+    child = SearchClassProcess(feed["setup"], command)
     failure, told = "", 0
     try:
         while not feed["over"]:
@@ -272,22 +240,22 @@ def run(master: Master, *, wait: float = WAIT, command: list[str] | None = None)
                         said = child.answer(event)
                     except NoAnswer as error:
                         failure = str(error)
-                        _say(f"{failure}")
+                        say(f"{failure}")
                 if failure and event["operations"] is None:
                     master.answer(told, failure=failure)
                     return 1
                 if not failure:
                     reply = _post(master, event, said)
                     if reply["over"]:
-                        _say(f"{reply['why']}")
+                        say(f"{reply['why']}")
                         return 1 if reply.get("refused") else 0
             feed = master.feed(told, wait)
     except StaleAttempt as error:
-        _say(f"{error}")
+        say(f"{error}")
         return 0
     finally:
         child.close()
-    _say(f"{feed['why']}")
+    say(f"{feed['why']}")
     return 0
 
 
@@ -297,16 +265,11 @@ def doing_of(event: Mapping[str, Any]) -> str:
     return f"event {event['number']}: {event['type']}{about}"
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"detlab: {text}\n")
-    sys.stderr.flush()
-
-
-def _post(master: Master, event: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+def _post(master: CustomSearchClient, event: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
     number = event["number"]
     if event["operations"] is not None:
         if said.get("differs"):
-            _say(
+            say(
                 f"the class now answers event {number} ({event['type']}) differently from before its restart;"
                 " the earlier answer stands. Draw random numbers from a generator that is seeded with"
                 " searcher_state.seed."
@@ -318,7 +281,7 @@ def _post(master: Master, event: Mapping[str, Any], said: Mapping[str, Any]) -> 
         wrong = [problem.message for problem in error.problems] or [str(error)]
         first = f"the answer of the class is impossible: {wrong[0]} ({doing_of(event)})"
         text = "\n".join([first, *wrong[1:]])
-        _say(f"{text}")
+        say(f"{text}")
         return {**master.answer(number, failure=text), "refused": True, "over": True}
 
 
@@ -328,9 +291,9 @@ def main() -> int:
     if info is None:
         raise NotInCluster("this program runs inside the task of a custom search: DET_TASK_DIR is not set")
     try:
-        return run(Master(info))
+        return run(CustomSearchClient(info))
     except DetlabError as error:
-        _say(f"{error}")
+        say(f"{error}")
         return 1
 
 

@@ -71,7 +71,7 @@ def load(entrypoint: str, options: Mapping[str, Any]) -> SearchMethod:
     return found(**options)
 
 
-class Host:
+class SearchClassHost:
     """The class, with the state it is given.
 
     Args:
@@ -256,7 +256,7 @@ def _frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
 
 def serve(read: Callable[[], str], write: Callable[[str], None]) -> None:
     """Answer events until there are no more."""
-    host = Host(json.loads(read()))
+    host = SearchClassHost(json.loads(read()))
     while line := read():
         write(json.dumps(host.answer(json.loads(line)), allow_nan=True) + "\n")
 

@@ -40,7 +40,7 @@ class _NotPlain(Exception):
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedVariable:
     """A variable as bytes.
 
     Attributes:
@@ -54,7 +54,7 @@ class Encoded:
     modules: tuple[str, ...] = ()
 
 
-def encode(value: Any, name: str = "the value") -> Encoded:
+def encode(value: Any, name: str = "the value") -> EncodedVariable:
     """Return a value as bytes.
 
     Args:
@@ -69,7 +69,7 @@ def encode(value: Any, name: str = "the value") -> Encoded:
         head: dict[str, Any] = {"tree": writer.tree(value)}
     except _NotPlain:
         return _pickled(value, name)
-    return Encoded(_archive(head, writer.parts))
+    return EncodedVariable(_archive(head, writer.parts))
 
 
 def decode(data: bytes, name: str = "the value", *, own: bool = True) -> Any:
@@ -362,7 +362,7 @@ class _Reader:
 # --- pickle -----------------------------------------------------------------------------------------------
 
 
-def _pickled(value: Any, name: str) -> Encoded:
+def _pickled(value: Any, name: str) -> EncodedVariable:
     kind = type(value)
     shown = (
         kind.__qualname__ if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}.{kind.__qualname__}"
@@ -379,7 +379,9 @@ def _pickled(value: Any, name: str) -> Encoded:
             f" Put the definition in a %%det_module cell and import it from there"
         )
     modules = sorted({module.partition(".")[0] for module, _ in found})
-    return Encoded(_archive({"pickle": shown, "modules": modules}, {"value.pickle": content}), shown, tuple(modules))
+    return EncodedVariable(
+        _archive({"pickle": shown, "modules": modules}, {"value.pickle": content}), shown, tuple(modules)
+    )
 
 
 def _unpickled(content: bytes, head: dict[str, Any], name: str) -> Any:

@@ -10,7 +10,7 @@ for it, is not in the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_CHARS = 1000
@@ -141,7 +141,7 @@ _BY_ITSELF = "detlab gives it itself"
 _GPUS = "resources.slots_per_trial says how many GPUs, slurm.gpu_type which"
 _VARIABLES = "set variables with environment.environment_variables or slurm.setup"
 _LAUNCHERS = "detlab starts one launcher on each node"
-_ELSEWHERE = {
+ELSEWHERE = {
     "array": "a search's trials are jobs of their own; --slurm-array-size of the agent puts them into arrays",
     "chdir": "detlab unpacks the code and sets the working directory",
     "clusters": "an agent works with one cluster: its pool says which",
@@ -178,11 +178,6 @@ _ELSEWHERE = {
     "wrap": "the entrypoint says what runs",
 }
 """What is said instead of options that are not in the table."""
-
-
-def elsewhere() -> Mapping[str, str]:
-    """Return options that are not in the table, each with what is there instead."""
-    return _ELSEWHERE
 
 
 @dataclass(frozen=True, order=True)
@@ -262,9 +257,9 @@ def _of_other_form(text: str, shown: str) -> SbatchNotAllowed:
 
 
 def _unknown(name: str, shown: str) -> SbatchNotAllowed:
-    if name in _ELSEWHERE:
-        return SbatchNotAllowed(f"--{name} cannot be given", _ELSEWHERE[name])
-    whole = sorted(one for one in (*OPTIONS, *_ELSEWHERE) if name and one.startswith(name))[:3]
+    if name in ELSEWHERE:
+        return SbatchNotAllowed(f"--{name} cannot be given", ELSEWHERE[name])
+    whole = sorted(one for one in (*OPTIONS, *ELSEWHERE) if name and one.startswith(name))[:3]
     means = f"sbatch would read it as --{' or --'.join(whole)}: write whole names; " if whole else ""
     return SbatchNotAllowed(f"{shown} is no option that can be given", f"{means}allowed are --{', --'.join(OPTIONS)}")
 

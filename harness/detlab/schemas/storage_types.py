@@ -33,7 +33,7 @@ _NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z_-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class StorageHolder:
     """An installation of a cluster.
 
     Attributes:

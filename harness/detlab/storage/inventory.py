@@ -16,7 +16,7 @@ from detlab.storage.unfinished import is_uuid
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredCheckpoint:
     """A checkpoint, or what there is of one.
 
     Attributes:
@@ -42,7 +42,7 @@ class Upload:
     bytes: int
 
 
-def inventory(store: StorageManager) -> Iterator[Stored]:
+def inventory(store: StorageManager) -> Iterator[StoredCheckpoint]:
     """Give all that this process's user has in a storage.
 
     Raises:
@@ -57,7 +57,7 @@ def inventory(store: StorageManager) -> Iterator[Stored]:
     )
 
 
-def remove(store: StorageManager, found: Stored) -> None:
+def remove(store: StorageManager, found: StoredCheckpoint) -> None:
     """Remove a checkpoint that never came to be, published or not, and the marks of who began it."""
     store.delete(found.uuid)
     store.discard(found.uuid)
@@ -65,27 +65,27 @@ def remove(store: StorageManager, found: Stored) -> None:
         store.unmark(found.uuid, owner, run)
 
 
-def _objects(store: ObjectStorage) -> dict[str, Stored]:
-    found: dict[str, Stored] = {}
+def _objects(store: ObjectStorage) -> dict[str, StoredCheckpoint]:
+    found: dict[str, StoredCheckpoint] = {}
     for info in store.objects.list(""):
         uuid, _, rest = info.key.partition("/")
         if is_uuid(uuid) and rest:
-            one = found.setdefault(uuid, Stored(uuid))
+            one = found.setdefault(uuid, StoredCheckpoint(uuid))
             one.bytes += info.size
             one.published |= rest == MANIFEST_NAME
     for uuid, owner, run in store.notes():
-        found.setdefault(uuid, Stored(uuid)).marks.append((owner, run))
+        found.setdefault(uuid, StoredCheckpoint(uuid)).marks.append((owner, run))
     return found
 
 
-def _files(store: PosixStorage) -> dict[str, Stored]:
-    found: dict[str, Stored] = {}
+def _files(store: PosixStorage) -> dict[str, StoredCheckpoint]:
+    found: dict[str, StoredCheckpoint] = {}
     for uuid, size in store.own_sizes().items():
-        found[uuid] = Stored(uuid, size, os.path.lexists(store.root / uuid / MANIFEST_NAME))
+        found[uuid] = StoredCheckpoint(uuid, size, os.path.lexists(store.root / uuid / MANIFEST_NAME))
     for uuid, size in store.staged_sizes().items():
-        found.setdefault(uuid, Stored(uuid)).bytes += size
+        found.setdefault(uuid, StoredCheckpoint(uuid)).bytes += size
     for uuid, owner, run in store.notes():
-        found.setdefault(uuid, Stored(uuid)).marks.append((owner, run))
+        found.setdefault(uuid, StoredCheckpoint(uuid)).marks.append((owner, run))
     return found
 
 

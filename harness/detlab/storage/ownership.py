@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from detlab.errors import StorageError
-from detlab.schemas.storage_types import FOLDER, Holder
+from detlab.schemas.storage_types import FOLDER, StorageHolder
 
-__all__ = ["FOLDER", "MOST_RECORD", "Guard", "Holder", "Records", "StorageOwned"]
+__all__ = ["FOLDER", "MOST_RECORD", "Guard", "Records", "StorageHolder", "StorageOwned"]
 
 MOST_RECORD = 4096
 """Bytes of a record that are read: users can write what they want into theirs, and the master reads it."""
@@ -53,7 +53,7 @@ class Guard:
     """
 
     where: str
-    holder: Holder | None = None
+    holder: StorageHolder | None = None
     clock: Callable[[], float] = time.monotonic
     _until: float = field(default=0.0, init=False)
 
@@ -87,12 +87,12 @@ class Guard:
         self._until = self.clock() + _HOLDS
 
 
-def _encoded(holder: Holder) -> bytes:
+def _encoded(holder: StorageHolder) -> bytes:
     document = {"format": _FORMAT, "cluster": holder.cluster, "instance": holder.instance, "epoch": holder.epoch}
     return json.dumps(document, sort_keys=True).encode()
 
 
-def _read(data: bytes | None, where: str) -> Holder | None:
+def _read(data: bytes | None, where: str) -> StorageHolder | None:
     """Return what a record says; one that cannot be read, or is a newer version's, is another's."""
     if data is None:
         return None
@@ -100,7 +100,7 @@ def _read(data: bytes | None, where: str) -> Holder | None:
         document: Any = json.loads(data)
         if document["format"] != _FORMAT:
             raise ValueError(f"its format is {document['format']}")
-        return Holder(str(document["cluster"]), str(document["instance"]), int(document["epoch"]))
+        return StorageHolder(str(document["cluster"]), str(document["instance"]), int(document["epoch"]))
     except (ArithmeticError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise StorageOwned(
             f"the record in {where}/{FOLDER}… of who owns the checkpoints there cannot be used: {error}",
@@ -108,7 +108,7 @@ def _read(data: bytes | None, where: str) -> Holder | None:
         ) from error
 
 
-def _owned(where: str, holder: Holder) -> StorageOwned:
+def _owned(where: str, holder: StorageHolder) -> StorageOwned:
     return StorageOwned(
         f"the checkpoints in {where} belong to another installation of cluster {holder.cluster}: here they are"
         " read-only, and nothing is stored or removed",

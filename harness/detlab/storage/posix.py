@@ -26,7 +26,7 @@ from detlab.storage.manifest import (
     plain_path,
 )
 from detlab.storage.own_folders import OwnFolders, unfinished_folder
-from detlab.storage.ownership import FOLDER, MOST_RECORD, Guard, Holder
+from detlab.storage.ownership import FOLDER, MOST_RECORD, Guard, StorageHolder
 from detlab.storage.unfinished import (
     Unfinished,
     check_uuid,
@@ -63,7 +63,7 @@ class PosixStorage:
         self._doubtful: set[str] = set()
         self._guard = Guard(str(root))
 
-    def held_by(self, holder: Holder | None) -> Self:
+    def held_by(self, holder: StorageHolder | None) -> Self:
         """Have every change check first that this installation of a cluster owns what is here; return the store."""
         self._guard = Guard(str(self.root), holder)
         return self

@@ -1,1 +1,1 @@
-"""Doubles of the master behind real HTTP, and the contracts of seams (storages, strategies, …), for your tests too."""
+"""The contracts of seams (storages, runtimes, strategies, …), and the double of the master that they need."""

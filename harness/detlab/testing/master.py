@@ -39,7 +39,7 @@ _PREFIX = wire.SERVICE_PREFIX + wire.API_PREFIX
 
 
 @dataclass
-class Allocation:
+class FakeAllocation:
     """What the double knows of one allocation."""
 
     launch: wire.Launch
@@ -70,7 +70,7 @@ class MasterDouble(TrialApi):
         self.address = address
         self.enrolment_token = f"dtenrol_{secrets.token_hex(32)}"
         self.agent_tokens: dict[str, str] = {}
-        self.allocations: dict[str, Allocation] = {}
+        self.allocations: dict[str, FakeAllocation] = {}
         self.bundles: dict[str, bytes] = {}
         self.in_its_stead: dict[str, deque[int]] = {"enrol": deque(), "bundle": deque()}
         """Statuses with which a proxy or a Hub answers the next requests of a kind, in words of their own."""
@@ -173,7 +173,7 @@ class MasterDouble(TrialApi):
         bundle: str | None = None,
         config: dict[str, Any] | None = None,
         **more: Any,
-    ) -> Allocation:
+    ) -> FakeAllocation:
         """Make an allocation with its token and Launch message (`more`: its further fields), without sending it."""
         number = len(self.allocations) + 1
         name = allocation_id or f"{number}.{secrets.token_hex(8)}.{run}"
@@ -207,7 +207,7 @@ class MasterDouble(TrialApi):
             token_life=self.token_life,
             **{"uid": self.uids.setdefault(owner, self.uids_from + len(self.uids)), **more},
         )
-        allocation = Allocation(launch, token)
+        allocation = FakeAllocation(launch, token)
         self.allocations[name] = allocation
         return allocation
 
@@ -226,13 +226,13 @@ class MasterDouble(TrialApi):
     async def _send(self, agent: str, data: str) -> None:
         await self._connections[agent].write_message(data)
 
-    def launch(self, entrypoint: str | Sequence[str], **options: Any) -> Allocation:
+    def launch(self, entrypoint: str | Sequence[str], **options: Any) -> FakeAllocation:
         """Allocate and send the Launch; options as of `allocate`."""
         allocation = self.allocate(entrypoint, **options)
         self.send(allocation.launch)
         return allocation
 
-    def send_kill(self, allocation: Allocation, grace: float = 5.0) -> None:
+    def send_kill(self, allocation: FakeAllocation, grace: float = 5.0) -> None:
         """Ask the agent to end a task."""
         name, run = allocation.launch.allocation_id, allocation.launch.run
         self.send(wire.Kill(allocation_id=name, run=run, grace=grace, node=allocation.launch.node))
@@ -253,7 +253,7 @@ class MasterDouble(TrialApi):
         """Whether the agent is connected and welcomed."""
         return agent in self._connections
 
-    def texts(self, allocation: Allocation, stdtype: str | None = None) -> list[str]:
+    def texts(self, allocation: FakeAllocation, stdtype: str | None = None) -> list[str]:
         """Return the log lines that are committed, in the order of commit."""
         return [r["text"] for r in allocation.records["logs"] if stdtype in {None, r.get("stdtype", "stdout")}]
 
@@ -264,7 +264,7 @@ class MasterDouble(TrialApi):
         with self.changed:
             self.changed.notify_all()
 
-    def commit(self, allocation: Allocation, body: bytes) -> wire.RecordAck:
+    def commit(self, allocation: FakeAllocation, body: bytes) -> wire.RecordAck:
         """Take a batch as the master does: in order, each seq once."""
         batch = json.loads(body)
         wire.RecordBatch.model_validate(batch)
@@ -349,7 +349,7 @@ class _Bundle(_Handler):
 
 
 class _Records(_Handler):
-    def take(self, allocation: Allocation | None) -> None:
+    def take(self, allocation: FakeAllocation | None) -> None:
         if allocation is None:
             return self.fail(401, "bad_token")
         if allocation.fenced:

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, Protocol
 
-from detlab.testing.master import Allocation, MasterDouble
+from detlab.testing.master import FakeAllocation, MasterDouble
 
 COUNTS_UNTIL_SIGTERM = """
 import signal, sys, time
@@ -78,7 +78,7 @@ class RuntimeContract:
     patience: ClassVar[float] = 40.0
     """Seconds that a task may take to start, or to be gone."""
 
-    def launch(self, master: MasterDouble, entrypoint: str | Sequence[str], **options: Any) -> Allocation:
+    def launch(self, master: MasterDouble, entrypoint: str | Sequence[str], **options: Any) -> FakeAllocation:
         """Send a Launch; override it to add what the runtime needs, such as `container`.
 
         Args:
@@ -88,7 +88,7 @@ class RuntimeContract:
         """
         return master.launch(entrypoint, runtime=self.runtime, **options)
 
-    def left_behind(self, agent: Any, task: Allocation) -> Sequence[object]:
+    def left_behind(self, agent: Any, task: FakeAllocation) -> Sequence[object]:
         """Return what still exists for a task: its directory, processes, containers or jobs. Override it."""
         raise NotImplementedError
 
@@ -96,7 +96,7 @@ class RuntimeContract:
         """Wait until something is true of the master's state."""
         return master.wait_for(condition, timeout=self.patience)
 
-    def running(self, master: MasterDouble, program: str, **options: Any) -> Allocation:
+    def running(self, master: MasterDouble, program: str, **options: Any) -> FakeAllocation:
         """Launch a Python program and wait for its first line."""
         task = self.launch(master, ["python3", "-u", "-c", program], **options)
         self.wait_for(master, lambda: master.texts(task, "stdout"))
@@ -241,7 +241,7 @@ def _bundle(files: dict[str, bytes]) -> bytes:
     return data.getvalue()
 
 
-def _check_counts(master: MasterDouble, task: Allocation) -> None:
+def _check_counts(master: MasterDouble, task: FakeAllocation) -> None:
     """Check that every line of one counting program is there once, in order, the last one included."""
     lines = [text.split() for text in master.texts(task, "stdout")]
     assert lines == [*(["step", str(n)] for n in range(len(lines) - 1)), ["last", str(len(lines) - 1)]]

@@ -20,7 +20,7 @@ _TRIAL = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class TrialApiFault:
     """What goes wrong with one request.
 
     Attributes:
@@ -59,7 +59,7 @@ class TrialApi:
         self.storage_credentials = wire.StorageCredentials()
         self.acks = 0
         self.calls: list[str] = []
-        self.faults: list[Fault] = []
+        self.faults: list[TrialApiFault] = []
         self.changed = threading.Condition()
         self._preempted = False
         self._stopping = False
@@ -80,7 +80,7 @@ class TrialApi:
             if not self.changed.wait_for(lambda: self.calls.count(call) >= count, timeout):
                 raise TimeoutError(f"{call} was requested {self.calls.count(call)} times in {timeout} s")
 
-    def note_call(self, call: str) -> Fault | None:
+    def note_call(self, call: str) -> TrialApiFault | None:
         """Count a request and return what shall go wrong with it."""
         with self.changed:
             self.calls.append(call)

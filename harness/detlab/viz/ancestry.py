@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from detlab.schemas.wire import CurvesView, ParentView, TrialView
-from detlab.viz.data import ExperimentLike, Search, flatten, search_of, trials_wanted
+from detlab.viz.data import ExperimentLike, SearchData, flatten, search_of, trials_wanted
 from detlab.viz.drawing import BEST, GOODNESS, GREY, empty, number, plotly_module, safe
 from detlab.viz.marks import MOST_TRIALS, described, titled
 
@@ -58,7 +58,7 @@ def lineage(source: ExperimentLike | CurvesView, *, max_trials: int = MOST_TRIAL
     return figure
 
 
-def _order(search: Search, trials: dict[int, TrialView], parents: dict[int, ParentView]) -> list[int]:
+def _order(search: SearchData, trials: dict[int, TrialView], parents: dict[int, ParentView]) -> list[int]:
     """Return the trials so that each stands below its parent: the best trial's family first, then by creation."""
     children: dict[int, list[int]] = {}
     for key, parent in parents.items():
@@ -125,7 +125,7 @@ def _lines(
 
 
 def _ends(
-    search: Search, lanes: dict[int, int], trials: dict[int, TrialView], parents: dict[int, ParentView]
+    search: SearchData, lanes: dict[int, int], trials: dict[int, TrialView], parents: dict[int, ParentView]
 ) -> dict[str, Any]:
     values = search.ranked()
     starts = {key: parents[key].steps_completed if key in parents else 0 for key in lanes}
@@ -151,7 +151,7 @@ def _ends(
 
 
 def _text(
-    search: Search, trials: dict[int, TrialView], parent: ParentView | None, key: int, value: float | None
+    search: SearchData, trials: dict[int, TrialView], parent: ParentView | None, key: int, value: float | None
 ) -> str:
     lines = [described(trials[key]), f"best {safe(search.metric)} {number(value)}"]
     if parent is None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from detlab.schemas.wire import AttemptSpan, CurvesView, TrialState, TrialView
-from detlab.viz.data import ExperimentLike, Search, curves_wanted, search_of, stopped_or_failed, trials_wanted
+from detlab.viz.data import ExperimentLike, SearchData, curves_wanted, search_of, stopped_or_failed, trials_wanted
 from detlab.viz.drawing import BEST, COLOURS, GREY, duration_unit, empty, finite, plotly_module, safe
 from detlab.viz.marks import MOST_TRIALS, described, error_bars, named, titled
 
@@ -87,7 +87,7 @@ _UNKNOWN = {
 }
 
 
-def _found(search: Search, merged: Search, against: str) -> list[tuple[float, float, int]]:
+def _found(search: SearchData, merged: SearchData, against: str) -> list[tuple[float, float, int]]:
     """Return (spent, value, trial) of each value that is known with its place on the budget's axis.
 
     With seeds the mean of a point, where the last of its trials reached its best value.
@@ -104,7 +104,7 @@ def _found(search: Search, merged: Search, against: str) -> list[tuple[float, fl
     ]
 
 
-def _by_trial(search: Search, against: str) -> list[tuple[float, float, int]]:
+def _by_trial(search: SearchData, against: str) -> list[tuple[float, float, int]]:
     values = search.ranked()
     if against == "trials":
         return [(t.index + 1.0, values[t.id], t.id) for t in search.snapshot.trials if t.id in values]
@@ -118,7 +118,7 @@ def _by_trial(search: Search, against: str) -> list[tuple[float, float, int]]:
     return [(s, value, key) for s, (_, value, key) in zip(spent, reported, strict=True)] if any(spent) else []
 
 
-def _reports(search: Search, values: dict[int, float]) -> list[tuple[float, float, int]]:
+def _reports(search: SearchData, values: dict[int, float]) -> list[tuple[float, float, int]]:
     """Return (time, value, trial) of each report, from the end of the trial where its curve has no times."""
     found = []
     timed = set()
@@ -154,7 +154,7 @@ def slot_seconds(attempts: Sequence[AttemptSpan], times: Sequence[float]) -> lis
     return found
 
 
-def _first_best(search: Search, found: list[tuple[float, float, int]]) -> dict[int, tuple[float, float]]:
+def _first_best(search: SearchData, found: list[tuple[float, float, int]]) -> dict[int, tuple[float, float]]:
     """Return (spent, value) of each trial's best value, where it was first reported."""
     smaller = search.experiment.smaller_is_better
     best: dict[int, tuple[float, float]] = {}
@@ -165,7 +165,7 @@ def _first_best(search: Search, found: list[tuple[float, float, int]]) -> dict[i
 
 
 def _dots(
-    search: Search, found: list[tuple[float, float, int]], divisor: float, trials: dict[int, TrialView]
+    search: SearchData, found: list[tuple[float, float, int]], divisor: float, trials: dict[int, TrialView]
 ) -> dict[str, Any]:
     """Draw a point per trial at its best value, where that was first reported."""
     best = _first_best(search, found)
@@ -186,7 +186,7 @@ def _dots(
     }
 
 
-def _steps(search: Search, found: list[tuple[float, float, int]], divisor: float) -> dict[str, Any]:
+def _steps(search: SearchData, found: list[tuple[float, float, int]], divisor: float) -> dict[str, Any]:
     smaller = search.experiment.smaller_is_better
     xs: list[float] = []
     ys: list[float] = []
@@ -266,7 +266,7 @@ _OUTCOMES = {
 """What became of an attempt -> the colour of its bars."""
 
 
-def _outcome(search: Search, trial: TrialView, span: AttemptSpan) -> str:
+def _outcome(search: SearchData, trial: TrialView, span: AttemptSpan) -> str:
     if span.ended_at is None:
         return "running"
     if span.run < trial.run:

@@ -42,7 +42,7 @@ class ExperimentLike(Protocol):
 
 
 @dataclass(frozen=True)
-class Axis:
+class HyperparameterAxis:
     """One hyperparameter on which the trials differ.
 
     Attributes:
@@ -59,7 +59,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchData:
     """An experiment's trials and curves at one moment.
 
     Attributes:
@@ -73,13 +73,13 @@ class Search:
     config: Mapping[str, Any]
     points: Mapping[int, SeededPoint] = field(default_factory=dict)
 
-    def by_point(self) -> Search:
+    def by_point(self) -> SearchData:
         """Return the search with one trial for each point, if it trains points with several seeds; else itself."""
         if seeds_of(self.config) < 2:
             return self
         points = {point.trials[0].id: point for point in points_of(self.snapshot.trials)}
         trials = [point.trials[0].model_copy(update={"best_validation": point.mean}) for point in points.values()]
-        return Search(self.snapshot.model_copy(update={"trials": trials}), self.config, points)
+        return SearchData(self.snapshot.model_copy(update={"trials": trials}), self.config, points)
 
     @property
     def experiment(self) -> ExperimentView:
@@ -113,7 +113,7 @@ class Search:
         found = [c for c in self.snapshot.curves if (c.name, c.group) == (metric, group) and c.trial_id in trials]
         return sorted(((trials[c.trial_id], c) for c in found), key=lambda pair: pair[0].index)
 
-    def axes(self) -> list[Axis]:
+    def axes(self) -> list[HyperparameterAxis]:
         """Return the hyperparameters on which the trials differ, by name."""
         scales = _scales(self.config.get("hyperparameters"))
         flat = {trial.id: flatten(trial.hparams) for trial in self.snapshot.trials}
@@ -122,7 +122,7 @@ class Search:
         return [axis for axis in made if len({value for value in axis.values.values() if value is not None}) > 1]
 
 
-def search_of(source: ExperimentLike | CurvesView, wanted: Mapping[str, Any]) -> Search:
+def search_of(source: ExperimentLike | CurvesView, wanted: Mapping[str, Any]) -> SearchData:
     """Return the search that a figure is made of; an experiment is asked for a snapshot.
 
     Args:
@@ -130,8 +130,8 @@ def search_of(source: ExperimentLike | CurvesView, wanted: Mapping[str, Any]) ->
         wanted: Which curves to ask the experiment for.
     """
     if isinstance(source, CurvesView):
-        return Search(source, source.experiment.config or {})
-    return Search(source.curves(**wanted), source.config or {})
+        return SearchData(source, source.experiment.config or {})
+    return SearchData(source.curves(**wanted), source.config or {})
 
 
 def trials_wanted(max_trials: int, *, history: bool = False) -> dict[str, Any]:
@@ -187,14 +187,16 @@ def _scales(entries: object, prefix: str = "") -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _axis(name: str, values: dict[int, Any], scale: Mapping[str, Any] | None) -> Axis:
+def _axis(name: str, values: dict[int, Any], scale: Mapping[str, Any] | None) -> HyperparameterAxis:
     kind = (scale or {}).get("type")
     present = [value for value in values.values() if value is not None]
     if kind in {"categorical", "ordinal"} or any(isinstance(value, str) for value in present):
         listed = [str(_scalar(choice)) for choice in (scale or {}).get("vals", ())]
         seen = {str(value) for value in present}
         order = [text for text in dict.fromkeys(listed) if text in seen] + sorted(seen - set(listed))
-        return Axis(name, "category", {k: None if v is None else str(v) for k, v in values.items()}, tuple(order))
+        return HyperparameterAxis(
+            name, "category", {k: None if v is None else str(v) for k, v in values.items()}, tuple(order)
+        )
     numbers = {key: value if finite(value) else None for key, value in values.items()}
     drawn = [value for value in numbers.values() if value is not None]
     positive = bool(drawn) and min(drawn) > 0
@@ -203,4 +205,4 @@ def _axis(name: str, values: dict[int, Any], scale: Mapping[str, Any] | None) ->
         or bool((scale or {}).get("log"))
         or (kind not in {"int", "double"} and positive and max(drawn) / min(drawn) > _LOG_SPAN)
     )
-    return Axis(name, "log" if log and positive else "linear", numbers)
+    return HyperparameterAxis(name, "log" if log and positive else "linear", numbers)

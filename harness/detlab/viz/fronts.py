@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detlab.schemas.wire import SeriesView, TrialView
-from detlab.viz.data import Search, curves_wanted
+from detlab.viz.data import SearchData, curves_wanted
 from detlab.viz.drawing import finite, safe
 
 _LAST = 2
@@ -29,7 +29,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Bound:
+class FrontBound:
     """The range that a constrained metric must keep."""
 
     name: str
@@ -44,7 +44,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontPoint:
     """The report by which a trial is judged: the last one that has all metrics, with finite values.
 
     Attributes:
@@ -76,8 +76,8 @@ class Judged:
     """
 
     aims: list[Objective]
-    bounds: list[Bound]
-    points: dict[int, Point]
+    bounds: list[FrontBound]
+    points: dict[int, FrontPoint]
     front: list[int]
 
     @property
@@ -92,7 +92,7 @@ class Judged:
         return dict(zip(names, (*point.values, *point.constrained), strict=True))
 
 
-def judge(search: Search, metrics: Sequence[str] | None = None, maximize: Collection[str] = ()) -> Judged:
+def judge(search: SearchData, metrics: Sequence[str] | None = None, maximize: Collection[str] = ()) -> Judged:
     """Judge the trials of a search.
 
     Args:
@@ -155,12 +155,12 @@ def objectives(config: Mapping[str, Any]) -> list[Objective]:
     ]
 
 
-def constraints(config: Mapping[str, Any]) -> list[Bound]:
+def constraints(config: Mapping[str, Any]) -> list[FrontBound]:
     """Return the constraints of a config's searcher."""
     searcher = config.get("searcher")
     given = searcher.get("constraints") if isinstance(searcher, Mapping) else None
     return [
-        Bound(str(name), _limit(one.get("min"), -math.inf), _limit(one.get("max"), math.inf))
+        FrontBound(str(name), _limit(one.get("min"), -math.inf), _limit(one.get("max"), math.inf))
         for name, one in (given.items() if isinstance(given, Mapping) else ())
         if isinstance(one, Mapping)
     ]
@@ -190,7 +190,7 @@ def frontier(points: Mapping[int, Sequence[float]], aims: Sequence[Objective]) -
     return front
 
 
-def _aim(search: Search, name: str, maximize: Collection[str]) -> Objective:
+def _aim(search: SearchData, name: str, maximize: Collection[str]) -> Objective:
     for known in objectives(search.config):
         if known.name == name:
             return known
@@ -199,7 +199,7 @@ def _aim(search: Search, name: str, maximize: Collection[str]) -> Objective:
     return Objective(name, name not in maximize)
 
 
-def _points(search: Search, names: Sequence[str], bounds: Sequence[Bound]) -> dict[int, Point]:
+def _points(search: SearchData, names: Sequence[str], bounds: Sequence[FrontBound]) -> dict[int, FrontPoint]:
     curves: dict[int, dict[str, SeriesView]] = {trial.id: {} for trial in search.snapshot.trials}
     for name in dict.fromkeys([*names, *(bound.name for bound in bounds)]):
         for trial, curve in search.curves(name, "validation"):
@@ -213,8 +213,8 @@ def _points(search: Search, names: Sequence[str], bounds: Sequence[Bound]) -> di
 
 
 def _last(
-    trial: TrialView, curves: Mapping[str, SeriesView], names: Sequence[str], bounds: Sequence[Bound]
-) -> Point | None:
+    trial: TrialView, curves: Mapping[str, SeriesView], names: Sequence[str], bounds: Sequence[FrontBound]
+) -> FrontPoint | None:
     """Return the point at the last step that has a finite value of each metric."""
     if not names or any(name not in curves for name in names):
         return None
@@ -226,4 +226,4 @@ def _last(
     given = tuple(at.get(bound.name, {}).get(step) for bound in bounds)
     broken = sum((bound.violation(value) for bound, value in zip(bounds, given, strict=True)), 0.0)
     when = {at: time for name in names for at, time in zip(curves[name].steps, curves[name].times, strict=False)}
-    return Point(trial, step, when.get(step), tuple(at[name][step] for name in names), given, broken)
+    return FrontPoint(trial, step, when.get(step), tuple(at[name][step] for name in names), given, broken)

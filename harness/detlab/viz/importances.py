@@ -11,7 +11,7 @@ from typing import Any
 
 from detlab.errors import DetlabError
 from detlab.schemas.wire import CurvesView, TrialView
-from detlab.viz.data import Axis, ExperimentLike, Search, search_of, trials_wanted
+from detlab.viz.data import ExperimentLike, HyperparameterAxis, SearchData, search_of, trials_wanted
 from detlab.viz.drawing import COLOURS, empty, number, plotly_module, safe
 from detlab.viz.marks import MOST_TRIALS, nothing_to_compare
 
@@ -74,7 +74,7 @@ def importance(source: ExperimentLike | CurvesView, *, method: str = "ped_anova"
     return figure
 
 
-def importances(search: Search, method: str = "ped_anova") -> tuple[dict[str, float], str]:
+def importances(search: SearchData, method: str = "ped_anova") -> tuple[dict[str, float], str]:
     """Return the share of each hyperparameter that all trials with a value have, and the method that computed them.
 
     Raises:
@@ -104,7 +104,7 @@ def _checked(method: str) -> None:
         raise ValueError(f"no method {method!r} of importance: choose one of {', '.join(METHODS)}")
 
 
-def _varies(axis: Axis, trials: list[TrialView]) -> bool:
+def _varies(axis: HyperparameterAxis, trials: list[TrialView]) -> bool:
     seen = {axis.values[trial.id] for trial in trials}
     return None not in seen and len(seen) > 1
 
@@ -122,7 +122,13 @@ def _optuna() -> Any:
         ) from error
 
 
-def _study(optuna: Any, search: Search, axes: list[Axis], trials: list[TrialView], values: Mapping[int, float]) -> Any:
+def _study(
+    optuna: Any,
+    search: SearchData,
+    axes: list[HyperparameterAxis],
+    trials: list[TrialView],
+    values: Mapping[int, float],
+) -> Any:
     """Make an in-memory study whose parameters are named by the number of their axis."""
     study = optuna.create_study(direction="minimize" if search.experiment.smaller_is_better else "maximize")
     kinds = {str(at): _distribution(optuna, axis, trials) for at, axis in enumerate(axes)}
@@ -139,13 +145,13 @@ def _study(optuna: Any, search: Search, axes: list[Axis], trials: list[TrialView
     return study
 
 
-def _value(axis: Axis, trial: TrialView) -> float | str:
+def _value(axis: HyperparameterAxis, trial: TrialView) -> float | str:
     value = axis.values[trial.id]
     assert value is not None
     return value if axis.kind == "category" else float(value)
 
 
-def _distribution(optuna: Any, axis: Axis, trials: list[TrialView]) -> Any:
+def _distribution(optuna: Any, axis: HyperparameterAxis, trials: list[TrialView]) -> Any:
     if axis.kind == "category":
         return optuna.distributions.CategoricalDistribution(list(axis.choices))
     numbers = [float(value) for trial in trials if (value := axis.values[trial.id]) is not None]

@@ -14,7 +14,7 @@ from detlab.viz.marks import MOST_TRIALS
 
 
 @dataclass(frozen=True)
-class Kind:
+class FigureKind:
     """One figure.
 
     Attributes:
@@ -33,17 +33,19 @@ class Kind:
         return tuple(name for name in signature(self.draw).parameters if name not in {"source", "now"})
 
 
-KINDS: dict[str, Kind] = {
-    "best_so_far": Kind(budget.best_so_far, "the best value so far, by trials or time", "against='time'"),
-    "learning_curves": Kind(search.learning_curves, "the metric of each trial over its batches", "log_y=True"),
-    "importance": Kind(importances.importance, "which hyperparameters mattered", "method='fanova'"),
-    "parallel_coordinates": Kind(search.parallel_coordinates, "each trial as a line through its hyperparameters"),
-    "metric_by_hyperparameter": Kind(search.metric_by_hyperparameter, "the metric against each hyperparameter"),
-    "slice": Kind(landscape.slice_plot, "the same, coloured from early to late trials", "params=['lr']"),
-    "contour": Kind(landscape.contour, "the metric over two hyperparameters", "params=['lr', 'layers']"),
-    "pareto_front": Kind(pareto.pareto_front, "the best trials by two or three metrics", "metrics=['loss', 'size']"),
-    "timeline": Kind(budget.timeline, "which trial held which slot, and when"),
-    "lineage": Kind(ancestry.lineage, "which trial started from whose checkpoint"),
+KINDS: dict[str, FigureKind] = {
+    "best_so_far": FigureKind(budget.best_so_far, "the best value so far, by trials or time", "against='time'"),
+    "learning_curves": FigureKind(search.learning_curves, "the metric of each trial over its batches", "log_y=True"),
+    "importance": FigureKind(importances.importance, "which hyperparameters mattered", "method='fanova'"),
+    "parallel_coordinates": FigureKind(search.parallel_coordinates, "each trial as a line through its hyperparameters"),
+    "metric_by_hyperparameter": FigureKind(search.metric_by_hyperparameter, "the metric against each hyperparameter"),
+    "slice": FigureKind(landscape.slice_plot, "the same, coloured from early to late trials", "params=['lr']"),
+    "contour": FigureKind(landscape.contour, "the metric over two hyperparameters", "params=['lr', 'layers']"),
+    "pareto_front": FigureKind(
+        pareto.pareto_front, "the best trials by two or three metrics", "metrics=['loss', 'size']"
+    ),
+    "timeline": FigureKind(budget.timeline, "which trial held which slot, and when"),
+    "lineage": FigureKind(ancestry.lineage, "which trial started from whose checkpoint"),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from detlab.errors import DetlabError
 from detlab.schemas.wire import CurvesView, TrialView
-from detlab.viz.data import Axis, ExperimentLike, Search, search_of, trials_wanted
+from detlab.viz.data import ExperimentLike, HyperparameterAxis, SearchData, search_of, trials_wanted
 from detlab.viz.drawing import BEST, GOODNESS, empty, plotly_module, safe
 from detlab.viz.importances import importances
 from detlab.viz.marks import MOST_PANELS, MOST_TRIALS, described, named, nothing_to_compare, points, scale, titled
@@ -127,7 +127,7 @@ def contour(
     return figure
 
 
-def chosen(search: Search, params: Sequence[str] | None) -> tuple[list[Axis], str]:
+def chosen(search: SearchData, params: Sequence[str] | None) -> tuple[list[HyperparameterAxis], str]:
     """Return the axes of these hyperparameters, by default of all, and "" or why nothing can be drawn."""
     axes = search.axes()
     if reason := nothing_to_compare(search, axes):
@@ -147,7 +147,7 @@ def _listed(names: list[str]) -> str:
     return f"{shown} and {len(names) - MOST_PANELS} more" if len(names) > MOST_PANELS else shown
 
 
-def _most_important(search: Search, axes: list[Axis]) -> list[Axis]:
+def _most_important(search: SearchData, axes: list[HyperparameterAxis]) -> list[HyperparameterAxis]:
     try:
         shares, _ = importances(search)
     except DetlabError:  # without Optuna
@@ -156,13 +156,13 @@ def _most_important(search: Search, axes: list[Axis]) -> list[Axis]:
     return ranked[:2]
 
 
-def _place(axis: Axis, trial: TrialView) -> float:
+def _place(axis: HyperparameterAxis, trial: TrialView) -> float:
     value = axis.values[trial.id]
     assert value is not None
     return float(axis.choices.index(str(value))) if axis.kind == "category" else float(value)
 
 
-def _reaches(axis: Axis, trials: list[TrialView]) -> tuple[list[float], list[float]]:
+def _reaches(axis: HyperparameterAxis, trials: list[TrialView]) -> tuple[list[float], list[float]]:
     """Return the places of the grid on an axis, and the same from 0 to 1."""
     places = [_place(axis, trial) for trial in trials]
     if axis.kind == "category":
@@ -175,7 +175,7 @@ def _reaches(axis: Axis, trials: list[TrialView]) -> tuple[list[float], list[flo
     return [low + (high - low) * part for part in parts], parts
 
 
-def _normed(axis: Axis, trials: list[TrialView]) -> list[float]:
+def _normed(axis: HyperparameterAxis, trials: list[TrialView]) -> list[float]:
     places = [_place(axis, trial) for trial in trials]
     if axis.kind == "category":
         return [place / max(1, len(axis.choices) - 1) for place in places]
@@ -186,7 +186,10 @@ def _normed(axis: Axis, trials: list[TrialView]) -> list[float]:
 
 
 def _surface(
-    search: Search, axes: tuple[Axis, Axis], trials: list[TrialView], values: dict[int, float]
+    search: SearchData,
+    axes: tuple[HyperparameterAxis, HyperparameterAxis],
+    trials: list[TrialView],
+    values: dict[int, float],
 ) -> dict[str, Any]:
     ranks = {key: place for place, key in enumerate(values)}
     near = sorted(trials, key=lambda trial: ranks[trial.id])[:MOST_ON_SURFACE]
@@ -220,7 +223,10 @@ def _weighted(spots: list[tuple[float, float, float]], x: float, y: float) -> fl
 
 
 def _trials(
-    search: Search, axes: tuple[Axis, Axis], trials: list[TrialView], values: dict[int, float]
+    search: SearchData,
+    axes: tuple[HyperparameterAxis, HyperparameterAxis],
+    trials: list[TrialView],
+    values: dict[int, float],
 ) -> dict[str, Any]:
     best = search.best
     return {

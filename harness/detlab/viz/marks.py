@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from detlab.schemas.wire import TrialView
-from detlab.viz.data import Axis, Search, flatten
+from detlab.viz.data import HyperparameterAxis, SearchData, flatten
 from detlab.viz.drawing import BEST, COLOURS, number, safe
 from detlab.viz.seeds import SeededPoint
 
@@ -24,7 +24,7 @@ def described(trial: TrialView, point: SeededPoint | None = None) -> str:
     return "<br>".join([head, *settings[:MOST_PANELS]])
 
 
-def points(axis: Axis, trials: list[TrialView], search: Search) -> dict[str, Any]:
+def points(axis: HyperparameterAxis, trials: list[TrialView], search: SearchData) -> dict[str, Any]:
     """Return the arguments of a scatter of the metric over one hyperparameter; the best trial is highlighted."""
     values, best = search.ranked(), search.best
     places = [axis.values[trial.id] for trial in trials]
@@ -45,7 +45,7 @@ def points(axis: Axis, trials: list[TrialView], search: Search) -> dict[str, Any
     }
 
 
-def error_bars(search: Search, trials: Sequence[TrialView]) -> dict[str, Any]:
+def error_bars(search: SearchData, trials: Sequence[TrialView]) -> dict[str, Any]:
     """Return the arguments of a scatter that draw the standard deviation of each point's seeds."""
     if not search.points:
         return {}
@@ -53,12 +53,12 @@ def error_bars(search: Search, trials: Sequence[TrialView]) -> dict[str, Any]:
     return {"error_y": {"type": "data", "array": spread, "thickness": 1, "width": 3, "color": _BAR}}
 
 
-def named(search: Search) -> str:
+def named(search: SearchData) -> str:
     """Return the label of the metric's axis."""
     return f"{safe(search.metric)} (mean ± sd)" if search.points else safe(search.metric)
 
 
-def scale(axis: Axis) -> dict[str, Any]:
+def scale(axis: HyperparameterAxis) -> dict[str, Any]:
     """Return how plotly draws the axis: choices stand at 0, 1, … so that a text like `0.1` stays the choice it is."""
     if axis.kind == "category":
         texts = [safe(choice, 20) for choice in axis.choices]
@@ -66,7 +66,7 @@ def scale(axis: Axis) -> dict[str, Any]:
     return {"type": axis.kind}
 
 
-def nothing_to_compare(search: Search, axes: list[Axis]) -> str:
+def nothing_to_compare(search: SearchData, axes: list[HyperparameterAxis]) -> str:
     """Return why there are no axes, or nothing on them; empty: there is something to draw."""
     if not search.snapshot.trials:
         return "No trials yet."
@@ -84,7 +84,7 @@ def nothing_to_compare(search: Search, axes: list[Axis]) -> str:
     return ""
 
 
-def titled(title: str, search: Search, *, left_out: int = 0) -> dict[str, Any]:
+def titled(title: str, search: SearchData, *, left_out: int = 0) -> dict[str, Any]:
     """Return a figure's title, with a subtitle that gives the best value and the number of trials left out."""
     best = search.experiment.best
     if search.points:

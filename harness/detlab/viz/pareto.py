@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from detlab.schemas.wire import CurvesView
-from detlab.viz.data import ExperimentLike, Search, search_of
+from detlab.viz.data import ExperimentLike, SearchData, search_of
 from detlab.viz.drawing import BEST, GREY, empty, plotly_module, safe
 from detlab.viz.fronts import Judged, judge, metric_names, wanted
 from detlab.viz.marks import MOST_TRIALS, described
@@ -78,7 +78,7 @@ def _about(found: Judged, left_out: int) -> str:
     return " · ".join(parts)
 
 
-def _no_points(search: Search, names: Sequence[str]) -> str:
+def _no_points(search: SearchData, names: Sequence[str]) -> str:
     missing = [name for name in names if not any(c.steps for _, c in search.curves(name, "validation"))]
     if missing:
         return f"No trial has reported {' or '.join(safe(name) for name in missing)} in a validation yet."

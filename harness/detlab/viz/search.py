@@ -6,7 +6,14 @@ import math
 from typing import Any
 
 from detlab.schemas.wire import CurvesView, SeriesView, TrialView
-from detlab.viz.data import Axis, ExperimentLike, curves_wanted, search_of, stopped_or_failed, trials_wanted
+from detlab.viz.data import (
+    ExperimentLike,
+    HyperparameterAxis,
+    curves_wanted,
+    search_of,
+    stopped_or_failed,
+    trials_wanted,
+)
 from detlab.viz.drawing import BEST, COLOURS, GOODNESS, GREY, MOST_IN_LEGEND, empty, number, plotly_module, safe
 from detlab.viz.marks import MOST_PANELS, MOST_TRIALS, described, named, nothing_to_compare, points, scale, titled
 
@@ -154,7 +161,7 @@ def _line(trial: TrialView, curve: SeriesView, *, best: bool) -> dict[str, Any]:
     }
 
 
-def _dimension(axis: Axis, trials: list[TrialView]) -> dict[str, Any]:
+def _dimension(axis: HyperparameterAxis, trials: list[TrialView]) -> dict[str, Any]:
     """One axis of parallel coordinates, which have neither categories nor logarithms of their own."""
     values = [axis.values[trial.id] for trial in trials]
     label = safe(axis.name)

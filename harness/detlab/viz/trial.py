@@ -16,7 +16,7 @@ MOST_MARKS = 50
 _COLUMNS = 2
 
 
-class Report(Protocol):
+class FigureReport(Protocol):
     """What a figure needs of `detlab.client.TrialMetrics`."""
 
     group: str
@@ -31,7 +31,7 @@ class TrialLike(Protocol):
     def id(self) -> int:
         """Number of the trial."""
 
-    def iter_metrics(self) -> Iterator[Report]:
+    def iter_metrics(self) -> Iterator[FigureReport]:
         """Yield its reports in order of step."""
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from detlab.launch.become import REFUSED, python_needs, settle
-from detlab.launch.entrypoint import Child, Entry, start_cold
+from detlab.launch.entrypoint import EntrypointCommand, EntrypointProcess, start_cold
 from detlab.launch.host.cgroup import join
 from detlab.launch.host.mounts import Need, Unreachable
 from detlab.launch.network import NetworkFailed
@@ -35,7 +35,7 @@ _NEVER_STARTED = 3
 class BecomeTrial(BaseException):
     """Unwinds the launcher's stack in the process that is to be the trial."""
 
-    def __init__(self, program: Program, entry: Entry) -> None:
+    def __init__(self, program: Program, entry: EntrypointCommand) -> None:
         super().__init__()
         self.program = program
         self.entry = entry
@@ -129,7 +129,7 @@ class WarmStart:
     def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
 
-    def __call__(self, entry: Entry) -> Child:
+    def __call__(self, entry: EntrypointCommand) -> EntrypointProcess:
         """See `Start`.
 
         Raises:
@@ -157,14 +157,14 @@ class WarmStart:
         return ForkedChild(pid)
 
 
-def _cold(entry: Entry, reason: Exception) -> Child:
+def _cold(entry: EntrypointCommand, reason: Exception) -> EntrypointProcess:
     sys.stderr.write(f"started cold: {reason}\n")
     if entry.on_cold is not None:
         entry.on_cold(str(reason))
     return start_cold(entry)
 
 
-def _take_output(entry: Entry) -> None:
+def _take_output(entry: EntrypointCommand) -> None:
     """Be a process group with the program's output. No error may reach the launcher, of which this is a copy."""
     try:
         os.dup2(entry.stdout, 1)
@@ -174,7 +174,7 @@ def _take_output(entry: Entry) -> None:
         _cannot_start(entry, error)
 
 
-def _cannot_start(entry: Entry, error: OSError) -> NoReturn:
+def _cannot_start(entry: EntrypointCommand, error: OSError) -> NoReturn:
     """End the trial's process before its program began, with the status of a program that cannot be started."""
     with contextlib.suppress(OSError):
         os.write(2, f"detlab: cannot start {entry.words[0]!r}: {error}\n".encode(errors="backslashreplace"))

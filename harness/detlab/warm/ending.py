@@ -35,7 +35,7 @@ _INT = 1 << 31
 
 
 @dataclass
-class Ending:
+class WarmEnding:
     """What to leave standing; nothing, until `know` is called."""
 
     # Thousands of names: not among what is printed where a function of `atexit` fails.
@@ -46,7 +46,7 @@ class Ending:
     """With which status the program ends; None: the interpreter is to say."""
 
     @classmethod
-    def prepare(cls) -> Ending:
+    def prepare(cls) -> WarmEnding:
         """Take the last turn among the functions of `atexit`, which are called from the newest to the oldest."""
         ending = cls()
         atexit.register(ending._leave)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from importlib.machinery import all_suffixes
 from pathlib import Path
 
-from detlab.launch.entrypoint import Entry
+from detlab.launch.entrypoint import EntrypointCommand
 from detlab.launch.python_program import Program, StartCold, check_environment
 from detlab.warm import fresh
 from detlab.warm.running import ReadyProgram
@@ -59,7 +59,7 @@ class Interpreter:
 
     # --- may it be? ---------------------------------------------------------------------------------------
 
-    def check(self, program: Program, entry: Entry) -> None:
+    def check(self, program: Program, entry: EntrypointCommand) -> None:
         """Check that a fork of this process can stand in for a new interpreter.
 
         Raises:
@@ -81,7 +81,7 @@ class Interpreter:
             raise StartCold(f"{folder} has its own {', '.join(sorted(shadowed)[:3])}")
 
     @staticmethod
-    def _find(program: Program, entry: Entry) -> str | None:
+    def _find(program: Program, entry: EntrypointCommand) -> str | None:
         word = program.words[0]
         if "/" in word:
             return str(entry.cwd / word)
@@ -100,7 +100,7 @@ class Interpreter:
 
     # --- be it --------------------------------------------------------------------------------------------
 
-    def become(self, program: Program, entry: Entry, title: Title) -> ReadyProgram:
+    def become(self, program: Program, entry: EntrypointCommand, title: Title) -> ReadyProgram:
         """Make this process, just forked and with all signals blocked, a new interpreter with this program."""
         os.chdir(entry.cwd)
         env = dict(entry.env)

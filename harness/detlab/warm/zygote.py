@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from detlab.launch.warm_wire import CONTROL, DESCRIPTORS, MAX_MESSAGE, ROOM, ForkRequest
 from detlab.warm.child import run_launcher
-from detlab.warm.ending import Ending
+from detlab.warm.ending import WarmEnding
 from detlab.warm.fresh import blas_libraries, set_oom_score
 from detlab.warm.hugepages import use_large_pages
 from detlab.warm.interpreter import Interpreter
@@ -50,7 +50,7 @@ def main() -> None:
     """Be a zygote; in a fork, be a launcher, and in a fork of that the trial."""
     control = socket.socket(fileno=int(os.environ[CONTROL]))
     control.set_inheritable(False)
-    ending = Ending.prepare()
+    ending = WarmEnding.prepare()
     interpreter = _warm_up(control, ending)
     title = Title.find()
     forked = _serve(control, title)
@@ -65,7 +65,7 @@ def main() -> None:
     ending.note()
 
 
-def _warm_up(control: socket.socket, ending: Ending) -> Interpreter:
+def _warm_up(control: socket.socket, ending: WarmEnding) -> Interpreter:
     """Import everything, and tell the agent."""
     began = time.monotonic()
     if sys.path[:1] == [""]:

@@ -1,4 +1,4 @@
-"""The interface of a way to run tasks, as processes or containers: start, find again, end, forget."""
+"""The interface of a way to run tasks (processes, containers, pods, jobs): start, find again, end, forget."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from detlab.launch.delivery.sender import Source
+from detlab.launch.delivery.sender import SpoolSource
 from detlab.schemas.wire import Launch
 
 Stage = Literal["queued", "pulling", "starting"]
@@ -143,7 +143,7 @@ class RunningTask(Protocol):
         """End every process of the task; the launcher gets `delivery_grace` seconds to deliver the rest."""
         ...
 
-    def leftovers(self) -> list[Source]:
+    def leftovers(self) -> list[SpoolSource]:
         """List the spools of dead launchers, for the agent to ship."""
         ...
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from detlab.launch.taskdir import TaskDir, read_object
+from detlab.schemas.runtimes import KNOWN
 from detlab.schemas.wire import Launch, NodeHello, QueueHello, SlotView
 from detlab_agent.runtimes.base import CanceledTask, RefusedTask, RunningTask, Say, SetupFailed
 from detlab_agent.runtimes.preparation import Order, TaskMaker
@@ -243,7 +244,7 @@ def _check_reach(name: str, launch: Launch) -> None:
         what = "a notebook, shell or TensorBoard" if serves else "a trial over several nodes"
         raise RefusedTask(
             f"the runtime {name} runs tasks on other machines, whose addresses this agent does not know: {what} needs "
-            "an agent with --runtime process or docker"
+            f"an agent with --runtime {', '.join(KNOWN[:-1])} or {KNOWN[-1]}"
         )
 
 

@@ -25,7 +25,7 @@ HOLD_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
-class Service:
+class ServiceAddress:
     """The address at which a task serves.
 
     Attributes:
@@ -77,7 +77,7 @@ class HeldPorts:
     _ended: list[tuple[float, socket.socket]] = field(default_factory=list, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def take(self, record: Path, address: str) -> Service:
+    def take(self, record: Path, address: str) -> ServiceAddress:
         """Return a service at a port that no other program can bind from now on.
 
         Args:
@@ -93,7 +93,7 @@ class HeldPorts:
             self._known = {known: port for known, port in self._known.items() if known.exists()}
             made = hold_port(listen, self.allowed, frozenset(self._known.values()))
             self._held[record] = made
-        return Service(address, int(made.getsockname()[1]), listen, made.fileno())
+        return ServiceAddress(address, int(made.getsockname()[1]), listen, made.fileno())
 
     def know(self, record: Path, port: int | None) -> None:
         """Note that an earlier task has this port, which its launcher holds."""

@@ -18,7 +18,7 @@ from detlab.errors import DetlabError
 from detlab.launch import late_point
 from detlab.launch.elsewhere import PIN_FILE, SERVICE_CERTIFICATE, SERVICE_KEY, NotSetUp, Parcel
 from detlab.launch.host.identity import Identity
-from detlab.launch.layout import Contents, UnsafeBundle, lay_out
+from detlab.launch.layout import TaskDirectory, UnsafeBundle, lay_out
 from detlab.launch.taskdir import RUN_TOKEN, TaskDir
 from detlab.schemas.shares import device_of, devices_of, share_number
 from detlab.schemas.wire import Launch, SlotView
@@ -26,7 +26,7 @@ from detlab.trust import VARIABLE
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.bundles import BundleCache
-from detlab_agent.runtimes.ports import HeldPorts, Service
+from detlab_agent.runtimes.ports import HeldPorts, ServiceAddress
 from detlab_agent.runtimes.records import discard_tree
 from detlab_agent.runtimes.tenancy import Homes, Tenancy
 from detlab_agent.slots import slot_environment
@@ -59,7 +59,7 @@ class Order:
     slots: list[SlotView]
     port_offset: int
     archive: Path | None = None
-    service: Service | None = None
+    service: ServiceAddress | None = None
     certificate: str | None = None
 
     def environment(self, listen: str | None = None) -> dict[str, str]:
@@ -76,7 +76,7 @@ class Order:
                 env["DET_SERVICE_KEY_FILE"] = str(self.task.root / SERVICE_KEY)
         return env
 
-    def contents(self) -> Contents:
+    def contents(self) -> TaskDirectory:
         """Return the contents of the task's directory."""
         launch, files = self.launch, {}
         if self.certificate is not None:
@@ -92,7 +92,7 @@ class Order:
             exclude={"task_token": True, "run_token": True, "container": {"registry_auth"}, "service": {"key"}},
         )
         told = {**message, "info": info.model_dump(mode="json"), "uid": self.identity.uid}
-        return Contents(told, launch.task_token, files)
+        return TaskDirectory(told, launch.task_token, files)
 
     def program(self) -> list[str]:
         """Return the arguments for the Python of a task that is not on this machine, up to those of the program.

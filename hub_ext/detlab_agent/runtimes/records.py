@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from detlab.launch.delivery.sender import Source
+from detlab.launch.delivery.sender import SpoolSource
 from detlab.launch.delivery.shipping import StreamShipper
-from detlab.launch.delivery.spool import Reader
+from detlab.launch.delivery.spool import SpoolReader
 from detlab.launch.host import procfs
 from detlab.launch.taskdir import STREAMS, TaskDir, write_json
 from detlab.trees import remove_tree
@@ -130,7 +130,7 @@ class TaskElsewhere(NotedTask):
         """Return the fields of the task that a record names."""
         return {**super().noted(record, value), "waiting": value.get("waiting") is True}
 
-    def leftovers(self) -> list[Source]:
+    def leftovers(self) -> list[SpoolSource]:
         """See `RunningTask.leftovers`: its spool was on another machine."""
         return []
 
@@ -195,9 +195,9 @@ class LocalTask(NotedTask):
             "started": value.get("start_time"),
         }
 
-    def leftovers(self) -> list[Source]:
+    def leftovers(self) -> list[SpoolSource]:
         """See `RunningTask.leftovers`."""
-        return [Source(self._reader(name), StreamShipper(name)) for name in STREAMS]
+        return [SpoolSource(self._reader(name), StreamShipper(name)) for name in STREAMS]
 
     def forget(self, *, clean: bool) -> None:
         """Remove the directory and the record, or note that they stay."""
@@ -232,8 +232,8 @@ class LocalTask(NotedTask):
         full = f"{message}: {said}" if said else message
         return TaskExit(reason="launcher_lost", message=full, delivered=False)
 
-    def _reader(self, name: str) -> Reader:
-        return Reader(lambda: open_owned(self.directory.root, f"spool/{name}.jsonl", self.owner))
+    def _reader(self, name: str) -> SpoolReader:
+        return SpoolReader(lambda: open_owned(self.directory.root, f"spool/{name}.jsonl", self.owner))
 
 
 def discard_tree(root: Path) -> None:

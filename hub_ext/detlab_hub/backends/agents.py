@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from detlab.schemas.wire import Hello, MasterMessage
 from detlab_hub.backends.base import Node
-from detlab_hub.backends.connection import Connection, Send
+from detlab_hub.backends.connection import AgentConnection, Send
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Agents:
+class LiveAgents:
     """All agents that are not lost; see `AgentBackend`."""
 
     suspect_after: float
@@ -28,7 +28,7 @@ class Agents:
     """Pools whose tasks are placed by the batch system behind an agent, and that agent."""
     refused: dict[str, str] = field(default_factory=dict)
     """Why the last connection of an agent was refused, for agents whose last one was."""
-    _connections: dict[str, Connection] = field(default_factory=dict)
+    _connections: dict[str, AgentConnection] = field(default_factory=dict)
     _missed: dict[str, tuple[Node, float]] = field(default_factory=dict)
     """Agents without a connection: their node, and the time of their last heartbeat."""
 
@@ -37,9 +37,9 @@ class Agents:
         self._missed[node.id] = (node, now)
         self._note_queue(node)
 
-    def connect(self, hello: Hello, send: Send, now: float) -> Connection:
+    def connect(self, hello: Hello, send: Send, now: float) -> AgentConnection:
         """Take a connection; an older one of the same agent is superseded."""
-        connection = Connection(hello.agent_id, hello, send, now)
+        connection = AgentConnection(hello.agent_id, hello, send, now)
         self._connections[hello.agent_id] = connection
         self._missed.pop(hello.agent_id, None)
         self._note_queue(connection.node)
@@ -54,7 +54,7 @@ class Agents:
         if self.state_of(agent_id, 0.0) == "lost":
             self.queues = {pool: agent for pool, agent in self.queues.items() if agent != agent_id}
 
-    def rival_of(self, hello: Hello, now: float) -> Connection | None:
+    def rival_of(self, hello: Hello, now: float) -> AgentConnection | None:
         """Return the agent's live connection (one with a recent heartbeat) from another process; None if there is none.
 
         When the same process connects again, it takes over from its own broken connection immediately; another process
@@ -65,15 +65,15 @@ class Agents:
             return None
         return there if now - there.last_heartbeat <= self.suspect_after else None
 
-    def is_current(self, connection: Connection) -> bool:
+    def is_current(self, connection: AgentConnection) -> bool:
         """Whether this is the agent's newest connection and the agent is not given up."""
         return self._connections.get(connection.agent_id) is connection
 
-    def record_heartbeat(self, connection: Connection, now: float) -> None:
+    def record_heartbeat(self, connection: AgentConnection, now: float) -> None:
         """Record that something was received from the agent."""
         connection.last_heartbeat = max(connection.last_heartbeat, now)
 
-    def disconnect(self, connection: Connection) -> bool:
+    def disconnect(self, connection: AgentConnection) -> bool:
         """Remove a closed connection; return whether it was the current one."""
         if not self.is_current(connection):
             return False
@@ -110,7 +110,7 @@ class Agents:
         connection = self._connections.get(agent_id)
         return connection is not None and connection.hello.asks_point
 
-    def connected(self) -> list[Connection]:
+    def connected(self) -> list[AgentConnection]:
         """List the current connections."""
         return list(self._connections.values())
 

@@ -13,7 +13,7 @@ Send = Callable[[MasterMessage], None]
 
 
 @dataclass
-class Connection:
+class AgentConnection:
     """One connection of an agent. `send` puts a message into the connection's queue and must not block."""
 
     agent_id: str
@@ -46,23 +46,23 @@ class AgentBackend(Backend, Protocol):
         """Why the last connection of an agent was refused, for agents whose last one was."""
         ...
 
-    def connect(self, hello: Hello, send: Send, now: float) -> Connection:
+    def connect(self, hello: Hello, send: Send, now: float) -> AgentConnection:
         """Take a connection; an older one of the same agent is superseded."""
         ...
 
-    def rival_of(self, hello: Hello, now: float) -> Connection | None:
+    def rival_of(self, hello: Hello, now: float) -> AgentConnection | None:
         """Return a connection of the same agent from another process, with a recent heartbeat."""
         ...
 
-    def is_current(self, connection: Connection) -> bool:
+    def is_current(self, connection: AgentConnection) -> bool:
         """Whether this is the newest connection of its agent, and the agent is not given up."""
         ...
 
-    def record_heartbeat(self, connection: Connection, now: float) -> None:
+    def record_heartbeat(self, connection: AgentConnection, now: float) -> None:
         """Note that something was received from the agent."""
         ...
 
-    def disconnect(self, connection: Connection) -> bool:
+    def disconnect(self, connection: AgentConnection) -> bool:
         """Note that the connection is closed; return whether it was the current one."""
         ...
 
@@ -70,7 +70,7 @@ class AgentBackend(Backend, Protocol):
         """Return what an agent, or the one that speaks for it, says of it for people; "" if that is nothing."""
         ...
 
-    def connected(self) -> Sequence[Connection]:
+    def connected(self) -> Sequence[AgentConnection]:
         """Return the current connections."""
         ...
 

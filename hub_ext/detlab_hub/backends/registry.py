@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detlab_hub.backends.agents import Agents
+from detlab_hub.backends.agents import LiveAgents
 from detlab_hub.backends.connection import AgentBackend
 
 
@@ -13,4 +13,4 @@ def make_backend(suspect_after: float, lost_after: float) -> AgentBackend:
         suspect_after: Seconds of silence after which an agent gets no new work.
         lost_after: Seconds of silence after which its tasks are considered dead.
     """
-    return Agents(suspect_after, lost_after)
+    return LiveAgents(suspect_after, lost_after)

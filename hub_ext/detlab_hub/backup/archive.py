@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from detlab_hub.backup.contents import MANIFEST, MANIFEST_LIMIT, PARTS, Manifest, Member, read_manifest
+from detlab_hub.backup.contents import MANIFEST, MANIFEST_LIMIT, PARTS, BackupManifest, BackupMember, read_manifest
 from detlab_hub.embedded.moves import ArchiveError
 
 _CHUNK = 1 << 20
@@ -42,7 +42,7 @@ class ArchiveWriter:
         self._gzip = gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL, mtime=0)
         self._tar = tarfile.open(fileobj=self._gzip, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115  (finish)
         self._progress = progress
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, BackupMember] = {}
 
     def add_file(self, path: Path, name: str) -> None:
         """Add a file that only the operator can have written."""
@@ -102,9 +102,9 @@ class ArchiveWriter:
             _own(info, found)
             reader = _Padded(file, self._progress)
             self._tar.addfile(info, reader)
-        self.members[name] = Member(size=info.size, sha256=reader.digest)
+        self.members[name] = BackupMember(size=info.size, sha256=reader.digest)
 
-    def finish(self, manifest: Manifest) -> None:
+    def finish(self, manifest: BackupManifest) -> None:
         """Add the manifest and end the archive."""
         raw = manifest.model_dump_json(indent=1).encode()
         info = tarfile.TarInfo(MANIFEST)
@@ -158,7 +158,7 @@ class _Padded(_Hashing):
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def verify(path: Path, progress: Progress = lambda count: None) -> Manifest:
+def verify(path: Path, progress: Progress = lambda count: None) -> BackupManifest:
     """Read a whole archive and compare it with its manifest; write nothing.
 
     Raises:
@@ -167,7 +167,7 @@ def verify(path: Path, progress: Progress = lambda count: None) -> Manifest:
     return _read(path, None, progress)
 
 
-def unpack(path: Path, into: Path, progress: Progress = lambda count: None) -> Manifest:
+def unpack(path: Path, into: Path, progress: Progress = lambda count: None) -> BackupManifest:
     """Write an archive's files into our empty folder, and compare them with its manifest.
 
     Raises:
@@ -176,7 +176,7 @@ def unpack(path: Path, into: Path, progress: Progress = lambda count: None) -> M
     return _read(path, into, progress)
 
 
-def _read(path: Path, into: Path | None, progress: Progress) -> Manifest:
+def _read(path: Path, into: Path | None, progress: Progress) -> BackupManifest:
     reading = _Reading(into, progress)
     try:
         for member, content in _members(path):
@@ -201,9 +201,9 @@ class _Reading:
     def __init__(self, into: Path | None, progress: Progress) -> None:
         self._into = into
         self._progress = progress
-        self.found: dict[str, Member] = {}
+        self.found: dict[str, BackupMember] = {}
         self.folders: list[tuple[Path, tarfile.TarInfo]] = []
-        self.manifest: Manifest | None = None
+        self.manifest: BackupManifest | None = None
 
     def take(self, member: tarfile.TarInfo, content: IO[bytes] | None) -> None:
         """Read the next member; write it, if anything is written.
@@ -247,17 +247,17 @@ def _check(member: tarfile.TarInfo) -> None:
         raise ArchiveError(f"{name!r} is not part of a cluster's state")
 
 
-def _manifest(member: tarfile.TarInfo, content: IO[bytes]) -> Manifest:
+def _manifest(member: tarfile.TarInfo, content: IO[bytes]) -> BackupManifest:
     if member.size > MANIFEST_LIMIT:
         raise ArchiveError(f"its {MANIFEST} is too large")
     return read_manifest(content.read(MANIFEST_LIMIT))
 
 
-def _take(member: tarfile.TarInfo, content: IO[bytes], into: Path | None, progress: Progress) -> Member:
+def _take(member: tarfile.TarInfo, content: IO[bytes], into: Path | None, progress: Progress) -> BackupMember:
     reader = _Hashing(content, progress)
     if into is None:
         size = sum(len(data) for data in iter(lambda: reader.read(_CHUNK), b""))
-        return Member(size=size, sha256=reader.digest)
+        return BackupMember(size=size, sha256=reader.digest)
     if member.size + _LEAST_ROOM > (free := shutil.disk_usage(into).free):
         raise ArchiveError(
             f"{member.name!r} needs {member.size} bytes of room in {into.parent}, and {free} are free", hint="df -h"
@@ -270,7 +270,7 @@ def _take(member: tarfile.TarInfo, content: IO[bytes], into: Path | None, progre
         file.flush()
         os.fsync(descriptor)
     _give(path, member)
-    return Member(size=path.stat().st_size, sha256=reader.digest)
+    return BackupMember(size=path.stat().st_size, sha256=reader.digest)
 
 
 def _make_folder(into: Path, member: tarfile.TarInfo) -> Path:
@@ -292,7 +292,7 @@ def _give(path: Path, member: tarfile.TarInfo) -> None:
         path.chmod(0o700 if member.isdir() else 0o600)
 
 
-def _compare(path: Path, manifest: Manifest, found: dict[str, Member]) -> None:
+def _compare(path: Path, manifest: BackupManifest, found: dict[str, BackupMember]) -> None:
     said = manifest.members
     wrong = sorted(name for name in said.keys() | found.keys() if said.get(name) != found.get(name))
     if wrong:

@@ -37,7 +37,7 @@ OF_ONE_RUN = ("agent", "instances", "supervisor.json", "cluster.json")
 """Files of the processes of one cluster: a restored one starts without them."""
 
 
-class Member(BaseModel):
+class BackupMember(BaseModel):
     """A file of an archive."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -46,7 +46,7 @@ class Member(BaseModel):
     sha256: str
 
 
-class Manifest(BaseModel):
+class BackupManifest(BaseModel):
     """The manifest of an archive; its last member.
 
     Attributes:
@@ -71,17 +71,17 @@ class Manifest(BaseModel):
     parts: list[Part]
     databases: dict[DatabaseName, Literal["sqlite", "postgresql"]]
     folder: str
-    members: dict[str, Member]
+    members: dict[str, BackupMember]
 
 
-def read_manifest(raw: bytes) -> Manifest:
+def read_manifest(raw: bytes) -> BackupManifest:
     """Read a manifest.
 
     Raises:
         ArchiveError: It is not a manifest, or one of a newer version.
     """
     try:
-        found = Manifest.model_validate_json(raw)
+        found = BackupManifest.model_validate_json(raw)
     except ValidationError as error:
         raise ArchiveError(f"its {MANIFEST} cannot be read: {error.errors()[0]['msg']}") from error
     if found.format > FORMAT:

@@ -24,8 +24,8 @@ from detlab_hub.backup.contents import (
     OF_ONE_RUN,
     PARTS,
     USERS_FILE,
+    BackupManifest,
     DatabaseName,
-    Manifest,
     config_of,
     database_urls,
 )
@@ -51,7 +51,7 @@ _NO_STATE = {"supervisor.lock", STAGE}
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredBackup:
     """A restore that is done.
 
     Attributes:
@@ -61,7 +61,7 @@ class Restored:
         is_copy: Whether it leaves checkpoints alone until it takes over: it replaces no cluster that did not.
     """
 
-    manifest: Manifest
+    manifest: BackupManifest
     aside: Path | None
     database_copy: Path | None
     is_copy: bool
@@ -75,7 +75,7 @@ def restore(
     config: Path | None,
     say: Say,
     progress: Progress = lambda count: None,
-) -> Restored:
+) -> RestoredBackup:
     """Replace the state folder's content by that of an archive.
 
     Args:
@@ -125,7 +125,7 @@ class Restoring:
         names = (f"before-restore-{self._stamp}{more}" for more in ("", *(f"-{n}" for n in range(2, 1000))))
         self._aside = next(path for name in names if not (path := folder.root / name).exists())
 
-    def run(self) -> Restored:
+    def run(self) -> RestoredBackup:
         """Do the restore."""
         self._forget_interrupted()
         self._check_empty()
@@ -152,7 +152,7 @@ class Restoring:
         if not any(self._aside.iterdir()):
             self._aside.rmdir()
         is_copy = self._replaced is None or self._replaced.is_copy
-        return Restored(manifest, self._aside if before and self._aside.exists() else None, copied, is_copy)
+        return RestoredBackup(manifest, self._aside if before and self._aside.exists() else None, copied, is_copy)
 
     def _forget_interrupted(self) -> None:
         """Finish an earlier restore that only lacks renames; any other one has only touched a database."""
@@ -170,7 +170,7 @@ class Restoring:
                 hint="restore into another folder (--dir), or add --replace: what is there is kept beside it",
             )
 
-    def _targets(self, manifest: Manifest) -> dict[DatabaseName, URL]:
+    def _targets(self, manifest: BackupManifest) -> dict[DatabaseName, URL]:
         """Return the database addresses in the restored configuration, of the same kinds as those in the archive."""
         if manifest.schema_revision is not None and manifest.schema_revision not in migrate.revisions():
             raise ArchiveError(
@@ -191,7 +191,7 @@ class Restoring:
                 )
         return urls
 
-    def _prepare_files(self, manifest: Manifest, urls: dict[DatabaseName, URL]) -> None:
+    def _prepare_files(self, manifest: BackupManifest, urls: dict[DatabaseName, URL]) -> None:
         for name, url in urls.items():
             copy = self._copy_of(name, url)
             if not copy.is_file():
@@ -214,7 +214,7 @@ class Restoring:
         """Have the restored database be the cluster that it replaces, or a copy that leaves checkpoints alone."""
         installation.write(url, installation.restored(installation.read(url), self._replaced))
 
-    def _relocate(self, manifest: Manifest, url: URL) -> None:
+    def _relocate(self, manifest: BackupManifest, url: URL) -> None:
         """If checkpoints are restored, make the references to the old folder point to the new one."""
         old, new = Path(manifest.folder) / "checkpoints", self._folder.root / "checkpoints"
         if "checkpoints" in manifest.parts and old != new:
@@ -275,7 +275,7 @@ class Restoring:
 
     def _put_in_place(
         self,
-        manifest: Manifest,
+        manifest: BackupManifest,
         urls: dict[DatabaseName, URL],
         occupants: dict[DatabaseName, copies.Occupant],
         moves: list[Move],
@@ -302,7 +302,7 @@ class Restoring:
             write_intent(self._folder, intent)
         carry_out(self._folder, intent)
 
-    def _moves(self, manifest: Manifest, urls: dict[DatabaseName, URL]) -> list[Move]:
+    def _moves(self, manifest: BackupManifest, urls: dict[DatabaseName, URL]) -> list[Move]:
         """Return which names are moved aside, and which take their places."""
         replaced = [name for part in manifest.parts for name in PARTS[part]]
         moves = [move for name, url in urls.items() for move in self._outside(name, url)]

@@ -18,7 +18,7 @@ from detlab_hub.backup.contents import (
     FORMAT,
     GIVEN_CONFIG,
     PARTS,
-    Manifest,
+    BackupManifest,
     Part,
     config_of,
     database_urls,
@@ -73,7 +73,7 @@ class Backup:
 
     file: Path
     size: int
-    manifest: Manifest
+    manifest: BackupManifest
 
 
 def backup(folder: StateFolder, options: BackupOptions, say: Say, progress: Progress = lambda count: None) -> Backup:
@@ -140,7 +140,7 @@ def _write(
             copy.unlink()
         _add_parts(writer, folder, options, given, say)
         writer.finish(
-            Manifest(
+            BackupManifest(
                 format=FORMAT,
                 detlab=detlab.__version__,
                 schema_revision=schema,

@@ -18,7 +18,7 @@ from detlab_hub.embedded import lifecycle
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.parts import make_parts
 from detlab_hub.embedded.sockets.listeners import Listeners
-from detlab_hub.embedded.state import Plan, StateFolder
+from detlab_hub.embedded.state import StartPlan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 
 _DRAIN_SECONDS = 60.0
@@ -35,8 +35,8 @@ _CODE = {
 
 async def run(
     folder: StateFolder,
-    options: lifecycle.Options,
-    ready: Callable[[lifecycle.Cluster], None],
+    options: lifecycle.UpOptions,
+    ready: Callable[[lifecycle.RunningCluster], None],
     say: lifecycle.Say,
     *,
     reload: bool = False,
@@ -98,15 +98,15 @@ async def run(
 
 async def _watch(
     folder: StateFolder,
-    plan: Plan,
-    options: lifecycle.Options,
-    ready: Callable[[lifecycle.Cluster], None],
+    plan: StartPlan,
+    options: lifecycle.UpOptions,
+    ready: Callable[[lifecycle.RunningCluster], None],
     say: lifecycle.Say,
 ) -> None:
     deadline = time.monotonic() + options.timeout
-    view = await asyncio.to_thread(lifecycle.Waiting(folder, plan, None, say).until_ready, deadline)
+    view = await asyncio.to_thread(lifecycle.StartWatch(folder, plan, None, say).until_ready, deadline)
     lifecycle.remember(folder)
-    ready(lifecycle.Cluster(folder, plan, view))
+    ready(lifecycle.RunningCluster(folder, plan, view))
 
 
 def code_of_parts() -> dict[str, list[Path]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from detlab.files import write_atomic
 from detlab_hub.embedded.state import StateFolder
-from detlab_hub.services.kernel.server_certificates import ServerAuthority, make_authority
+from detlab_hub.services.base.server_certificates import ServerAuthority, make_authority
 
 if TYPE_CHECKING:
     from cryptography import x509

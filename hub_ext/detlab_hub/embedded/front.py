@@ -16,8 +16,8 @@ from detlab_hub.embedded.state import StateFolder
 
 
 @dataclass(frozen=True)
-class Said:
-    """The options of `det up` about the address; see `lifecycle.Options`."""
+class AddressOptions:
+    """The options of `det up` about the address; see `lifecycle.UpOptions`."""
 
     ip: str | None = None
     tls: bool = False
@@ -26,8 +26,8 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Front:
-    """The decision; the fields are those of `Plan`."""
+class PublicFront:
+    """The decision; the fields are those of `StartPlan`."""
 
     ip: str
     public_host: str
@@ -39,7 +39,9 @@ class Front:
     subdomain_host: str = ""
 
 
-def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said, subdomain_host: str = "") -> Front:
+def choose_front(
+    folder: StateFolder, wishes: EmbeddedCluster, said: AddressOptions, subdomain_host: str = ""
+) -> PublicFront:
     """Decide on address and certificate; make the certificate if it is needed and there is none.
 
     Args:
@@ -65,7 +67,7 @@ def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said, subdo
     host = wishes.public_host or (_own_name() if ip.is_unspecified else "")
     servers = make_server_authority(folder) if tls or behind else ""
     public = check_address("c.EmbeddedCluster.public_url", wishes.public_url) if wishes.public_url else subdomain_host
-    front = Front(str(ip), host, public, servers_certificate_file=servers, subdomain_host=subdomain_host)
+    front = PublicFront(str(ip), host, public, servers_certificate_file=servers, subdomain_host=subdomain_host)
     if behind and host and not (tls or front.public_address):
         front = replace(front, public_address=f"https://{_in_url(host)}")
     if not tls:
@@ -80,7 +82,7 @@ def choose_front(folder: StateFolder, wishes: EmbeddedCluster, said: Said, subdo
     return replace(front, certificate_file=str(certificate), key_file=str(key), fingerprint=fingerprint)
 
 
-def _with_own(front: Front, wishes: EmbeddedCluster) -> Front:
+def _with_own(front: PublicFront, wishes: EmbeddedCluster) -> PublicFront:
     certificate, key = Path(wishes.certificate_file).absolute(), Path(wishes.key_file).absolute()
     if not (wishes.certificate_file and key.is_file()):
         raise DetlabError(

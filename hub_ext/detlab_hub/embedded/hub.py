@@ -11,8 +11,8 @@ from jupyterhub.auth import Authenticator
 from traitlets import Dict, Unicode
 
 from detlab.schemas.wire import SERVICE_PREFIX
-from detlab_hub.embedded.state import Plan, StateFolder
-from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE
+from detlab_hub.embedded.state import StartPlan, StateFolder
+from detlab_hub.services.base.callers import ADMIN, READ, WRITE
 
 ACCESS = "access:services!service=detlab"
 CUSTOM_SCOPES = {
@@ -22,7 +22,7 @@ CUSTOM_SCOPES = {
 }
 
 
-def configure(c: Any, folder: StateFolder, plan: Plan) -> None:
+def configure(c: Any, folder: StateFolder, plan: StartPlan) -> None:
     """Fill a traitlets config with everything that the embedded Hub needs."""
     _addresses(c, folder, plan)
     _users(c, folder, plan)
@@ -31,7 +31,7 @@ def configure(c: Any, folder: StateFolder, plan: Plan) -> None:
     _navigation(c)
 
 
-def _addresses(c: Any, folder: StateFolder, plan: Plan) -> None:
+def _addresses(c: Any, folder: StateFolder, plan: StartPlan) -> None:
     c.JupyterHub.bind_url = plan.bind_url
     if plan.certificate_file:
         # the proxy uses them; the Hub is to know that it is behind https
@@ -49,7 +49,7 @@ def _addresses(c: Any, folder: StateFolder, plan: Plan) -> None:
     c.JupyterHub.template_vars = {"announcement": ""}
 
 
-def _users(c: Any, folder: StateFolder, plan: Plan) -> None:
+def _users(c: Any, folder: StateFolder, plan: StartPlan) -> None:
     names = [plan.operator, *plan.extra_users]
     files = {}
     for name in names:
@@ -65,7 +65,7 @@ def _users(c: Any, folder: StateFolder, plan: Plan) -> None:
     c.JupyterHub.api_tokens = {folder.secret("user_token"): plan.operator}
 
 
-def _roles(c: Any, folder: StateFolder, plan: Plan) -> None:
+def _roles(c: Any, folder: StateFolder, plan: StartPlan) -> None:
     c.JupyterHub.custom_scopes = CUSTOM_SCOPES
     c.JupyterHub.extra_user_scopes = {WRITE, ACCESS}
     c.JupyterHub.load_roles = [
@@ -94,7 +94,7 @@ def _roles(c: Any, folder: StateFolder, plan: Plan) -> None:
     ]
 
 
-def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
+def _servers(c: Any, folder: StateFolder, plan: StartPlan) -> None:
     c.JupyterHub.spawner_class = "detlab_hub.spawners.DetSpawner"
     c.JupyterHub.allow_named_servers = True
     # starts that wait in the master's queue must not keep others from requesting an allocation
@@ -114,7 +114,7 @@ def _servers(c: Any, folder: StateFolder, plan: Plan) -> None:
         c.Spawner.notebook_dir = plan.workdir
 
 
-def _tornado(folder: StateFolder, plan: Plan) -> dict[str, Any]:
+def _tornado(folder: StateFolder, plan: StartPlan) -> dict[str, Any]:
     """Return settings of the Hub's web server that are not options of the Hub.
 
     The Hub's cookies are sent when a person follows a link, and not with requests from another site's page. If there
@@ -132,7 +132,7 @@ def _tornado(folder: StateFolder, plan: Plan) -> dict[str, Any]:
     return found
 
 
-def _subdomains(c: Any, plan: Plan) -> None:
+def _subdomains(c: Any, plan: StartPlan) -> None:
     """Keep detlab's service on the Hub's own host, where each user's servers have names of their own.
 
     The Hub would give services separate names as well. Clients and agents expect detlab's service below the Hub's

@@ -16,9 +16,9 @@ from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded import process
 from detlab_hub.embedded.master import MasterClient, answers
-from detlab_hub.embedded.report import PartState, Report, read_report
+from detlab_hub.embedded.report import ClusterReport, PartState, read_report
 from detlab_hub.embedded.settings import has_torch
-from detlab_hub.embedded.state import Plan, StateFolder, read_json
+from detlab_hub.embedded.state import StartPlan, StateFolder, read_json
 
 _WORDS = 500
 """Characters of a log's last line that are shown."""
@@ -38,7 +38,7 @@ class PartStatus:
 
 
 @dataclass(frozen=True)
-class Status:
+class ClusterStatus:
     """The output of `det status`.
 
     Attributes:
@@ -85,14 +85,14 @@ def guess_line(folder: Path, guessed: ClusterAddress) -> str:
     return f"{what} {guessed.url} (a guess: {guessed.guess})"
 
 
-def status(folder: StateFolder) -> Status:
+def status(folder: StateFolder) -> ClusterStatus:
     """Inspect the cluster of a state folder."""
     plan, report = folder.read_plan(), read_report(folder)
     where = str(folder)
     parts = _part_states(report)
     up_again = f"det up --dir {word(where)}"
     if plan is None or report is None or not (report.supervisor or any(part.pid for part in parts)):
-        return Status(where, parts, problem=f"no cluster runs on {where}", advice=up_again)
+        return ClusterStatus(where, parts, problem=f"no cluster runs on {where}", advice=up_again)
     master = MasterClient(plan.service_url, folder.secret("user_token"), plan.certificate)
     try:
         view = master.view()
@@ -101,11 +101,11 @@ def status(folder: StateFolder) -> Status:
     problem, advice = _diagnose(folder, plan, report, parts, view)
     next_command = advice or (up_again if problem else None)
     fingerprint, pool = plan.fingerprint or None, warm_pool_state(folder, plan)
-    return Status(where, parts, plan.url, plan.operator, view, problem, next_command, fingerprint, pool)
+    return ClusterStatus(where, parts, plan.url, plan.operator, view, problem, next_command, fingerprint, pool)
 
 
 def _diagnose(
-    folder: StateFolder, plan: Plan, report: Report, parts: list[PartStatus], view: ClusterView | None
+    folder: StateFolder, plan: StartPlan, report: ClusterReport, parts: list[PartStatus], view: ClusterView | None
 ) -> tuple[str | None, str | None]:
     if report.supervisor is None:
         return "the supervisor has ended: its parts still run, but would not be restarted", None
@@ -137,7 +137,7 @@ def _last_words(folder: StateFolder, part: str) -> str:
     return f"; it said last: {lines[0][:_WORDS]}" if lines else ""
 
 
-def _part_states(report: Report | None) -> list[PartStatus]:
+def _part_states(report: ClusterReport | None) -> list[PartStatus]:
     found = []
     for name in names.NAMES:
         part = report.parts.get(name) if report else None
@@ -153,7 +153,7 @@ def _part_states(report: Report | None) -> list[PartStatus]:
     return found
 
 
-def open_first(folder: StateFolder, plan: Plan) -> str | None:
+def open_first(folder: StateFolder, plan: StartPlan) -> str | None:
     """Return what a newcomer is to open first in their file browser; None if they have files of their own there."""
     root, notes = Path(plan.workdir), user_state_folder() / welcome.NOTES
     if os.getuid() == 0:  # their servers run as somebody else, who has a home here, or an account of this machine
@@ -169,7 +169,7 @@ def open_first(folder: StateFolder, plan: Plan) -> str | None:
 # --- the warm pool (decision 9)
 
 
-def warm_pool_promise(folder: StateFolder, plan: Plan) -> str:
+def warm_pool_promise(folder: StateFolder, plan: StartPlan) -> str:
     """Return what `det up` says of it: the process is being loaded at that time."""
     if not plan.warm_pool:
         return _no_pool()
@@ -179,7 +179,7 @@ def warm_pool_promise(folder: StateFolder, plan: Plan) -> str:
     return f"on: plain Python trials start with torch loaded; keeps {_WARM_USUAL} (det up --no-warm-pool: none)"
 
 
-def warm_pool_state(folder: StateFolder, plan: Plan) -> str:
+def warm_pool_state(folder: StateFolder, plan: StartPlan) -> str:
     """Return what `det status` says of it, with the memory that its process has to itself now."""
     if not plan.warm_pool:
         return _no_pool()
@@ -214,7 +214,7 @@ def proportional_memory(pid: int) -> int | None:
         return None
 
 
-def since_last_time(last: Plan | None, plan: Plan) -> str | None:
+def since_last_time(last: StartPlan | None, plan: StartPlan) -> str | None:
     """Return what is different from the last start where people, bookmarks and agents would notice; None if nothing is.
 
     Args:
@@ -235,5 +235,5 @@ def since_last_time(last: Plan | None, plan: Plan) -> str | None:
     return f"Not as last time: {', '.join(changes)}." if changes else None
 
 
-def _tls(plan: Plan) -> str:
+def _tls(plan: StartPlan) -> str:
     return "TLS" if plan.fingerprint else "none"

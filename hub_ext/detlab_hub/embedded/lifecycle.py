@@ -23,15 +23,15 @@ from detlab.schemas.taskwire import TaskView
 from detlab.schemas.wire import ClusterView
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded import process
-from detlab_hub.embedded.front import Said, choose_front
+from detlab_hub.embedded.front import AddressOptions, choose_front
 from detlab_hub.embedded.instances import end_instances
 from detlab_hub.embedded.master import MasterClient, answers
 from detlab_hub.embedded.parts import make_parts
-from detlab_hub.embedded.report import PartState, Report, read_report
+from detlab_hub.embedded.report import ClusterReport, PartState, read_report
 from detlab_hub.embedded.settings import EmbeddedCluster, read_config, subdomain_host_of
 from detlab_hub.embedded.sockets import ports
 from detlab_hub.embedded.sockets.listeners import LOOPBACK, Listeners, listen
-from detlab_hub.embedded.state import Plan, StateFolder
+from detlab_hub.embedded.state import StartPlan, StateFolder
 
 Say = Callable[[str], None]
 
@@ -66,7 +66,7 @@ class PartFailed(DetlabError):
 
 
 @dataclass(frozen=True)
-class Options:
+class UpOptions:
     """The options of `det up`.
 
     Attributes:
@@ -97,11 +97,11 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class RunningCluster:
     """A cluster that is up."""
 
     folder: StateFolder
-    plan: Plan
+    plan: StartPlan
     view: ClusterView
     already: bool = False
     """Whether it was running already."""
@@ -115,7 +115,7 @@ class Cluster:
 # --- up ---------------------------------------------------------------------------------------------------
 
 
-def up(folder: StateFolder, options: Options, say: Say) -> Cluster:
+def up(folder: StateFolder, options: UpOptions, say: Say) -> RunningCluster:
     """Bring the cluster up in the background; return once it is healthy and its slots are registered.
 
     Args:
@@ -155,7 +155,7 @@ def kept_if_started(folder: StateFolder, *, fresh: bool) -> Iterator[None]:
         raise
 
 
-def _start(folder: StateFolder, options: Options, deadline: float, say: Say, *, fresh: bool) -> Cluster:
+def _start(folder: StateFolder, options: UpOptions, deadline: float, say: Say, *, fresh: bool) -> RunningCluster:
     with kept_if_started(folder, fresh=fresh), Listeners() as listeners:
         if full := folder.full:
             hint = f"df -h {word(folder)}, make room there, then det up again; nothing was touched"
@@ -167,13 +167,13 @@ def _start(folder: StateFolder, options: Options, deadline: float, say: Say, *, 
         argv = [sys.executable, "-m", "detlab_hub.embedded", str(folder)]
         child = process.start(argv, env=os.environ, cwd=folder.root, log=log, sockets=listeners.all())
     try:
-        view = Waiting(folder, plan, child, say).until_ready(deadline)
+        view = StartWatch(folder, plan, child, say).until_ready(deadline)
     except BaseException:
         child.terminate()
         child.wait()
         raise
     remember(folder)
-    return Cluster(folder, plan, view)
+    return RunningCluster(folder, plan, view)
 
 
 def _finish_restore(folder: StateFolder, say: Say) -> None:
@@ -186,16 +186,16 @@ def _finish_restore(folder: StateFolder, say: Say) -> None:
         say("A restore of this folder had been interrupted; it is finished now.")
 
 
-def _join(folder: StateFolder, deadline: float, say: Say) -> Cluster:
+def _join(folder: StateFolder, deadline: float, say: Say) -> RunningCluster:
     plan = folder.read_plan()
     if plan is None:
         raise DetlabError(f"{folder} is in use, but {folder.plan_file} cannot be read", hint="det down, then det up")
-    view = Waiting(folder, plan, None, say).until_ready(deadline)
+    view = StartWatch(folder, plan, None, say).until_ready(deadline)
     remember(folder)
-    return Cluster(folder, plan, view, already=True)
+    return RunningCluster(folder, plan, view, already=True)
 
 
-def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Plan:
+def make_plan(folder: StateFolder, options: UpOptions, listeners: Listeners) -> StartPlan:
     """Decide on ports and users; bind the ports that no running part has.
 
     Args:
@@ -215,7 +215,7 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
     front = choose_front(
         folder,
         wishes,
-        Said(options.ip, options.tls, options.behind_tls_proxy, options.renew_certificate),
+        AddressOptions(options.ip, options.tls, options.behind_tls_proxy, options.renew_certificate),
         subdomain_host_of(config),
     )
     folder.note_take_over(told=options.take_over)
@@ -226,7 +226,7 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
         _check_port(options.port, front.ip, had=had)
         listeners.add(listen(front.ip, options.port))
     hub, api, master = _private_ports(folder, before, report, listeners, wishes.hub_ip)
-    return Plan(
+    return StartPlan(
         port=options.port,
         hub_ip=wishes.hub_ip,
         hub_port=hub,
@@ -251,7 +251,7 @@ def make_plan(folder: StateFolder, options: Options, listeners: Listeners) -> Pl
     )
 
 
-def _runs(report: Report | None, part: str) -> bool:
+def _runs(report: ClusterReport | None, part: str) -> bool:
     found = report.parts.get(part) if report else None
     return found is not None and found.running is not None
 
@@ -268,7 +268,7 @@ def _check_port(port: int, ip: str, *, had: bool) -> None:
 
 
 def _private_ports(
-    folder: StateFolder, before: Plan | None, report: Report | None, listeners: Listeners, hub_ip: str
+    folder: StateFolder, before: StartPlan | None, report: ClusterReport | None, listeners: Listeners, hub_ip: str
 ) -> list[int]:
     """Return the ports of Hub, proxy API and master, bound unless the part runs.
 
@@ -312,7 +312,7 @@ class SupervisorEnded(Exception):
     """The supervisor whose cluster was waited for is gone."""
 
 
-class Waiting:
+class StartWatch:
     """Waits for a cluster to come up and finds out what keeps it from doing so.
 
     Args:
@@ -322,7 +322,9 @@ class Waiting:
         say: Called with messages about what takes long.
     """
 
-    def __init__(self, folder: StateFolder, plan: Plan, supervisor: subprocess.Popen[bytes] | None, say: Say) -> None:
+    def __init__(
+        self, folder: StateFolder, plan: StartPlan, supervisor: subprocess.Popen[bytes] | None, say: Say
+    ) -> None:
         self._folder = folder
         self._plan = plan
         self._supervisor = supervisor
@@ -429,7 +431,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Ending:
+class DownOutcome:
     """The outcome of `det down`.
 
     Attributes:
@@ -443,7 +445,7 @@ class Ending:
     left: int = 0
 
 
-def down(folder: StateFolder, timeout: float, say: Say) -> Ending:
+def down(folder: StateFolder, timeout: float, say: Say) -> DownOutcome:
     """Let running trials save and leave, then stop all parts, and agents of elastic pools on this machine.
 
     A second call is harmless.
@@ -461,17 +463,17 @@ def down(folder: StateFolder, timeout: float, say: Say) -> Ending:
     orphans = [name for name in names.STOP_ORDER if _runs(report, name)]
     if plan is None or not (locked or orphans):
         folder.cluster_file.unlink(missing_ok=True)
-        return Ending(was_running=stop_instances(folder, say) > 0)
+        return DownOutcome(was_running=stop_instances(folder, say) > 0)
     drained, left = drain(plan, folder.secret("user_token"), timeout, say)
     if locked and report is not None and report.supervisor is not None:
         _stop_supervisor(report, folder)
     asyncio.run(_stop_orphans(folder))
     stop_instances(folder, say)  # now that no master launches any more
     folder.cluster_file.unlink(missing_ok=True)
-    return Ending(True, drained, left)
+    return DownOutcome(True, drained, left)
 
 
-def drain(plan: Plan, token: str, timeout: float, say: Say) -> tuple[bool, int]:
+def drain(plan: StartPlan, token: str, timeout: float, say: Say) -> tuple[bool, int]:
     """Preempt all tasks and wait until none is left, also of those without slots.
 
     Returns:
@@ -511,7 +513,7 @@ def _ending_servers(servers: list[TaskView]) -> str:
     return f"This ends: {listed}{more}. Files stay; what is only in the memory of their kernels is lost."
 
 
-def _stop_supervisor(report: Report, folder: StateFolder) -> None:
+def _stop_supervisor(report: ClusterReport, folder: StateFolder) -> None:
     supervisor = report.supervisor
     assert supervisor is not None
 

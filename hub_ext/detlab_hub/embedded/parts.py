@@ -20,7 +20,7 @@ from detlab.launch.environment import LOOPBACK as NO_PROXY_HERE
 from detlab.launch.environment import without_proxy
 from detlab.pasted import word
 from detlab_hub.embedded.sockets.listeners import LOOPBACK, Address
-from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
+from detlab_hub.embedded.state import StartPlan, StateFolder, write_if_changed
 
 PROXY = "proxy"
 HUB = "hub"
@@ -38,7 +38,7 @@ _OLDEST_NODE = 20
 
 
 @dataclass(frozen=True)
-class Part:
+class ClusterPart:
     """One program that the supervisor keeps running.
 
     Attributes:
@@ -134,7 +134,7 @@ def _node_version(node: str) -> str:
     return done.stdout.strip().removeprefix("v")
 
 
-def make_parts(folder: StateFolder, plan: Plan) -> dict[str, Part]:
+def make_parts(folder: StateFolder, plan: StartPlan) -> dict[str, ClusterPart]:
     """Return the parts by name.
 
     Raises:
@@ -144,7 +144,7 @@ def make_parts(folder: StateFolder, plan: Plan) -> dict[str, Part]:
     return {part.name: part for part in made}
 
 
-def _proxy(folder: StateFolder, plan: Plan) -> Part:
+def _proxy(folder: StateFolder, plan: StartPlan) -> ClusterPart:
     hub = f"http://127.0.0.1:{plan.hub_port}"
     argv = [
         *find_proxy(),
@@ -167,18 +167,18 @@ def _proxy(folder: StateFolder, plan: Plan) -> Part:
     loaded = " ".join(f'--require="{here / script}"' for script in scripts)
     env["NODE_OPTIONS"] = f"{os.environ.get('NODE_OPTIONS', '')} {loaded}".strip()
     listens = (Address(plan.ip, plan.port, tls=bool(plan.certificate_file)), Address(LOOPBACK, plan.proxy_api_port))
-    return Part(PROXY, tuple(argv), folder.log(PROXY), folder.root, env, listens=listens)
+    return ClusterPart(PROXY, tuple(argv), folder.log(PROXY), folder.root, env, listens=listens)
 
 
-def _hub(folder: StateFolder, plan: Plan) -> Part:
+def _hub(folder: StateFolder, plan: StartPlan) -> ClusterPart:
     config = importlib.resources.files("detlab_hub.embedded") / "jupyterhub_config.py"
     argv = (sys.executable, "-m", "detlab_hub.embedded.hub_process", "-f", str(config))
     env = {"DETLAB_STATE_DIR": str(folder.root)}
     listens = (Address(plan.hub_ip, plan.hub_port),)
-    return Part(HUB, argv, folder.log(HUB), folder.root, env, stop_grace=20.0, listens=listens)
+    return ClusterPart(HUB, argv, folder.log(HUB), folder.root, env, stop_grace=20.0, listens=listens)
 
 
-def _master(folder: StateFolder, plan: Plan) -> Part:
+def _master(folder: StateFolder, plan: StartPlan) -> ClusterPart:
     argv = [
         *(sys.executable, "-m", "detlab_hub"),
         f"--DetHub.state_dir={folder.root}",
@@ -197,10 +197,10 @@ def _master(folder: StateFolder, plan: Plan) -> Part:
         if path is not None and path.exists():
             argv.append(f"--DetHub.config_files={path}")
     listens = (Address(LOOPBACK, plan.master_port),)
-    return Part(MASTER, tuple(argv), folder.log(MASTER), folder.root, {}, stop_grace=20.0, listens=listens)
+    return ClusterPart(MASTER, tuple(argv), folder.log(MASTER), folder.root, {}, stop_grace=20.0, listens=listens)
 
 
-def _agent(folder: StateFolder, plan: Plan) -> Part:
+def _agent(folder: StateFolder, plan: StartPlan) -> ClusterPart:
     if (certificate := plan.certificate) is not None:
         # It dials loopback itself; its tasks may get the public address.
         write_if_changed(folder.root / "agent" / "master.pem", certificate, mode=0o644)
@@ -225,10 +225,10 @@ def _agent(folder: StateFolder, plan: Plan) -> Part:
         argv += ["--slots", str(plan.slots)]
     if os.getuid() != 0:
         argv += ["--serves-user", plan.operator]
-    return Part(AGENT, tuple(argv), folder.log(AGENT), folder.root, {})
+    return ClusterPart(AGENT, tuple(argv), folder.log(AGENT), folder.root, {})
 
 
-def _tasks_have(plan: Plan) -> list[str]:
+def _tasks_have(plan: StartPlan) -> list[str]:
     """Return the agent's options about what each task has to itself."""
     # Tasks get the public address, which is this machine's loopback by default.
     argv = ["--task-network", plan.task_network, "--task-port", str(plan.port)]

@@ -43,7 +43,7 @@ class PartReport(BaseModel):
         return process if process.alive else None
 
 
-class Report(BaseModel):
+class ClusterReport(BaseModel):
     """The supervisor and its parts."""
 
     model_config = ConfigDict(extra="ignore")
@@ -61,18 +61,18 @@ class Report(BaseModel):
         return process if process.alive else None
 
 
-def read_report(folder: StateFolder) -> Report | None:
+def read_report(folder: StateFolder) -> ClusterReport | None:
     """Return the last report, None if there is none."""
     raw = read_json(folder.report_file)
     if raw is None:
         return None
     try:
-        return Report.model_validate(raw)
+        return ClusterReport.model_validate(raw)
     except ValidationError:
         return None
 
 
-def write_report(folder: StateFolder, report: Report) -> None:
+def write_report(folder: StateFolder, report: ClusterReport) -> None:
     """Replace the report.
 
     Raises:

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from detlab.errors import DetlabError
-from detlab.files import write_atomic
+from detlab.files import Below, write_atomic
 from detlab.trust import read_certificate
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -47,7 +47,7 @@ def check_user_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StartPlan:
     """The options of one start of the cluster; the parts read it from the state folder.
 
     Attributes:
@@ -201,50 +201,24 @@ class StateFolder:
                 hint="Name another one: det up --dir FOLDER",
             ) from error
 
-    @property
-    def secrets(self) -> Path:
-        """Tokens and passwords, for the operator alone."""
-        return self.root / "secrets"
-
-    @property
-    def logs(self) -> Path:
-        """One log per part."""
-        return self.root / "logs"
-
-    @property
-    def cluster_file(self) -> Path:
-        """The file that commands look for; it exists while the cluster is up."""
-        return self.root / "cluster.json"
-
-    @property
-    def report_file(self) -> Path:
-        """The supervisor's report of its parts."""
-        return self.root / "supervisor.json"
-
-    @property
-    def plan_file(self) -> Path:
-        """The plan with which the running parts were started."""
-        return self.root / "plan.json"
-
-    @property
-    def config_file(self) -> Path:
-        """The operator's traitlets file, if there is one."""
-        return self.root / "detlab_config.py"
-
-    @property
-    def user_map_file(self) -> Path:
-        """The operator's own map of Hub users to uids, for the master."""
-        return self.root / "user_map.json"
-
-    @property
-    def certificate_file(self) -> Path:
-        """The certificate that `det up` made, readable by all."""
-        return self.root / "certificate.pem"
-
-    @property
-    def upgrade_note(self) -> Path:
-        """Holds the master's process id while it brings an older database up to date."""
-        return self.root / "db" / "upgrading"
+    secrets = Below("secrets")
+    """Tokens and passwords, for the operator alone."""
+    logs = Below("logs")
+    """One log per part."""
+    cluster_file = Below("cluster.json")
+    """The file that commands look for; it exists while the cluster is up."""
+    report_file = Below("supervisor.json")
+    """The supervisor's report of its parts."""
+    plan_file = Below("plan.json")
+    """The plan with which the running parts were started."""
+    config_file = Below("detlab_config.py")
+    """The operator's traitlets file, if there is one."""
+    user_map_file = Below("user_map.json")
+    """The operator's own map of Hub users to uids, for the master."""
+    certificate_file = Below("certificate.pem")
+    """The certificate that `det up` made, readable by all."""
+    upgrade_note = Below("db/upgrading")
+    """Holds the master's process id while it brings an older database up to date."""
 
     def note_take_over(self, *, told: bool) -> None:
         """Have the master and the agent that start next own what the cluster has, whatever they were copied from.
@@ -260,25 +234,14 @@ class StateFolder:
             else:
                 note.unlink(missing_ok=True)
 
-    @property
-    def restore_note(self) -> Path:
-        """Lists what is to be renamed, while `det restore` replaces one state by another."""
-        return self.root / "restoring.json"
-
-    @property
-    def key_file(self) -> Path:
-        """The certificate's key, for the operator alone."""
-        return self.secrets / "certificate_key.pem"
-
-    @property
-    def servers_certificate_file(self) -> Path:
-        """The certificate of the authority for servers on other nodes."""
-        return self.root / "servers.pem"
-
-    @property
-    def servers_key_file(self) -> Path:
-        """Its key, for the master alone."""
-        return self.secrets / "servers_key.pem"
+    restore_note = Below("restoring.json")
+    """Lists what is to be renamed, while `det restore` replaces one state by another."""
+    key_file = Below("secrets/certificate_key.pem")
+    """The certificate's key, for the operator alone."""
+    servers_certificate_file = Below("servers.pem")
+    """The certificate of the authority for servers on other nodes."""
+    servers_key_file = Below("secrets/servers_key.pem")
+    """Its key, for the master alone."""
 
     @property
     def hub_pair(self) -> tuple[Path, Path]:
@@ -331,17 +294,17 @@ class StateFolder:
         for user in users:
             self.secret(self.password_file(user, operator).name)
 
-    def read_plan(self) -> Plan | None:
+    def read_plan(self) -> StartPlan | None:
         """Return the plan of the running or last cluster, None if there was none."""
         raw = read_json(self.plan_file)
         if raw is None:
             return None
         try:
-            return Plan(**raw)
+            return StartPlan(**raw)
         except TypeError:
             return None  # of another version: start afresh
 
-    def write_plan(self, plan: Plan) -> None:
+    def write_plan(self, plan: StartPlan) -> None:
         """Write the plan for the parts."""
         write_if_changed(self.plan_file, json.dumps(asdict(plan), indent=1) + "\n", mode=0o600)
 

@@ -21,12 +21,12 @@ import detlab
 from detlab.backoff import Backoff
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.hubapi import HubApi
-from detlab_hub.embedded.parts import Part
+from detlab_hub.embedded.parts import ClusterPart
 from detlab_hub.embedded.process import Running, identify, start
-from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
+from detlab_hub.embedded.report import ClusterReport, PartReport, PartState, read_report, write_report
 from detlab_hub.embedded.sockets.listeners import Listeners
-from detlab_hub.embedded.sockets.unavailable import Unavailable
-from detlab_hub.embedded.state import Plan, StateFolder, write_if_changed
+from detlab_hub.embedded.sockets.unavailable import UnavailableServer
+from detlab_hub.embedded.state import StartPlan, StateFolder, write_if_changed
 
 log = logging.getLogger("detlab.supervisor")
 
@@ -61,14 +61,14 @@ class Keeper:
     """
 
     def __init__(
-        self, part: Part, listeners: Listeners, changed: Callable[[], None], *, started: Hook | None = None
+        self, part: ClusterPart, listeners: Listeners, changed: Callable[[], None], *, started: Hook | None = None
     ) -> None:
         self.part = part
         self.report = PartReport(digest=part.digest)
         self._listeners = listeners
         self._changed = changed
         self._started = started
-        self._unavailable = Unavailable(part.name, part.listens)
+        self._unavailable = UnavailableServer(part.name, part.listens)
         self._hook: asyncio.Task[None] | None = None
         self._backoff = part_backoff()
         self._delay = 1.0
@@ -197,7 +197,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, folder: StateFolder, plan: Plan, parts: dict[str, Part], listeners: Listeners | None = None
+        self, folder: StateFolder, plan: StartPlan, parts: dict[str, ClusterPart], listeners: Listeners | None = None
     ) -> None:
         self._folder = folder
         self._plan = plan
@@ -253,7 +253,7 @@ class Supervisor:
             for task in done - {stopped}:
                 task.result()  # a keeper never ends by itself: an exception in it is a bug that must be seen
 
-    async def _stop_changed(self, before: Report | None) -> None:
+    async def _stop_changed(self, before: ClusterReport | None) -> None:
         """Stop those parts of an earlier supervisor that would be started differently now."""
         for name in names.STOP_ORDER:
             old = before.parts.get(name) if before else None
@@ -296,7 +296,7 @@ class Supervisor:
 
     def _write(self) -> None:
         """Write the report; while the disk has no room, retry until it is written."""
-        report = Report(
+        report = ClusterReport(
             pid=self._me.pid,
             ticks=self._me.ticks,
             started_at=self._me.started_at,

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
+from detlab_hub.services.base.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
 
 if TYPE_CHECKING:
-    from detlab_hub.services.kernel.settings import Settings
+    from detlab_hub.services.base.settings import Settings
     from detlab_hub.services.master import Services
 
 __all__ = ["AgentCaller", "Caller", "EnrolCaller", "Services", "Settings", "TaskCaller"]
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
 
         return Services
     if name == "Settings":
-        from detlab_hub.services.kernel.settings import Settings
+        from detlab_hub.services.base.settings import Settings
 
         return Settings
     raise AttributeError(name)

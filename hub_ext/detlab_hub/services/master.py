@@ -22,77 +22,44 @@ from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.backends.registry import make_backend
 from detlab_hub.core.lifecycle.allocation import DeadlinePassed
 from detlab_hub.services.admission.bundle_retention import BundleRetention
-from detlab_hub.services.admission.bundles import Bundles
-from detlab_hub.services.admission.quotas import Quotas
 from detlab_hub.services.admission.user_limits import UserLimits
 from detlab_hub.services.agents import drains, token_renewal
 from detlab_hub.services.agents.agents import Agents
-from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import ServiceContext, ServiceLookup
+from detlab_hub.services.base.settings import Settings
+from detlab_hub.services.base.unit_of_work import StateMachines, UnitOfWork
+from detlab_hub.services.base.wakeups import wait_until
 from detlab_hub.services.checkpoints import collecting
-from detlab_hub.services.checkpoints.checkpoints import Checkpoints
-from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.removals import Removals
-from detlab_hub.services.checkpoints.trash import Trash
-from detlab_hub.services.cluster.cluster import Cluster
-from detlab_hub.services.cluster.credentials import Credentials
 from detlab_hub.services.cluster.health import Health
-from detlab_hub.services.cluster.metrics import Metrics
-from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.cluster.refusals import Refusals
-from detlab_hub.services.cluster.storage import Storage
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
-from detlab_hub.services.cluster.usage import Usage
 from detlab_hub.services.elastic import provisioning
 from detlab_hub.services.elastic.provisioning import Provisioning
 from detlab_hub.services.experiments import budgets, removal
-from detlab_hub.services.experiments.by_hand import ByHand
-from detlab_hub.services.experiments.code import Code
-from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.figures import Figures
-from detlab_hub.services.experiments.grants import Grants
-from detlab_hub.services.experiments.steering import SearchSteering
-from detlab_hub.services.experiments.stored_files import EventFiles
 from detlab_hub.services.experiments.suggestions import Drawing, Suggestions
-from detlab_hub.services.experiments.timeline import Timeline
-from detlab_hub.services.experiments.trials import Trials
-from detlab_hub.services.ingest.tasks import Tasks
-from detlab_hub.services.ingest.tokens import Tokens
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.audit import Audit
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Lifecycle, Turn
-from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle import log_policies, trials_to_make
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill
 from detlab_hub.services.lifecycle.task_holder import TaskHolder
 from detlab_hub.services.lifecycle.transitions import finish_turn, make_left_trials
 from detlab_hub.services.lifecycle.trial_holder import TrialHolder
-from detlab_hub.services.lifecycle.uids import UserUids
 from detlab_hub.services.logs.log_retention import LogRetention
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.notify.consumers import Consumers, EventConsumer
 from detlab_hub.services.notify.webhooks import Webhooks
 from detlab_hub.services.placement import passes as placement
-from detlab_hub.services.placement.remembered import KnownTasks
+from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.services.queue.jobs import Jobs
-from detlab_hub.services.queue.pools import PoolViews
-from detlab_hub.services.queue.queue import Queue
-from detlab_hub.services.registry.comparing import Comparisons
-from detlab_hub.services.registry.labels import Labels
-from detlab_hub.services.registry.models import Models
-from detlab_hub.services.registry.versions import Versions
 from detlab_hub.services.streams.stream import Stream
 from detlab_hub.services.usertasks import collection_tasks, search_tasks, time_limits
 from detlab_hub.services.usertasks.checking_tasks import CheckingTasks
-from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
 from detlab_hub.services.usertasks.hub_client import HubServers
-from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.services.usertasks.reading_tasks import ReadingTasks
 from detlab_hub.services.usertasks.retention import Retention
-from detlab_hub.services.usertasks.search_tasks import SearchTasks
 from detlab_hub.services.usertasks.servers import Servers
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import UserTasks
@@ -124,11 +91,11 @@ KILL_AGAIN = 15.0
 """A kill without an exit is sent again after this long."""
 
 
-_LIFECYCLE = Lifecycle(TrialHolder(), TaskHolder(), finish_turn)
+_LIFECYCLE = StateMachines(TrialHolder(), TaskHolder(), finish_turn)
 
 
-class Services:
-    """Everything that the web layer may ask of the master."""
+class Services(ServiceLookup):
+    """Everything that the web layer may ask of the master: its services by their classes, and its loops."""
 
     def __init__(
         self,
@@ -144,82 +111,28 @@ class Services:
         backend: AgentBackend | None = None,
     ) -> None:
         connections = backend or make_backend(settings.agent_suspect_after, settings.agent_reconnect_wait)
+        context = ServiceContext(store=store, settings=settings, clock=clock, backend=connections, lifecycle=_LIFECYCLE)
+        super().__init__(context)
         self.settings = settings
-        self.shell = Shell(store=store, settings=settings, clock=clock, backend=connections, lifecycle=_LIFECYCLE)
         self.connections = connections
-        self.grants = Grants(self.shell)
-        self.removals = Removals(self.shell)
-        self.collecting = Collecting(self.shell)
-        self.collection_tasks, self.reading_tasks = CollectionTasks(self.shell), ReadingTasks(self.shell)
-        self._prepare_storage()
-        self.edits = Edits(self.shell)
-        self.steering = SearchSteering(self.shell)
-        self.by_hand = ByHand(self.shell)
-        self.experiments = Experiments(self.shell, draw or random.SystemRandom())
-        self.suggestions, self.drawing = Suggestions(self.shell), Drawing(self.shell)
-        self.figures = Figures(self.experiments)
-        self.consumers = Consumers(self.shell, consumers)
-        self.trials = Trials(self.shell)
-        self.checkpoints = Checkpoints(self.shell)
-        self.policies = PolicyMatcher(self.shell)
-        self.tasks = Tasks(self.shell, self.policies)
-        self.usertasks = UserTasks(self.shell)
-        self.search_tasks = SearchTasks(self.shell)
-        self.spawns = Spawns(self.shell)
-        self.servers = Servers(self.shell, self.usertasks, self.spawns, hub)
-        self.agents = Agents(self.shell, connections, self.policies)
-        self.bundles = Bundles(self.shell)
-        self.bundle_retention = BundleRetention(self.shell, self.bundles)
-        self.outputs = Outputs(self.shell)
-        self.retention = Retention(self.shell, self.outputs)
-        self.log_retention = LogRetention(self.shell)
-        self._unknown_keys = UnknownKeys(self.shell)
-        self.cluster = Cluster(self.shell)
-        self.tokens = Tokens(self.shell)
-        self.stream = Stream(self.shell)
-        self.overview = Overview(self.shell, self.cluster, self.agents)
-        self.queue = Queue(self.shell)
-        self.provisioning = Provisioning(self.shell, elastic)
-        self.jobs = Jobs(self.shell, self.provisioning.awaited)
-        self.pools = PoolViews(self.shell)
-        self.quotas = Quotas(self.shell)
-        self.timeline = Timeline(self.shell)
-        self.code = Code(self.shell)
-        self._prepare_registry()
-        self.nodes = Nodes(self.shell, self.agents)
-        self.credentials = Credentials(self.shell)
-        self.metrics = Metrics(self.shell, self.cluster)
-        self.health = Health(self.shell, self.loops)
-        self._prepare_records()
+        # These need more than the context and other services; and what the operator has configured is checked now.
+        self.keep(
+            Experiments(context, draw or random.SystemRandom()),
+            Agents(context, connections, self[PolicyMatcher]),
+            Servers(context, self[UserTasks], self[Spawns], hub),
+            Provisioning(context, elastic),
+            Consumers(context, consumers),
+            Webhooks(context),
+            Health(context, self.loops),
+        )
+        self.keep(Jobs(context, self[Provisioning].awaited))
         self._prepare_loops(clock, cpu_clock)
-
-    def _prepare_records(self) -> None:
-        """Make what tells who did what, and who uses how much."""
-        self.usage = Usage(self.shell)
-        self.storage = Storage(self.shell)
-        self.uids = UserUids(self.shell)
-        self.audit = Audit(self.shell)
-        self.refusals = Refusals(self.shell)
-        self.limits = UserLimits(self.shell)
-
-    def _prepare_storage(self) -> None:
-        """Make what looks after stored files."""
-        self.checking_tasks = CheckingTasks(self.shell)
-        self.event_files = EventFiles(self.shell)
-        self.trash = Trash(self.shell)
-
-    def _prepare_registry(self) -> None:
-        self.models = Models(self.shell)
-        self.versions = Versions(self.shell)
-        self.version_labels = Labels(self.shell)
-        self.comparisons = Comparisons(self.shell, self.code)
-        self.webhooks = Webhooks(self.shell)
 
     def _prepare_loops(self, clock: Clock, cpu_clock: Clock) -> None:
         """Set what the loops remember between their steps."""
         self._loops: list[asyncio.Task[None]] = []
         self._cpu_clock = cpu_clock
-        self._known_tasks = KnownTasks()
+        self._known_tasks = PreviousPassTasks()
         """The rows and tasks of the newest pass."""
         self._pass_cost = 0.0
         """Seconds of CPU that the newest pass took."""
@@ -232,20 +145,20 @@ class Services:
     async def start_task(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Start a user task, by the master or through the Hub."""
         if request.checks is not None:
-            return await self.checking_tasks.start(caller, request)
+            return await self[CheckingTasks].start(caller, request)
         if request.reads is not None:
-            return await self.reading_tasks.start(caller, request)
+            return await self[ReadingTasks].start(caller, request)
         if request.kind.served_by_hub:
-            return await self.servers.start(caller, request)
-        return await self.usertasks.create(caller, request)
+            return await self[Servers].start(caller, request)
+        return await self[UserTasks].create(caller, request)
 
     async def end_task(self, caller: Caller, task_id: str) -> TaskView:
         """End a user task, by the master or through the Hub."""
-        return await self.servers.end(caller, task_id)
+        return await self[Servers].end(caller, task_id)
 
     async def start(self) -> None:
         """Restore what was in progress, then run the loops."""
-        self.shell.started_at = self.shell.clock()
+        self.context.started_at = self.context.clock()
         await self.recover()
         periods: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (self.settings.tick, self.tick),
@@ -253,40 +166,40 @@ class Services:
             (LEASE_PERIOD, self._renew_lease),
             (TIDY_PERIOD, self.tidy),
             (RETRY_PERIOD, self._retry_pass),
-            (GUARD_PERIOD, self.spawns.guard),
-            (GUARD_PERIOD, self.servers.cull_idle),
-            (GUARD_PERIOD, self.refusals.write_refusals),
-            (GUARD_PERIOD, self.limits.write_hits),
-            (RECONCILE_PERIOD, self.servers.reconcile),
+            (GUARD_PERIOD, self[Spawns].guard),
+            (GUARD_PERIOD, self[Servers].cull_idle),
+            (GUARD_PERIOD, self[Refusals].write_refusals),
+            (GUARD_PERIOD, self[UserLimits].write_hits),
+            (RECONCILE_PERIOD, self[Servers].reconcile),
         ]
-        if self.provisioning.elastic:
-            periods.append((provisioning.PERIOD, self.provisioning.poll))
+        if self[Provisioning].elastic:
+            periods.append((provisioning.PERIOD, self[Provisioning].poll))
         self._loops = [
             asyncio.create_task(self._every(period, work), name=work.__name__.strip("_")) for period, work in periods
         ]
         self._loops.append(asyncio.create_task(self._schedule_when_kicked(), name="schedule"))
-        self._loops.append(asyncio.create_task(self.suggestions.run(), name="suggestions"))
-        self._loops.append(asyncio.create_task(self.drawing.run(), name="points ahead"))
+        self._loops.append(asyncio.create_task(self[Suggestions].run(), name="suggestions"))
+        self._loops.append(asyncio.create_task(self[Drawing].run(), name="points ahead"))
         if self.settings.webhooks:
-            self._loops.append(asyncio.create_task(self._until_stopped(self.webhooks.run), name="webhooks"))
-        if self.consumers.names:
-            self._loops.append(asyncio.create_task(self.consumers.run(), name="consumers"))
+            self._loops.append(asyncio.create_task(self._until_stopped(self[Webhooks].run), name="webhooks"))
+        if self[Consumers].names:
+            self._loops.append(asyncio.create_task(self[Consumers].run(), name="consumers"))
 
     async def stop(self) -> None:
         """Stop the loops and release the readers. Tasks run on; the next start continues with them."""
-        self.shell.stopped = True
-        self.shell.wakeups.wake_all()
+        self.context.stopped = True
+        self.context.wakeups.wake_all()
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
-        await self.stream.stop()
-        await self.figures.close()
-        await self.servers.stop()
+        await self[Stream].stop()
+        await self[Figures].close()
+        await self[Servers].stop()
         with contextlib.suppress(Unavailable):  # the database is gone: the refusals of the last second are lost
-            await self.refusals.write_refusals(closing=True)
-        await self.shell.settle()
-        self.shell.workers.close()
+            await self[Refusals].write_refusals(closing=True)
+        await self.context.settle()
+        self.context.workers.close()
 
     def loops(self) -> dict[str, bool]:
         """Name -> whether it runs and its last step went well, of every loop that was started."""
@@ -296,34 +209,34 @@ class Services:
 
     async def recover(self) -> None:
         """Expect the agents that were there before the start, finish deletions, and ask for a scheduling pass."""
-        await self.agents.expect_known()
-        await self.shell.write(_renew_task_tokens)
-        for blocked in await self.shell.read(log_policies.all_excluded):
-            self.shell.refusals[blocked] = math.inf
+        await self[Agents].expect_known()
+        await self.context.write(_renew_task_tokens)
+        for blocked in await self.context.read(log_policies.all_excluded):
+            self.context.refusals[blocked] = math.inf
 
         def deleting(s: Session) -> list[int]:
             return list(s.scalars(select(ExperimentRow.id).where(ExperimentRow.state == ExperimentState.DELETING)))
 
-        for experiment_id in [] if self.settings.is_copy else await self.shell.read(deleting):
-            await removal.remove_experiment(self.shell, experiment_id)
-        await self.removals.finish()
-        await self.suggestions.recover()
-        self.shell.scheduler_kick.set()
+        for experiment_id in [] if self.settings.is_copy else await self.context.read(deleting):
+            await removal.remove_experiment(self.context, experiment_id)
+        await self[Removals].finish()
+        await self[Suggestions].recover()
+        self.context.scheduler_kick.set()
 
     async def tick(self) -> None:
         """Act on deadlines that have passed and on agents that are lost."""
-        now = self.shell.clock()
+        now = self.context.clock()
         away, self._ticked = now - self._ticked, now
         if away > self.settings.agent_suspect_after:
             _log.warning("this master did not run for %.0f s; agents and tokens of tasks get as much longer", away)
             self.connections.forgive(away)
-            await self.shell.write(_renew_task_tokens)
-        await self.agents.lose_silent()
+            await self.context.write(_renew_task_tokens)
+        await self[Agents].lose_silent()
         reachable = {node.id: not node.suspect for node in self.connections.nodes(now)}
         if reachable != self._reachable:
             self._reachable = reachable
-            await self.shell.write(lambda turn: turn.changed_cluster())
-        due, over, drained, spent, searched, ended, collected, deleted, unmade = await self.shell.read(
+            await self.context.write(lambda unit: unit.changed_cluster())
+        due, over, drained, spent, searched, ended, collected, deleted, unmade = await self.context.read(
             lambda s: (
                 _due(s, now),
                 time_limits.due(s, now),
@@ -336,7 +249,7 @@ class Services:
                 [] if self.settings.is_copy else trials_to_make.due(s),
             )
         )
-        actions: list[Callable[[Turn], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
+        actions: list[Callable[[UnitOfWork], None]] = [partial(_act_on_deadlines, allocation_ids=due)] if due else []
         actions += [partial(time_limits.act, allocation_id=allocation_id) for allocation_id in over]
         actions += [partial(drains.act_on_deadline, agent_id=agent_id) for agent_id in drained]
         actions += [partial(budgets.act, experiment_id=key, reason=reason) for key, reason in spent]
@@ -347,8 +260,8 @@ class Services:
         actions += [partial(make_left_trials, experiment_id=key) for key in unmade * trials_to_make.PARTS]
         await self._each(actions)
 
-    async def _each(self, actions: Sequence[Callable[[Turn], None]]) -> None:
-        """Run each action in a turn of its own; a failure is raised when the others are done.
+    async def _each(self, actions: Sequence[Callable[[UnitOfWork], None]]) -> None:
+        """Run each action in a unit of work of its own; a failure is raised when the others are done.
 
         Raises:
             Unavailable: The database is busy or broken; the rest has to wait.
@@ -357,7 +270,7 @@ class Services:
         failed = []
         for action in actions:
             try:
-                await self.shell.write(action)
+                await self.context.write(action)
             except Unavailable:
                 raise
             except Exception as error:  # a bug in one must not keep the others where they are; raised below
@@ -367,90 +280,90 @@ class Services:
 
     async def schedule(self) -> None:
         """Assign what can start now and note why everything else waits."""
-        shell = self.shell
-        nodes = self.connections.nodes(shell.clock())
-        halted, refusals, queues = shell.halted, dict(shell.refusals), dict(self.connections.queues)
+        context = self.context
+        nodes = self.connections.nodes(context.clock())
+        halted, refusals, queues = context.halted, dict(context.refusals), dict(self.connections.queues)
 
-        def place(turn: Turn) -> placement.Verdict:
+        def place(unit: UnitOfWork) -> placement.WaitVerdict:
             began = self._cpu_clock()
-            verdict = placement.place(turn, nodes, refusals, self._known_tasks, shell.saving, queues, halted=halted)
+            verdict = placement.place(unit, nodes, refusals, self._known_tasks, context.saving, queues, halted=halted)
             # Before the commit: a checkpoint that is committed next is one of theirs, though nobody was told yet.
-            shell.saving = verdict.saving
+            context.saving = verdict.saving
             self._pass_cost = self._cpu_clock() - began
-            if verdict.texts != shell.pending_reasons:
-                turn.changed_cluster()
+            if verdict.texts != context.pending_reasons:
+                unit.changed_cluster()
             return verdict
 
-        verdict = await shell.write(place)
-        shell.pending_reasons, shell.pending_codes = verdict.texts, verdict.codes
+        verdict = await context.write(place)
+        context.pending_reasons, context.pending_codes = verdict.texts, verdict.codes
 
     async def tidy(self) -> None:
         """Extend and purge tokens, trim the event and audit logs, purge refusals, remove old tasks and output."""
-        now = self.shell.clock()
+        now = self.context.clock()
         present = [node.id for node in self.connections.nodes(now) if not node.suspect]
-        await self.shell.write(lambda turn: token_renewal.extend_tokens(turn, present, TIDY_PERIOD))
-        lasting = {key for key, until in self.shell.refusals.items() if until == math.inf}
+        await self.context.write(lambda unit: token_renewal.extend_tokens(unit, present, TIDY_PERIOD))
+        lasting = {key for key, until in self.context.refusals.items() if until == math.inf}
         if lasting:
-            lasting.difference_update(await self.shell.read(log_policies.all_excluded))
-        self.shell.refusals = {
-            key: until for key, until in self.shell.refusals.items() if until > now and key not in lasting
+            lasting.difference_update(await self.context.read(log_policies.all_excluded))
+        self.context.refusals = {
+            key: until for key, until in self.context.refusals.items() if until > now and key not in lasting
         }
 
-        def trim(turn: Turn) -> int:
-            tokens.purge(turn.session, turn.now)
-            needed = consumers.slowest(turn.session, self.consumers.names)
-            return events.trim(turn.session, self.settings.event_keep, needed=needed) + audit.trim(
-                turn, self.settings.audit_keep
+        def trim(unit: UnitOfWork) -> int:
+            tokens.purge(unit.session, unit.now)
+            needed = consumers.slowest(unit.session, self[Consumers].names)
+            return events.trim(unit.session, self.settings.event_keep, needed=needed) + audit.trim(
+                unit, self.settings.audit_keep
             )
 
-        while await self.shell.write(trim):
+        while await self.context.write(trim):
             await asyncio.sleep(0)
-        await self.removals.finish()
-        await self.retention.sweep()
-        await self.bundle_retention.sweep()
-        await self.log_retention.sweep()
-        await self._unknown_keys.tell()
+        await self[Removals].finish()
+        await self[Retention].sweep()
+        await self[BundleRetention].sweep()
+        await self[LogRetention].sweep()
+        await self[UnknownKeys].tell()
 
     async def _beat(self) -> None:
-        self.agents.heartbeat()
+        self[Agents].heartbeat()
 
     async def _renew_lease(self) -> None:
-        await self.shell.store.renew()
+        await self.context.store.renew()
 
     async def _retry_pass(self) -> None:
-        if self.shell.pending_reasons:
-            self.shell.scheduler_kick.set()
+        if self.context.pending_reasons:
+            self.context.scheduler_kick.set()
 
     # --- the loops
 
     async def _every(self, period: float, work: Callable[[], Awaitable[None]]) -> None:
-        while not self.shell.stopped:
+        while not self.context.stopped:
             await asyncio.sleep(period)
             self._note_step(work.__name__.strip("_"), done=await self._guarded(work))
 
     async def _until_stopped(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run what goes on until the master stops, again and again if it fails."""
-        while not self.shell.stopped:
+        while not self.context.stopped:
             if not await self._guarded(work):
                 await asyncio.sleep(RETRY_PERIOD)
 
     async def _schedule_when_kicked(self) -> None:
         loop = asyncio.get_running_loop()
         passed = -math.inf
-        while not self.shell.stopped:
-            await wait_until(self.shell.scheduler_kick, 3600.0)
+        while not self.context.stopped:
+            await wait_until(self.context.scheduler_kick, 3600.0)
             if (pause_left := passed + min(REST * self._pass_cost, MOST_REST) - loop.time()) > 0:
                 await asyncio.sleep(pause_left)
-            if (early := passed + PASS_PERIOD - loop.time()) > 0 and self.shell.pending_reasons:
-                await wait_until(self.shell.room, early)
-            self.shell.scheduler_kick.clear()
-            self.shell.room.clear()
+            if (early := passed + PASS_PERIOD - loop.time()) > 0 and self.context.pending_reasons:
+                await wait_until(self.context.room, early)
+            self.context.scheduler_kick.clear()
+            self.context.room.clear()
             done = await self._guarded(self.schedule)
             passed = loop.time()
             self._note_step("schedule", done=done)
             if not done:
                 await asyncio.sleep(self.settings.tick)
-                self.shell.scheduler_kick.set()
+                self.context.scheduler_kick.set()
 
     def _note_step(self, name: str, *, done: bool) -> None:
         (self._failing.discard if done else self._failing.add)(name)
@@ -461,8 +374,8 @@ class Services:
             await work()
         except StoreBroken as error:
             _log.critical("the master stops: %s", error)
-            self.shell.stopped = True
-            self.shell.wakeups.wake_all()
+            self.context.stopped = True
+            self.context.wakeups.wake_all()
         except Unavailable as error:
             _log.warning("%s; trying again", error.message)
             return False
@@ -473,16 +386,16 @@ class Services:
         return True
 
 
-def _renew_task_tokens(turn: Turn) -> None:
+def _renew_task_tokens(unit: UnitOfWork) -> None:
     """Renew the tokens of tasks after a time without a master, or a jump of its clock: that time does not count."""
     live = select(AllocationRow.id).where(AllocationRow.state.in_(placement.PLACED))
-    turn.session.execute(
+    unit.session.execute(
         update(TokenRow)
         .where(TokenRow.kind == "task", TokenRow.subject.in_(live))
-        .values(expires_at=turn.now + turn.settings.task_token_ttl)
+        .values(expires_at=unit.now + unit.settings.task_token_ttl)
         .execution_options(synchronize_session=False)
     )
-    tokens.extend_runs(turn.session, live, turn.now + turn.settings.task_token_ttl)
+    tokens.extend_runs(unit.session, live, unit.now + unit.settings.task_token_ttl)
 
 
 _DUE = select(AllocationRow.id).where(
@@ -499,14 +412,14 @@ def _due(s: Session, now: float) -> list[str]:
     return list(s.connection().execute(_DUE, {"now": now, "again": now - KILL_AGAIN}).scalars())
 
 
-def _act_on_deadlines(turn: Turn, allocation_ids: list[str]) -> None:
+def _act_on_deadlines(unit: UnitOfWork, allocation_ids: list[str]) -> None:
     for allocation_id in allocation_ids:
-        row = turn.allocation(allocation_id)
+        row = unit.allocation(allocation_id)
         if row is None or row.state not in placement.PLACED:
             continue
         if row.kill_sent_at is None:
             _log.info("allocation %s: its time to leave is over", row.id)
-            apply_allocation(turn, row, DeadlinePassed(turn.now))
+            apply_allocation(unit, row, DeadlinePassed(unit.now))
         else:
-            row.kill_sent_at = turn.now
-            send_kill(turn, row)
+            row.kill_sent_at = unit.now
+            send_kill(unit, row)

@@ -17,7 +17,7 @@ from detlab.errors import ConfigError, DetlabError, NotFound, Problem
 from detlab.schemas.taskwire import SpawnRequest, SpawnView
 from detlab.trust import system_trust
 from detlab_hub.spawners import form, options
-from detlab_hub.spawners.client import Spawns, StreamEnded, passes, read_token, shared
+from detlab_hub.spawners.client import SpawnClient, StreamEnded, passes, read_token, shared
 from detlab_hub.spawners.progress import News
 from detlab_hub.spawners.wording import SpawnFailed, ended, failure_of, progress_of, status_of
 
@@ -95,7 +95,7 @@ class AllocationMixin(Spawner):
         super().__init__(**kwargs)
 
     @property
-    def master(self) -> Spawns:
+    def master(self) -> SpawnClient:
         """The client of the master."""
         token = read_token(self.service_token_file) if self.service_token_file else self.service_token
         return shared(self.service_url, token)

@@ -17,7 +17,7 @@ from detlab.client.transport.session import AsyncSession
 from detlab.client.transport.streaming import Lines
 from detlab.errors import ApiError, AuthError, ClusterUnreachable, Conflict, DetlabError, Unavailable
 from detlab.schemas.taskwire import SpawnOffers, SpawnRequest, SpawnView
-from detlab.tokens import one_word
+from detlab.token_text import one_word
 
 CALL_SECONDS = 15.0
 _ONCE = Retries(attempts=0, refused=0)
@@ -28,7 +28,7 @@ class StreamEnded(Exception):
     """The stream ended or broke while the task continues: post the same key again."""
 
 
-class Spawns:
+class SpawnClient:
     """Calls of one Hub to one master. One event loop per object.
 
     Args:
@@ -100,14 +100,14 @@ def passes(error: DetlabError) -> bool:
     return server_side and not isinstance(error, AuthError | Conflict)
 
 
-_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], Spawns]] = WeakKeyDictionary()
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], SpawnClient]] = WeakKeyDictionary()
 
 
-def shared(url: str, token: str) -> Spawns:
+def shared(url: str, token: str) -> SpawnClient:
     """Return this event loop's client: all spawners of a Hub share its connections."""
     own = _clients.setdefault(asyncio.get_running_loop(), {})
     if (url, token) not in own:
-        own[url, token] = Spawns(url, token)
+        own[url, token] = SpawnClient(url, token)
     return own[url, token]
 
 

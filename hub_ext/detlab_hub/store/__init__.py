@@ -14,20 +14,3 @@ from detlab_hub.store.errors import (
 from detlab_hub.store.lease import ProcessIdentity
 from detlab_hub.store.store import Clock, Store
 from detlab_hub.store.writer import InlineExecutor
-
-__all__ = [
-    "BadReport",
-    "CannotCopy",
-    "Clock",
-    "CopyPolicy",
-    "InlineExecutor",
-    "LeaseHeld",
-    "LeaseLost",
-    "ProcessIdentity",
-    "Store",
-    "StoreBroken",
-    "StoreBusy",
-    "StoreDamaged",
-    "StoreError",
-    "StoreTooNew",
-]

@@ -163,7 +163,7 @@ def hint_of(error: BaseException | None, url: URL) -> str | None:
     return None
 
 
-class Verdict(Enum):
+class ErrorClass(Enum):
     """The class of a database error."""
 
     CALLER = "the statement was wrong; the store is fine"
@@ -183,7 +183,7 @@ _POSTGRES_CALLER = {"0A", "21", "22", "23", "42", "54"}
 _SQLITE_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
-def classify(error: DBAPIError, *, reading: bool = False) -> Verdict:
+def classify(error: DBAPIError, *, reading: bool = False) -> ErrorClass:
     """Classify an error as a wrong statement, a lock or a failing database; when in doubt, as failing.
 
     Args:
@@ -195,21 +195,21 @@ def classify(error: DBAPIError, *, reading: bool = False) -> Verdict:
         code = getattr(original, "sqlite_errorcode", None)
         if code is None:
             # Raised by the sqlite3 module itself, before the database saw anything (a bad binding, say).
-            return Verdict.CALLER
+            return ErrorClass.CALLER
         primary = code & 0xFF
         if primary in _SQLITE_CALLER or (reading and primary == sqlite3.SQLITE_READONLY):
-            return Verdict.CALLER
-        return Verdict.BUSY if primary in _SQLITE_BUSY else Verdict.BROKEN
+            return ErrorClass.CALLER
+        return ErrorClass.BUSY if primary in _SQLITE_BUSY else ErrorClass.BROKEN
     state = getattr(original, "sqlstate", None)
     if state is None:
         if error.connection_invalidated or type(original).__name__ == "OperationalError":
-            return Verdict.BROKEN
-        return Verdict.CALLER
+            return ErrorClass.BROKEN
+        return ErrorClass.CALLER
     if state[:2] in _POSTGRES_CALLER or state in {"57014", "25P02"} or (reading and state == "25006"):
-        return Verdict.CALLER
+        return ErrorClass.CALLER
     if state[:2] == "40" or state == "55P03" or state in ENDED_BY_A_BOUND:
-        return Verdict.BUSY
-    return Verdict.BROKEN
+        return ErrorClass.BUSY
+    return ErrorClass.BROKEN
 
 
 def failure_in(error: BaseException) -> DBAPIError | None:
@@ -219,7 +219,7 @@ def failure_in(error: BaseException) -> DBAPIError | None:
     """
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, DBAPIError) and classify(seen) is not Verdict.CALLER:
+        if isinstance(seen, DBAPIError) and classify(seen) is not ErrorClass.CALLER:
             return seen
         seen = seen.__context__
     return None

@@ -24,7 +24,7 @@ PATIENCE = 0.025
 
 
 @dataclass(eq=False)
-class Waiting:
+class QueuedWrite:
     """One write: what to do, and the future that gets the result once it is committed."""
 
     fn: Callable[[Session], Any]
@@ -44,7 +44,7 @@ def as_told(error: BaseException) -> BaseException:
 class Outcome:
     """The result of one write of a group whose transaction is still open."""
 
-    write: Waiting
+    write: QueuedWrite
     result: Any = None
     error: BaseException | None = None
 
@@ -68,11 +68,11 @@ class GroupingWriter(Executor):
     def __init__(
         self,
         alone: Callable[[Callable[[Session], Any]], Any],
-        together: Callable[[Waiting, Iterator[Waiting]], None],
+        together: Callable[[QueuedWrite, Iterator[QueuedWrite]], None],
     ) -> None:
         self._alone, self._together = alone, together
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="detlab-writer")
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[QueuedWrite] = deque()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run a call in the thread, in its turn; a write may run together with others.
@@ -82,7 +82,7 @@ class GroupingWriter(Executor):
         """
         if fn != self._alone:
             return self._thread.submit(fn, *args, **kwargs)
-        write = Waiting(*args, **kwargs)  # type: ignore[arg-type]  # they are those of `alone`
+        write = QueuedWrite(*args, **kwargs)  # type: ignore[arg-type]  # they are those of `alone`
         self._waiting.append(write)
         try:
             self._thread.submit(self._take)
@@ -114,7 +114,7 @@ class GroupingWriter(Executor):
         else:
             first.future.set_result(result)
 
-    def _others(self, count: int, until: float) -> Iterator[Waiting]:
+    def _others(self, count: int, until: float) -> Iterator[QueuedWrite]:
         """Yield at most `count` waiting writes, and none after `until`: the rest follow in a later transaction."""
         for _ in range(count):
             write = None if time.monotonic() > until else self._next()
@@ -122,7 +122,7 @@ class GroupingWriter(Executor):
                 return
             yield write
 
-    def _next(self) -> Waiting | None:
+    def _next(self) -> QueuedWrite | None:
         """Return the oldest waiting write that was not cancelled, None if there is none."""
         while self._waiting:
             write = self._waiting.popleft()

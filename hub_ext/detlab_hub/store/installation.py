@@ -25,7 +25,7 @@ _READ = text("SELECT value FROM meta WHERE key = :key")
 
 @dataclass(frozen=True)
 class Installation:
-    """An installation of a cluster; see `detlab.storage.ownership.Holder`.
+    """An installation of a cluster; see `detlab.schemas.storage_types.StorageHolder`.
 
     Attributes:
         instance: Made when it began, and anew when it took over.

@@ -19,17 +19,17 @@ from sqlalchemy.orm import Session
 
 from detlab.launch.host.procfs import read_process
 from detlab_hub.store.errors import LeaseHeld, LeaseLost
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.tables import Lease
 
 LEASE_ID = 1
 _LEASE: Table = Lease.__table__
-_CURRENT = Prepared(
+_CURRENT = PreparedStatement(
     select(_LEASE.c.epoch, _LEASE.c.holder, _LEASE.c.expires_at)
     .where(_LEASE.c.id == LEASE_ID)
     .with_for_update(read=True)
 )
-_EXTEND = Prepared(
+_EXTEND = PreparedStatement(
     update(_LEASE)
     .where(_LEASE.c.id == LEASE_ID, _LEASE.c.epoch == bindparam("ours"))
     .values(expires_at=bindparam("until"))

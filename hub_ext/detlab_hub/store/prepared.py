@@ -66,7 +66,7 @@ class _Plan:
         return fresh
 
 
-class Prepared:
+class PreparedStatement:
     """A statement of SQLAlchemy Core that runs without Core.
 
     Args:

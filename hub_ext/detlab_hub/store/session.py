@@ -19,7 +19,7 @@ from sqlalchemy.orm.attributes import instance_dict, instance_state
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import safe_reraise
 
-from detlab_hub.store.prepared import Prepared, driver_of
+from detlab_hub.store.prepared import PreparedStatement, driver_of
 
 
 class StoreSession(Session):
@@ -65,7 +65,7 @@ class StoreSession(Session):
         middle = len(plans[0].attributes)
         self._kept += [self._made(plans[0], values[:middle]), self._made(plans[1], values[middle:])]
 
-    def those(self, entity: Any, statement: Prepared, values: Mapping[str, Any]) -> list[Any]:
+    def those(self, entity: Any, statement: PreparedStatement, values: Mapping[str, Any]) -> list[Any]:
         """Return rows of a plain table; the statement selects all its columns, in their order."""
         plan = _by_key(entity)
         assert plan is not None, f"{entity.__name__} is not plain"
@@ -174,7 +174,7 @@ class _ByKey:
     """Reads rows of a table by their key."""
 
     mapper: Mapper[Any]
-    statement: Prepared
+    statement: PreparedStatement
     attributes: tuple[str, ...]
     """In the order of the statement's columns."""
 
@@ -202,16 +202,16 @@ def _by_key(entity: type[Any]) -> _ByKey | None:
         return None
     table = mapper.local_table
     names = tuple(mapper.get_property_by_column(column).key for column in table.c)
-    return _ByKey(mapper, Prepared(select(*table.c).where(_has_key(mapper))), names)
+    return _ByKey(mapper, PreparedStatement(select(*table.c).where(_has_key(mapper))), names)
 
 
 @cache
-def _both_by_key(entity: type[Any], other: type[Any]) -> Prepared:
+def _both_by_key(entity: type[Any], other: type[Any]) -> PreparedStatement:
     """Return how a row of each of two tables is read by one statement."""
     one, two = inspect(entity).local_table, inspect(other).local_table
     (key,), (other_key,) = inspect(entity).primary_key, inspect(other).primary_key
     wanted = select(*one.c, *two.c).select_from(one.join(two, true()))
-    return Prepared(wanted.where(key == bindparam("key"), other_key == bindparam("other")))
+    return PreparedStatement(wanted.where(key == bindparam("key"), other_key == bindparam("other")))
 
 
 @cache
@@ -283,10 +283,12 @@ def _update_together(s: Session, changes: Sequence[_Changed]) -> None:
 
 
 @lru_cache(maxsize=256)
-def _changes(changed: tuple[tuple[type[Any], tuple[str, ...]], ...]) -> Prepared:
+def _changes(changed: tuple[tuple[type[Any], tuple[str, ...]], ...]) -> PreparedStatement:
     """Make one UPDATE of some attributes of several rows by their keys; it returns how many rows of each there were."""
     updates = [_part(f"row{place}", entity, attributes) for place, (entity, attributes) in enumerate(changed)]
-    return Prepared(select(*(select(func.count()).select_from(change).scalar_subquery() for change in updates)))
+    return PreparedStatement(
+        select(*(select(func.count()).select_from(change).scalar_subquery() for change in updates))
+    )
 
 
 def _part(prefix: str, entity: type[Any], attributes: tuple[str, ...]) -> CTE:
@@ -298,12 +300,12 @@ def _part(prefix: str, entity: type[Any], attributes: tuple[str, ...]) -> CTE:
 
 
 @cache
-def _change(entity: type[Any], attributes: tuple[str, ...]) -> Prepared:
+def _change(entity: type[Any], attributes: tuple[str, ...]) -> PreparedStatement:
     """Make the UPDATE of some attributes of a row by its key."""
     mapper: Mapper[Any] = inspect(entity)
     of = {name: mapper.columns[name] for name in attributes}
     values = {column.key: bindparam(f"new_{name}", type_=column.type) for name, column in of.items()}
-    return Prepared(update(_table(mapper)).where(_has_key(mapper)).values(values))
+    return PreparedStatement(update(_table(mapper)).where(_has_key(mapper)).values(values))
 
 
 def _insert(s: Session, state: Any) -> None:
@@ -333,8 +335,8 @@ class _Making:
     key: tuple[str, ...]
     others: tuple[str, ...]
     defaults: tuple[tuple[str, Callable[[], Any]], ...]
-    whole: Prepared
-    numbered: Prepared
+    whole: PreparedStatement
+    numbered: PreparedStatement
 
 
 @cache
@@ -353,8 +355,8 @@ def _making(entity: type[Any]) -> _Making:
             for name, column in names.items()
             if column not in set(keys) or column.default is not None
         ),
-        whole=Prepared(statement.values(values)),
-        numbered=Prepared(statement.values(rest).returning(keys[0])),
+        whole=PreparedStatement(statement.values(values)),
+        numbered=PreparedStatement(statement.values(rest).returning(keys[0])),
     )
 
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.engine import URL
@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 from detlab_hub.store import lease, migrate
 from detlab_hub.store.copies import CopyPolicy, copy_before_migration
 from detlab_hub.store.engine import (
-    Verdict,
+    ErrorClass,
     classify,
     failure_in,
     hint_of,
@@ -36,11 +36,11 @@ from detlab_hub.store.engine import (
     writer_engine,
 )
 from detlab_hub.store.errors import LeaseLost, StoreBroken, StoreBusy, StoreDamaged, StoreError
-from detlab_hub.store.groups import GroupingWriter, Outcome, Waiting
+from detlab_hub.store.groups import GroupingWriter, Outcome, QueuedWrite
 from detlab_hub.store.lease import ProcessIdentity
 from detlab_hub.store.prepared import driver_of
 from detlab_hub.store.session import StoreSession
-from detlab_hub.store.writer import reader_threads
+from detlab_hub.store.writer import StoreCall, reader_threads
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -80,7 +80,11 @@ class Store:
         self._write_engine: Engine = writer_engine(url)
         self._connection: Connection | None = None
         """The writer's connection, from its first write on."""
-        self._writer: Executor = writer or GroupingWriter(self._write, self._write_together)
+        self._write_later: StoreCall[Any] = StoreCall(self._write, writes=True, awaited=True)
+        self._write_now: StoreCall[Any] = StoreCall(self._write, writes=True, awaited=False)
+        self._read_later: StoreCall[Any] = StoreCall(self._read, writes=False, awaited=True)
+        self._read_now: StoreCall[Any] = StoreCall(self._read, writes=False, awaited=False)
+        self._writer: Executor = writer or GroupingWriter(self._write_now, self._write_together)
         self._writing = threading.local()
         self._broken: StoreBroken | None = None
         self._closed = False
@@ -164,7 +168,7 @@ class Store:
             hint = hint_of(error.orig, self._url) or (
                 "check c.DetHub.db_url and that the database runs and may be written to"
             )
-            if classify(error) is Verdict.BUSY:
+            if classify(error) is ErrorClass.BUSY:
                 hint = "a process that writes to it does not finish: a hung master? kill it (kill -9)"
             raise StoreError(f"the database {self.url} cannot be opened: {reason}", hint=hint) from error
 
@@ -258,7 +262,7 @@ class Store:
             StoreBroken: An earlier write failed, or this one did: its outcome is unknown.
             StoreBusy: Rolled back; try again.
         """
-        return await asyncio.wrap_future(self._submit(self._writer, self._write, fn))
+        return await asyncio.wrap_future(self._submit(self._writer, self._write_later, fn))
 
     async def read(self, fn: Callable[[Session], T]) -> T:
         """Run `fn` on one snapshot, beside the writer.
@@ -267,7 +271,7 @@ class Store:
             StoreBroken: It cannot be read.
             StoreBusy: The database ended the read; try again.
         """
-        return await asyncio.wrap_future(self._submit(self._readers, self._read, fn))
+        return await asyncio.wrap_future(self._submit(self._readers, self._read_later, fn))
 
     def write_sync(self, fn: Callable[[Session], T]) -> T:
         """Do what `write` does, for callers without an event loop. Never call it from inside a write.
@@ -277,24 +281,22 @@ class Store:
         """
         if getattr(self._writing, "active", False):
             raise RuntimeError("a write inside a write: pass the session on instead")
-        return self._submit(self._writer, self._write, fn).result()
+        return self._submit(self._writer, self._write_now, fn).result()
 
     def read_sync(self, fn: Callable[[Session], T]) -> T:
         """Do what `read` does, for callers without an event loop."""
         if self._inline_reads:
-            return self._submit(self._readers, self._read, fn).result()
+            return self._submit(self._readers, self._read_now, fn).result()
         return self._read(fn)
 
-    def _submit(
-        self, executor: Executor, run: Callable[[Callable[[Session], T]], T], fn: Callable[[Session], T]
-    ) -> Future[T]:
+    def _submit(self, executor: Executor, access: StoreCall[T], fn: Callable[[Session], T]) -> Future[T]:
         """Give a call to an executor.
 
         Raises:
             StoreBroken: The store was closed; requests that are still under way then hear that, and not of threads.
         """
         try:
-            return executor.submit(run, fn)
+            return executor.submit(access, fn)
         except RuntimeError as error:
             if not self._closed:
                 raise
@@ -339,9 +341,9 @@ class Store:
             raise
         except DBAPIError as error:
             verdict = classify(error)
-            if verdict is Verdict.CALLER:
+            if verdict is ErrorClass.CALLER:
                 raise
-            if verdict is Verdict.BUSY:
+            if verdict is ErrorClass.BUSY:
                 raise self._busy(error) from error
             raise self._break(error, "writing") from error
 
@@ -361,7 +363,7 @@ class Store:
             connection.close()
             raise
 
-    def _write_together(self, first: Waiting, others: Iterable[Waiting]) -> None:
+    def _write_together(self, first: QueuedWrite, others: Iterable[QueuedWrite]) -> None:
         """Run several writes in one transaction and answer them after its commit, each with its own outcome.
 
         If one raises, only that one is undone. If the transaction or its commit fails, all of them fail.
@@ -416,9 +418,9 @@ class Store:
                 return fn(session)
         except DBAPIError as error:
             verdict = classify(error, reading=True)
-            if verdict is Verdict.CALLER:
+            if verdict is ErrorClass.CALLER:
                 raise
-            if verdict is Verdict.BUSY:
+            if verdict is ErrorClass.BUSY:
                 raise self._busy(error) from error
             raise self._break(error, "reading") from error
 

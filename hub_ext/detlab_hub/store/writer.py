@@ -1,13 +1,35 @@
-"""Executors behind the store: the readers' threads, and an inline one for simulations."""
+"""Executors behind the store: the readers' threads, and an inline one for simulations; what they are given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from sqlalchemy.orm import Session
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCall(Generic[T]):
+    """How a call reaches the database; an executor that treats writes in its own way, or waiting callers, looks here.
+
+    Attributes:
+        run: Runs the call in a transaction.
+        writes: Whether that transaction writes.
+        awaited: Whether an event loop waits for it; else the thread that submits it.
+    """
+
+    run: Callable[[Callable[[Session], T]], T]
+    writes: bool
+    awaited: bool = field(compare=False)
+
+    def __call__(self, fn: Callable[[Session], T]) -> T:
+        """Run a call."""
+        return self.run(fn)
 
 
 class InlineExecutor(Executor):

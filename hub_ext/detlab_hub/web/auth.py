@@ -13,7 +13,8 @@ from tornado import web
 
 from detlab.errors import AuthError, Forbidden, Unavailable
 from detlab_hub.services import Caller, Services
-from detlab_hub.services.kernel.callers import ADMIN
+from detlab_hub.services.base.callers import ADMIN
+from detlab_hub.services.ingest.tokens import Tokens
 from detlab_hub.web.crosssite import CrossSite, check_session
 from detlab_hub.web.scopes import AnyCaller
 
@@ -171,7 +172,7 @@ class Identifier:
 
     async def _by_token(self, bearer: str) -> AnyCaller | None:
         if bearer.startswith(OWN_PREFIXES):
-            return await self._services.tokens.resolve(bearer)
+            return await self._services[Tokens].resolve(bearer)
         return self._person(await self._ask(self.hub.user_for_token(bearer, sync=False)))
 
     async def _by_cookie(self, handler: Recognized, rule: CrossSite) -> Caller | None:

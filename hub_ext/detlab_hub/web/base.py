@@ -8,7 +8,8 @@ import re
 from collections.abc import Awaitable
 from http import HTTPStatus
 from itertools import islice
-from typing import Annotated, Any, ClassVar
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, ValidationError
@@ -18,11 +19,13 @@ from tornado.http1connection import HTTP1Connection
 from detlab import errors
 from detlab.schemas.wire import API_PREFIX, ErrorView, ProblemView, Wire
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, TaskCaller
+from detlab_hub.services.admission.user_limits import UserLimits
+from detlab_hub.services.base.access import Hidden, check_may_ask
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.base.limits.reached import Reached, TooFast
+from detlab_hub.services.base.threads import Tickets, user_of
 from detlab_hub.services.checkpoints.stores import NotTheClusters
-from detlab_hub.services.kernel.access import Hidden, check_may_ask
-from detlab_hub.services.kernel.callers import HubCaller
-from detlab_hub.services.kernel.limits.reached import Reached, TooFast
-from detlab_hub.services.kernel.threads import Tickets, user_of
+from detlab_hub.services.cluster.refusals import Refusals
 from detlab_hub.web.auth import Identifier, Recognized
 from detlab_hub.web.bodies import BodyLimits, Buffer
 from detlab_hub.web.crosssite import misdeclared
@@ -317,7 +320,7 @@ class Guarded(Recognized):
                 "no valid token came with the request",
                 hint="Send 'Authorization: Bearer TOKEN'; det login stores one for the command line.",
             )
-        self.services.limits.limiter.request(self.caller)
+        self.services[UserLimits].limiter.request(self.caller)
         if not granted(self.caller) & operation.scopes:
             wanted = " or ".join(sorted(scope_name(scope) for scope in operation.scopes))
             raise errors.Forbidden(
@@ -433,7 +436,7 @@ class Guarded(Recognized):
             values = self._query_texts(name)
             if not values:
                 continue
-            if "list" in str(info.annotation):
+            if takes_list(info.annotation):
                 raw[name] = [part for value in values for part in _parts(value)]
             else:
                 raw[name] = values[-1]
@@ -497,7 +500,7 @@ class Guarded(Recognized):
     def _note_refusal(self, error: Any) -> None:
         """Record refused access of callers that are known or show a token, and reached limits."""
         if isinstance(error, Reached):
-            self.services.limits.note(error)
+            self.services[UserLimits].note(error)
             return
         if not isinstance(error, errors.AuthError | errors.Forbidden | Hidden):
             return
@@ -506,7 +509,7 @@ class Guarded(Recognized):
             return
         prefix: str = self.settings["prefix"]
         path = urlsplit(self.request.uri or "").path.removeprefix(prefix).removeprefix(API_PREFIX)
-        self.services.refusals.note(
+        self.services[Refusals].note(
             actor=actor,
             verb=self.request.method or "",
             route=self.settings["templates"].get(type(self), "-"),
@@ -578,6 +581,14 @@ def access_log(handler: web.RequestHandler) -> None:
     path = urlsplit(handler.request.uri or "").path
     taken = 1000 * handler.request.request_time()
     log.log(level, "%d %s %s (%s) %.1f ms", status, handler.request.method, path, who, taken)
+
+
+def takes_list(annotation: object) -> bool:
+    """Say whether a field of this type may be a list: it is one, or a union that has one."""
+    origin = get_origin(annotation)
+    if list in {annotation, origin}:
+        return True
+    return origin in {Union, UnionType, Annotated} and any(takes_list(part) for part in get_args(annotation))
 
 
 def _parts(value: str) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from detlab_hub.services.kernel.threads import Tickets
+from detlab_hub.services.base.threads import Tickets
 
 BODIES_PER_USER, BODIES = 64 * 1024 * 1024, 512 * 1024 * 1024
 """Most bytes of bodies that may wait in memory, of one user and of all."""

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 from tornado.iostream import StreamClosedError
 
 from detlab.errors import DetlabError
-from detlab_hub.services.checkpoints.archives import Contents
-from detlab_hub.services.kernel.threads import Workers, user_of
+from detlab_hub.services.base.threads import Workers, user_of
+from detlab_hub.services.checkpoints.archives import ArchiveContents
 from detlab_hub.web.base import Guarded
 
 _CHUNK = 1024 * 1024
@@ -66,7 +66,7 @@ class Download(Guarded):
 
         await self._while_here(send, opening.close)
 
-    async def send_contents(self, opening: Coroutine[Any, Any, Contents], media: str) -> None:
+    async def send_contents(self, opening: Coroutine[Any, Any, ArchiveContents], media: str) -> None:
         """Send what is checked, and packed, meanwhile; see `send_file`."""
 
         async def send() -> None:
@@ -95,7 +95,7 @@ class Download(Guarded):
 
     @property
     def _workers(self) -> Workers:
-        return self.services.shell.workers
+        return self.services.context.workers
 
     async def _send_file(self, source: BinaryIO, media: str, size: int | None = None) -> None:
         with source:

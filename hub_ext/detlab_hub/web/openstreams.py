@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from detlab_hub.services.kernel.limits.model import Limits
-from detlab_hub.services.kernel.limits.reached import TooMany
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.reached import TooMany
 
 BYTES_PER_USER = 16 * 1024 * 1024
 SLOW_LIMIT = 30.0
@@ -54,7 +54,9 @@ class Streams:
         slow_limit: Seconds that a reader may leave what was written unread before the stream is cut.
     """
 
-    def __init__(self, limits: Limits, bytes_per_user: int = BYTES_PER_USER, slow_limit: float = SLOW_LIMIT) -> None:
+    def __init__(
+        self, limits: PerUserLimits, bytes_per_user: int = BYTES_PER_USER, slow_limit: float = SLOW_LIMIT
+    ) -> None:
         self.slow_limit = slow_limit
         self._limits = limits
         self._bytes_per_user = bytes_per_user

@@ -17,9 +17,13 @@ from tornado import template, web
 import detlab
 from detlab.errors import NotFound
 from detlab.schemas.wire import API_PREFIX, ExperimentView, Wire
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.web.assets import Asset, asset
 from detlab_hub.web.base import Guarded, NoSuchRoute, error_view, status_of
 from detlab_hub.web.crosssite import is_local
+from detlab_hub.web.paths import page
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.visible import shown
 
@@ -153,6 +157,7 @@ class Page(BrowserRoute):
         self.write_page(page)
 
 
+@page("", *VIEWS)
 class Shell(Page):
     """The hub page, at any of its views."""
 
@@ -162,6 +167,7 @@ class Shell(Page):
         self.shell()
 
 
+@page("experiments/{experiment_id}")
 class ExperimentPage(Page):
     """The hub page at an experiment."""
 
@@ -171,6 +177,7 @@ class ExperimentPage(Page):
         self.shell()
 
 
+@page("trials/{trial_id}")
 class TrialPage(Page):
     """The hub page at a trial."""
 
@@ -180,6 +187,7 @@ class TrialPage(Page):
         self.shell()
 
 
+@page("tasks/{task_id}")
 class TaskPage(Page):
     """The hub page at a task."""
 
@@ -189,6 +197,7 @@ class TaskPage(Page):
         self.shell()
 
 
+@page("models/{model}", "models/{model}/compare")
 class ModelPage(Page):
     """The hub page at a registered model, or at the comparison of its versions."""
 
@@ -198,6 +207,7 @@ class ModelPage(Page):
         self.shell()
 
 
+@page("models/{model}/versions/{version}")
 class ModelVersionPage(Page):
     """The hub page at a version of a model."""
 
@@ -207,6 +217,7 @@ class ModelVersionPage(Page):
         self.shell()
 
 
+@page("plain")
 class Plain(Page):
     """The cluster at a glance, rendered here, without a script."""
 
@@ -214,14 +225,14 @@ class Plain(Page):
     async def get(self) -> None:
         """Show the cluster, its agents and the caller's recent experiments."""
         caller = self.person
-        items, _ = await self.services.experiments.list(
+        items, _ = await self.services[Experiments].list(
             caller, limit=_RECENT, before=None, state=None, owner=None, name=None
         )
         page = _PLAIN.generate(
             shown=shown,
             user=caller,
-            cluster=await self.services.cluster.view(caller),
-            agents=await self.services.agents.list(caller),
+            cluster=await self.services[Cluster].view(caller),
+            agents=await self.services[Agents].list(caller),
             experiments=[_row(item) for item in items],
             server_url=f"{self.settings['hub_public_url']}spawn/{quote(caller.name, safe='')}",
             home_url=f"{self.settings['hub_public_url']}home",
@@ -239,6 +250,7 @@ class VersionQuery(Wire):
     v: str = ""
 
 
+@page("static/{asset_name}")
 class StaticFile(Guarded):
     """A file that pages load."""
 
@@ -296,6 +308,7 @@ def _tone(state: str) -> str:
     return "calm"
 
 
+@page("oauth_callback")
 class OAuthCallback(Guarded, HubOAuthCallbackHandler):
     """Last step of a browser's login; the Hub sends it here."""
 

@@ -1,200 +1,66 @@
-"""The route table of the API, and the application made from it."""
+"""The table of routes, made from what the handlers declare, and the application made from it."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import pkgutil
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tornado import web
+from tornado.web import Application
 
 from detlab.schemas.wire import API_PREFIX, SERVICE_PREFIX
+from detlab_hub import web as package
 from detlab_hub.services import Services
-from detlab_hub.services.kernel.threads import Tickets
+from detlab_hub.services.base.threads import Tickets
 from detlab_hub.web import auth, pages
 from detlab_hub.web.base import REPLIES, REPLIES_PER_USER, Guarded, access_log
 from detlab_hub.web.bodies import BodyLimits
-from detlab_hub.web.cluster import (
-    agents,
-    audit,
-    cluster,
-    instances,
-    jobs,
-    limits,
-    metrics,
-    nodes,
-    overview,
-    pools,
-    quotas,
-    service,
-    storage,
-    uids,
-    usage,
-)
-from detlab_hub.web.experiments import (
-    bundles,
-    checkpoints,
-    code,
-    collection,
-    experiments,
-    figures,
-    grants,
-    searches,
-    streams,
-    trials,
-)
 from detlab_hub.web.openapi import describe
 from detlab_hub.web.openstreams import Streams
-from detlab_hub.web.registry import models, versions
-from detlab_hub.web.tasks import outputs, spawns, tasks, usertasks
+from detlab_hub.web.paths import Route, routes_of
 
-API: list[tuple[str, type[Guarded]]] = [
-    ("openapi.json", cluster.OpenApi),
-    ("me", cluster.Me),
-    ("cluster", cluster.Cluster),
-    ("cluster/drain", cluster.Drain),
-    ("agents", agents.Agents),
-    ("agents/enrolments", agents.Enrolments),
-    ("agents/enrol", agents.Enrol),
-    ("agents/connect", agents.Connect),
-    ("agents/records", agents.AgentRecords),
-    ("agents/{agent_id}", nodes.Node),
-    ("agents/{agent_id}/enable", nodes.Enable),
-    ("agents/{agent_id}/disable", nodes.Disable),
-    ("agents/{agent_id}/drain", nodes.DrainNode),
-    ("agents/{agent_id}/slots/{slot_id}/enable", nodes.EnableSlot),
-    ("agents/{agent_id}/slots/{slot_id}/disable", nodes.DisableSlot),
-    ("instances", instances.Instances),
-    ("bundles/{digest}", bundles.Bundle),
-    ("experiments", experiments.Experiments),
-    ("log-retention", experiments.LogRetention),
-    ("experiments/{experiment_id}", experiments.Experiment),
-    ("experiments/{experiment_id}/edit", experiments.Edit),
-    ("experiments/{experiment_id}/gc", collection.Gc),
-    ("experiments/{experiment_id}/tensorboard-files", collection.EventFiles),
-    ("experiments/{experiment_id}/search", searches.Steer),
-    ("experiments/{experiment_id}/search/ask", searches.Ask),
-    ("experiments/{experiment_id}/search/tell", searches.Tell),
-    ("experiments/{experiment_id}/search/journal", searches.Journal),
-    ("experiments/{experiment_id}/search/replay", searches.Replay),
-    ("experiments/{experiment_id}/pause", experiments.Pause),
-    ("experiments/{experiment_id}/activate", experiments.Activate),
-    ("experiments/{experiment_id}/cancel", experiments.Cancel),
-    ("experiments/{experiment_id}/kill", experiments.Kill),
-    ("experiments/{experiment_id}/grants", grants.Grants),
-    ("experiments/{experiment_id}/bundle", experiments.Bundle),
-    ("experiments/{experiment_id}/trials", experiments.Trials),
-    ("experiments/{experiment_id}/checkpoints", experiments.Checkpoints),
-    ("experiments/{experiment_id}/curves", experiments.Curves),
-    ("experiments/{experiment_id}/figures/{kind}", figures.Figure),
-    ("experiments/{experiment_id}/code", code.CodeFiles),
-    ("experiments/{experiment_id}/code/{digest}", code.CodeText),
-    ("experiments/{experiment_id}/timeline", overview.Timeline),
-    ("experiments/{experiment_id}/stream", streams.ExperimentStream),
-    ("stream", streams.AllStream),
-    ("overview", overview.Overview),
-    ("queue", overview.Queue),
-    ("jobs", jobs.Jobs),
-    ("jobs/{job_id}", jobs.Job),
-    ("jobs/{job_id}/why", jobs.Why),
-    ("pools", pools.Pools),
-    ("quotas", quotas.Quotas),
-    ("limits", limits.UserLimits),
-    ("metrics", metrics.Metrics),
-    ("uids", uids.Uids),
-    ("usage", usage.Usage),
-    ("storage/usage", storage.StorageUsageRoute),
-    ("storage/trash", storage.Trash),
-    ("audit", audit.Audit),
-    ("tokens", service.Tokens),
-    ("tokens/{token_id}", service.Token),
-    ("service", service.Service),
-    ("trials/{trial_id}", trials.Trial),
-    ("trials/{trial_id}/kill", trials.Kill),
-    ("trials/{trial_id}/metrics", trials.Metrics),
-    ("trials/{trial_id}/values", trials.Values),
-    ("trials/{trial_id}/logs", trials.Logs),
-    ("trials/{trial_id}/logs/stream", streams.LogStream),
-    ("trials/{trial_id}/checkpoints", trials.Checkpoints),
-    ("checkpoints/{uuid}", checkpoints.Checkpoint),
-    ("checkpoints/{uuid}/undelete", checkpoints.Undelete),
-    ("checkpoints/{uuid}/pins", checkpoints.Pins),
-    ("checkpoints/{uuid}/bookmark", checkpoints.BookmarkOf),
-    ("checkpoints/{uuid}/edit", checkpoints.Edit),
-    ("checkpoints/{uuid}/remove-files", checkpoints.RemoveSome),
-    ("checkpoints/{uuid}/metrics", checkpoints.Metrics),
-    ("checkpoints/{uuid}/files/{digest}", checkpoints.CheckpointFileBytes),
-    ("checkpoints/{uuid}/archive", checkpoints.CheckpointArchive),
-    ("models", models.Models),
-    ("model-labels", models.ModelLabels),
-    ("model-versions", versions.Search),
-    ("models/{model}", models.Model),
-    ("models/{model}/edit", models.EditOne),
-    ("models/{model}/versions", versions.Versions),
-    ("models/{model}/versions/{version}", versions.Version),
-    ("models/{model}/versions/{version}/edit", versions.EditOne),
-    ("models/{model}/versions/{version}/lineage", versions.Lineage),
-    ("models/{model}/compare", models.Compare),
-    ("models/{model}/labels", models.History),
-    ("models/{model}/labels/{label}", models.Move),
-    ("models/{model}/labels/{label}/remove", models.Remove),
-    ("models/{model}/grants", models.Grants),
-    ("tasks", usertasks.UserTasks),
-    ("tasks/{task_id}", usertasks.UserTask),
-    ("tasks/{task_id}/kill", usertasks.Kill),
-    ("tasks/{task_id}/logs", usertasks.Logs),
-    ("tasks/{task_id}/logs/stream", usertasks.LogStream),
-    ("tasks/{task_id}/outputs", outputs.Outputs),
-    ("tasks/{task_id}/outputs/{digest}", outputs.OutputBytes),
-    ("task/outputs/{name}", outputs.TaskOutput),
-    ("spawns", spawns.Spawns),
-    ("spawns/offers", spawns.Offers),
-    ("spawns/{task_id}", spawns.Spawn),
-    ("spawns/{task_id}/stream", spawns.SpawnStream),
-    ("spawns/{task_id}/claim", spawns.Claim),
-    ("task/activity", spawns.Activity),
-    ("task/records", tasks.Records),
-    ("task/rendezvous", tasks.Meeting),
-    ("task/point", tasks.Point),
-    ("task/ranks", tasks.Ranks),
-    ("task/preempt", tasks.Preempt),
-    ("task/preempt/ack", tasks.PreemptAck),
-    ("task/checkpoints", tasks.Checkpoints),
-    ("task/checkpoints/{uuid}", tasks.Checkpoint),
-    ("task/metadata", tasks.TrialMetadata),
-    ("task/best-validation", tasks.BestValidation),
-    ("task/storage-credentials", tasks.Credentials),
-    ("task/search", tasks.CustomSearch),
-    ("task/collection", tasks.Collection),
-    ("task/checkpoint", tasks.Reading),
-    ("task/storage-check", tasks.StorageCheck),
-    ("task/storage-check/expected", tasks.StorageExpected),
-    ("task/certificate", tasks.Certificate),
-    ("task/token", tasks.Token),
-]
+
+def handlers() -> Iterator[type[Guarded]]:
+    """Yield the classes of handlers in all modules of this package."""
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        for cls in vars(importlib.import_module(info.name)).values():
+            if isinstance(cls, type) and issubclass(cls, Guarded) and cls.__module__ == info.name:
+                yield cls
+
+
+def declared(classes: Iterable[type[Guarded]]) -> list[tuple[Route, type[Guarded]]]:
+    """Return what handlers declare, in the order in which it is tried.
+
+    Raises:
+        ValueError: Two of them declare the same path.
+    """
+    found: dict[tuple[bool, str], tuple[Route, type[Guarded]]] = {}
+    for cls in classes:
+        for route in routes_of(cls):
+            _, other = found.setdefault((route.page, re.sub(r"\{\w+\}", "{}", route.path)), (route, cls))
+            if other is not cls:
+                raise ValueError(f"{route.path} is served by {other.__qualname__} and by {cls.__qualname__}")
+    return sorted(found.values(), key=lambda one: _order(one[0]))
+
+
+def _order(route: Route) -> tuple[bool, list[tuple[bool, str]]]:
+    """Words before parts in braces, which would fit them too; first of all what running tasks ask for all the time."""
+    return not route.often, [(part.startswith("{"), part) for part in route.path.split("/")]
+
+
+_DECLARED = declared(handlers())
+API: list[tuple[str, type[Guarded]]] = [(route.path, cls) for route, cls in _DECLARED if not route.page]
 """Path below `/services/detlab/api/v1/` and its handler."""
-
-PAGES: list[tuple[str, type[Guarded]]] = [
-    ("", pages.Shell),
-    *((view, pages.Shell) for view in pages.VIEWS),
-    ("experiments/{experiment_id}", pages.ExperimentPage),
-    ("trials/{trial_id}", pages.TrialPage),
-    ("tasks/{task_id}", pages.TaskPage),
-    ("models/{model}", pages.ModelPage),
-    ("models/{model}/compare", pages.ModelPage),
-    ("models/{model}/versions/{version}", pages.ModelVersionPage),
-    ("plain", pages.Plain),
-    ("health", cluster.HealthRoute),
-    ("oauth_callback", pages.OAuthCallback),
-    ("static/{asset_name}", pages.StaticFile),
-]
+PAGES: list[tuple[str, type[Guarded]]] = [(route.path, cls) for route, cls in _DECLARED if route.page]
 """Path below `/services/detlab/` and its handler."""
+RELAYED: list[str] = [route.path for route, _ in _DECLARED if route.relayed]
+"""The paths of the API that the Jupyter Server extension passes on."""
 
-_OFTEN = frozenset({"task/records", "task/preempt"})
-"""Whole paths, which fit no other route's pattern: they may be tried before all others."""
 _PATTERNS = {"experiment_id": r"[0-9]{1,18}", "trial_id": r"[0-9]{1,18}"}
 
 
@@ -208,10 +74,7 @@ def pattern_of(path: str) -> str:
 
 def rules(prefix: str = SERVICE_PREFIX) -> list[tuple[str, type[Guarded]]]:
     """Return the router's rules: full patterns and handlers, the API first."""
-    # The router tries one after the other: what running tasks ask all the time stands first.
-    often = [route for route in API if route[0] in _OFTEN]
-    ordered = often + [route for route in API if route[0] not in _OFTEN]
-    found = [(re.escape(prefix + API_PREFIX) + pattern_of(path), cls) for path, cls in ordered]
+    found = [(re.escape(prefix + API_PREFIX) + pattern_of(path), cls) for path, cls in API]
     return found + [(re.escape(prefix) + pattern_of(path), cls) for path, cls in PAGES]
 
 
@@ -227,10 +90,10 @@ class WebSettings:
     prefix: str = SERVICE_PREFIX
 
 
-def make_application(services: Services, identifier: auth.Identifier, settings: WebSettings) -> web.Application:
+def make_application(services: Services, identifier: auth.Identifier, settings: WebSettings) -> Application:
     """Return the tornado application of the master."""
     told = services.settings
-    return web.Application(
+    return Application(
         [(pattern + "$", cls) for pattern, cls in rules(settings.prefix)],
         default_handler_class=pages.Nowhere,
         log_function=access_log,

@@ -21,7 +21,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from detlab_hub.core.rights import ACTIONS, Action, CallerKind
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
-from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE, HubCaller
+from detlab_hub.services.base.callers import ADMIN, READ, WRITE, HubCaller
 from detlab_hub.web.crosssite import CrossSite
 
 AnyCaller = Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller

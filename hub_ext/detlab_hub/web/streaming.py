@@ -13,8 +13,9 @@ from pydantic import BaseModel
 from tornado.iostream import IOStream, StreamClosedError
 
 from detlab.errors import DetlabError, Forbidden, Unavailable
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.streams.batches import Part
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.streams.batches import StreamPart
 from detlab_hub.services.streams.stream import EventStream
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.openstreams import Account, Streams
@@ -71,7 +72,7 @@ class StreamHandler(Guarded):
         streams.add(self._pump)
         try:
             await self._pump
-            if not self.services.cluster.healthy():  # the source ended because the master does
+            if not self.services[Cluster].healthy():  # the source ended because the master does
                 self._cut()
         except (asyncio.CancelledError, StreamClosedError):
             log.debug("stream %s ended by its reader or by shutdown", self.request.path)
@@ -179,7 +180,7 @@ class _Wire:
         self.written = time.monotonic()
         """When something was written last."""
 
-    def put(self, part: Part) -> bool:
+    def put(self, part: StreamPart) -> bool:
         """Write a part; False: what was written before has not left yet, or the reader has gone."""
         if self._full() or self._account.full:
             return False

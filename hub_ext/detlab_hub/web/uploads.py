@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from detlab.errors import Unavailable
-from detlab_hub.services.kernel.threads import Workers, user_of
+from detlab_hub.services.base.threads import Workers, user_of
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.bodies import Sender
 
@@ -34,7 +34,7 @@ class Upload(Guarded):
 
     @property
     def _workers(self) -> Workers:
-        return self.services.shell.workers
+        return self.services.context.workers
 
     async def prepare(self) -> None:
         """Open the temporary file once the caller is admitted and has no more uploads under way than allowed."""

@@ -20,7 +20,7 @@ from detlab_magics.borrowed.output import CellOutput, shown
 from detlab_magics.cells.modules import CellModules
 from detlab_magics.errors import MagicError, StoppedWatching
 from detlab_magics.plaintext import in_notebook, plain, plain_lines
-from detlab_magics.view.screen import Output, headless
+from detlab_magics.view.screen import ScreenOutput, headless
 from detlab_magics.view.text import duration
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ class StatusLine:
     """One line of the cell that is replaced as the task continues."""
 
     def __init__(self) -> None:
-        self._output = Output()
+        self._output = ScreenOutput()
         self._shown = ""
 
     def tell(self, view: TaskView) -> None:

@@ -14,7 +14,7 @@ from detlab.client.bundling.bundle import Bundle, build_bundle
 from detlab.client.bundling.capture import capture_imports
 from detlab.errors import BundleTooLarge
 from detlab.run.cell import FOLDER, SUFFIX, compiled
-from detlab.run.values import Encoded, ValueProblem, encode
+from detlab.run.values import EncodedVariable, ValueProblem, encode
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, TaskKind
 from detlab_magics.cells.modules import CellModules, refuse_magics
 from detlab_magics.cells.prepare import captured_files
@@ -36,7 +36,7 @@ class Shipment:
     """
 
     bundle: Bundle
-    ins: dict[str, Encoded] = field(repr=False)
+    ins: dict[str, EncodedVariable] = field(repr=False)
     modules: tuple[str, ...] = ()
 
     @property
@@ -120,7 +120,7 @@ def ship(
     return Shipment(bundle, values, tuple(file.removesuffix(".py") for file in cells))
 
 
-def _encoded(variable: str, namespace: Mapping[str, Any]) -> Encoded:
+def _encoded(variable: str, namespace: Mapping[str, Any]) -> EncodedVariable:
     if variable not in namespace:
         close = difflib.get_close_matches(variable, [n for n in namespace if not n.startswith("_")], 1)
         maybe = f", did you mean {close[0]}?" if close else ""

@@ -27,7 +27,7 @@ from detlab_magics.errors import MagicError
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedSubmission:
     """A submission that only needs to be sent."""
 
     config: dict[str, Any]
@@ -85,7 +85,7 @@ def prepare(
     context: pathlib.Path | None = None,
     source: Mapping[str, Any] | None = None,
     places: Places | None = None,
-) -> Prepared:
+) -> PreparedSubmission:
     """Check the configuration and pack the code that its entrypoint needs.
 
     Args:
@@ -115,7 +115,7 @@ def prepare(
     files = captured_files(words, modules, local.values())
     bundle = _pack(files, local, context)
     provenance = {k: v for k, v in modules.provenance().items() if k in files}
-    return Prepared(config, bundle, {**(source or {}), "cells": provenance}, places, problems)
+    return PreparedSubmission(config, bundle, {**(source or {}), "cells": provenance}, places, problems)
 
 
 def local_sources(words: list[str], folder: pathlib.Path, modules: CellModules) -> dict[str, str]:

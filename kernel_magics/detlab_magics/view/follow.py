@@ -41,7 +41,7 @@ class Watchable(Protocol):
         """Yield a snapshot, then events, and another snapshot after lost events; call `notice` at every break."""
 
 
-class Watch:
+class ExperimentWatch:
     """One experiment being watched.
 
     Args:
@@ -139,7 +139,7 @@ class Watch:
             raise DetlabError("stopped watching before the first answer of the cluster")
         return self._state
 
-    def paint_in_background(self, finished: Callable[[Watch], None]) -> None:
+    def paint_in_background(self, finished: Callable[[ExperimentWatch], None]) -> None:
         """Paint from a thread of its own; `finished` is called once, at the end or after an error."""
 
         def run() -> None:

@@ -53,7 +53,7 @@ def _interrupts_wait() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-class Output:
+class ScreenOutput:
     """One output of a cell, whose content is replaced.
 
     An interrupt never comes between the first display and the knowledge of it: the next one would be a second output.
@@ -87,7 +87,7 @@ class TextScreen:
     """One output: a progress line while it runs, the still view at the end."""
 
     def __init__(self, *, url: str | None = None) -> None:
-        self._output = Output()
+        self._output = ScreenOutput()
         self._url = url
         self._shown = ""
         self._painted_at = 0.0
@@ -117,7 +117,7 @@ class WidgetScreen:
     ended: ClassVar[deque[Any]] = deque()
 
     def __init__(self, *, url: str | None = None) -> None:
-        self._output = Output()
+        self._output = ScreenOutput()
         self._url = url
         self._widget: Any = None
 

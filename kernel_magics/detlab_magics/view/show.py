@@ -8,7 +8,7 @@ from typing import Any
 from detlab.client import Experiment
 from detlab.errors import DetlabError
 from detlab.viz.fronts import shown_names
-from detlab_magics.view.follow import Watch, asked_name
+from detlab_magics.view.follow import ExperimentWatch, asked_name
 from detlab_magics.view.screen import Screen
 from detlab_magics.view.state import MAX_POINTS, ViewState, front_metrics
 
@@ -30,7 +30,7 @@ class Showing:
         self._screen = screen
         config = config_of(experiment)
         columns = shown_names(config, metrics)
-        self._watch = Watch(experiment, experiment.view.metric, screen.paint, columns=columns, config=config)
+        self._watch = ExperimentWatch(experiment, experiment.view.metric, screen.paint, columns=columns, config=config)
         self._left: str | None = None
 
     def until_end(self) -> ViewState:
@@ -64,7 +64,7 @@ class Showing:
             DetlabError: The cluster does not answer.
         """
 
-        def finished(watch: Watch) -> None:
+        def finished(watch: ExperimentWatch) -> None:
             if watch.error is not None:
                 self._freeze(f"lost the cluster: {watch.error.message} (%det_watch {self.experiment_id} tries again)")
             else:

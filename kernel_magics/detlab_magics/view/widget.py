@@ -18,7 +18,8 @@ ESM = pathlib.Path(__file__).parent.parent / "static" / "widget.js"
 class LiveView(anywidget.AnyWidget):
     """Shows one experiment. `push` sends what changed; pages that open later request the snapshot."""
 
-    _esm = ESM
+    # Without it, as in a checkout on a machine without node, no page gets this widget: `available` says so.
+    _esm = ESM if ESM.exists() else ""
     snapshot = traitlets.Dict().tag(sync=True)
 
     def __init__(self, state: ViewState, *, url: str | None = None) -> None:

@@ -38,7 +38,7 @@ export function useOverlay(): Overlay {
     },
     [drop]
   );
-  const element = (
+  const element = useMemo(() => (
     <>
       <div className="det-hub-notes" aria-live="polite">
         {notes.map(note => (
@@ -60,6 +60,6 @@ export function useOverlay(): Overlay {
         />
       )}
     </>
-  );
-  return useMemo(() => ({ confirm, notify, element }), [confirm, notify, notes, asked]);
+  ), [notes, asked, drop]);
+  return useMemo(() => ({ confirm, notify, element }), [confirm, notify, element]);
 }

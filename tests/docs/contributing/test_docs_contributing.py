@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import get_args
 
+import pytest
 from docs_snippets import DOCS, ROOT
 
 from detlab_hub.core.searchers import Event, SearchMethod
@@ -43,13 +44,19 @@ def test_every_metric_is_explained() -> None:
     assert set(re.findall(r"`(detlab_\w+)`", text)) == {metric.name for metric in METRICS}
 
 
-def test_the_changelog_has_one_short_line_for_each_change_under_the_headings_of_keep_a_changelog() -> None:
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^### (.+)$", text.partition("## [Unreleased]")[2], re.MULTILINE)
-    usual = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
-    assert headings == ["Before you upgrade", *usual]
+USUAL = ["Before you upgrade", "Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+
+
+@pytest.mark.parametrize(("file", "level"), [("CHANGELOG.md", "###"), ("docs/contributing/history.md", "##")])
+def test_the_changelog_has_one_short_line_for_each_change_under_the_headings_of_keep_a_changelog(
+    file: str, level: str
+) -> None:
+    text = (ROOT / file).read_text(encoding="utf-8")
+    _, found, unreleased = text.partition("## [Unreleased]\n")
+    part = unreleased.partition("\n## ")[0] if found else text
+    assert re.findall(rf"^{level} (.+)$", part, re.MULTILINE) == USUAL
     lines = text.splitlines()
     changes = [line for line in lines if line.startswith("- ")]
-    assert len(changes) > 200
+    assert len(changes) > (10 if found else 600)
     assert [line for line in changes if len(line) > 160] == []
     assert [line for line in lines if line.startswith(" ")] == [], "a change of more than one line"

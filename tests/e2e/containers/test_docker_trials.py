@@ -166,6 +166,7 @@ def second(site: Lab, meeting_place: Path, docker_engine: docker.Engine) -> Iter
         yield agent
 
 
+@pytest.mark.soak
 def test_a_trial_over_two_agents_runs_in_containers(site: Lab, second: Agent, tmp_path: Path) -> None:
     """Last: two slots are all that is open."""
     (tmp_path / "gang.py").write_text(GANG, encoding="utf-8")

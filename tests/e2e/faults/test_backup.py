@@ -11,7 +11,7 @@ from spine_lab import lab_of, single, until
 
 from testbed.cluster import Cluster, running_cluster
 
-pytestmark = [pytest.mark.hub, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.hub, pytest.mark.soak, pytest.mark.timeout(240)]
 
 STEPS = 120
 

@@ -30,7 +30,14 @@ from testbed.databases import postgres
 from testbed.front.lab import chromium
 from testbed.front.tour import Tour, log_in, start_a_notebook
 
-pytestmark = [pytest.mark.hub, pytest.mark.browser, pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.hub,
+    pytest.mark.browser,
+    pytest.mark.postgres,
+    pytest.mark.soak,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
 
 BETWEEN = 3.0
 """Seconds from one kill to the next."""

@@ -61,6 +61,7 @@ def _course(place: Place, experiment: Experiment) -> dict[int, Course]:
     return {trial.id: Course(place.ranks[trial.id], steps, _points(place, trial))}
 
 
+@pytest.mark.soak
 @pytest.mark.hub
 @pytest.mark.slow
 @pytest.mark.timeout(420)

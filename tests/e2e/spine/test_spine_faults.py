@@ -296,7 +296,8 @@ def test_i4_every_acknowledged_metric_is_readable_exactly_once_after_all_of_this
 
 def test_det_down_in_the_middle_of_a_search_and_det_up_goes_on(fragile: Cluster, lab: Lab) -> None:
     config = small_search("interrupted")
-    config["hyperparameters"] |= {"save_every": 1}
+    # Slow enough that a trial still trains when `det down` comes: its eight steps take four seconds.
+    config["hyperparameters"] |= {"save_every": 1, "pause": 0.5}
     config["searcher"]["max_concurrent_trials"] = 2
     experiment = lab.submit(config)
     until("half of it", lambda: experiment.reload().view.trials.get("COMPLETED", 0) >= 2, 40)

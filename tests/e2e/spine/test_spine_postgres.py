@@ -14,7 +14,7 @@ from detlab.errors import DetlabError
 from testbed.cluster import running_cluster
 from testbed.databases import postgres
 
-pytestmark = [pytest.mark.hub, pytest.mark.postgres]
+pytestmark = [pytest.mark.hub, pytest.mark.postgres, pytest.mark.soak]
 
 
 def test_a_search_runs_on_postgresql_by_one_setting_and_survives_kill_9_of_the_master(

@@ -16,7 +16,7 @@ import pytest
 import websocket
 
 from detlab.trust import pinning
-from detlab_hub.services.kernel.server_certificates import ServerAuthority
+from detlab_hub.services.base.server_certificates import ServerAuthority
 from testbed import processes
 from testbed.cluster import Cluster, running_cluster
 from testbed.network.islands import Island, sea, why_not

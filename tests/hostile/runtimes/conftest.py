@@ -26,7 +26,7 @@ from agent_helpers import AgentProcess
 from kubernetes_agents import ClusterAgent, FakeKube
 
 from detlab.schemas import wire
-from detlab.testing.master import Allocation, MasterDouble
+from detlab.testing.master import FakeAllocation, MasterDouble
 from testbed.containers import docker_images
 from testbed.kubernetes import images
 from testbed.kubernetes.fake.cluster import FakeCluster
@@ -50,7 +50,7 @@ class Place:
 
     def run(
         self, owner: str, program: str, *words: str, mounts: tuple[wire.Mount, ...] = (), **more: Any
-    ) -> Allocation:
+    ) -> FakeAllocation:
         """Launch a user's Python program."""
         options: dict[str, Any] = {"owner": owner, "runtime": self.runtime, "slots": []}
         if self.runtime == "docker":
@@ -61,12 +61,12 @@ class Place:
             options["node"] = "real-1"
         return self.master.launch([*python(program), *words], **options)
 
-    def ended(self, task: Allocation, seconds: float = 90.0) -> wire.TaskExited:
+    def ended(self, task: FakeAllocation, seconds: float = 90.0) -> wire.TaskExited:
         """Wait for the end of a task, and return it."""
         self.master.wait_for(lambda: task.exits, seconds, f"the task ends: {task.stages}")
         return task.exits[0]
 
-    def said(self, task: Allocation) -> list[str]:
+    def said(self, task: FakeAllocation) -> list[str]:
         """Return what a task has printed."""
         return self.master.texts(task, "stdout")
 

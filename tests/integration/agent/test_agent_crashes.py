@@ -10,7 +10,7 @@ from agent_helpers import AgentProcess, trial, wait_until
 
 from detlab.launch.host import procfs
 from detlab.testing.master import MasterDouble
-from detlab.testing.trial_api import Fault
+from detlab.testing.trial_api import TrialApiFault
 
 
 def launcher_of(agent, task):
@@ -60,7 +60,7 @@ def test_a_killed_launcher_costs_no_output_and_leaves_no_process(master, agent):
     hidden = int(master.wait_for(lambda: master.texts(task))[0])
     assert procfs.is_alive(hidden, None)
     spool = agent.task_dir(task) / "spool"
-    master.faults.extend([Fault("records", 500)] * 100)  # what comes now stays in the spool
+    master.faults.extend([TrialApiFault("records", 500)] * 100)  # what comes now stays in the spool
     record = {"kind": "metrics", "time": 1.0, "group": "training", "steps_completed": 1, "metrics": {"loss": 0.5}}
     with (spool / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({**record, "seq": 1}) + "\n" + json.dumps({**record, "seq": 2}) + "\n" + '{"kind": "met')
@@ -138,12 +138,12 @@ def test_a_launcher_that_starts_while_the_master_is_away_delivers_later(master, 
 def test_ten_thousand_lines_arrive_once_and_in_order_over_three_master_restarts(master, agent):
     program = "import sys, time\nfor n in range(10000):\n    print('line', n)\n    if n % 500 == 0: time.sleep(0.25)\n"
     task = master.allocate(["python3", "-u", "-c", program])
-    master.faults.extend([Fault("records", status) for status in (0, 500, 401, 0)])
+    master.faults.extend([TrialApiFault("records", status) for status in (0, 500, 401, 0)])
     master.send(task.launch)
     for lines in (1000, 3000, 6000):
         master.wait_for(lambda lines=lines: len(task.records["logs"]) >= lines, timeout=40)
         master.stop()
-        master.faults.append(Fault("records", 0))
+        master.faults.append(TrialApiFault("records", 0))
         master.start()
     master.wait_for(exited(task), timeout=60)
     assert master.texts(task) == [f"line {n}" for n in range(10000)]

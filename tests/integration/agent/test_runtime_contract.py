@@ -136,7 +136,7 @@ class TestElsewhere(RuntimeContract):
         master.send(task.launch)
         self.wait_for(master, lambda: task.exits)
         assert task.exits[0].reason == "refused"
-        assert "--runtime process or docker" in task.exits[0].message
+        assert "--runtime process, docker, kubernetes or slurm" in task.exits[0].message
 
 
 SERVES = """

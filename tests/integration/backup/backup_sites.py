@@ -9,9 +9,9 @@ from pathlib import Path
 
 from sqlalchemy import NullPool, create_engine, text
 
-from detlab_hub.backup.restoring import Restored, restore
+from detlab_hub.backup.restoring import RestoredBackup, restore
 from detlab_hub.backup.writing import Backup, BackupOptions, backup
-from detlab_hub.embedded.state import Plan, StateFolder
+from detlab_hub.embedded.state import StartPlan, StateFolder
 from detlab_hub.store import Store
 from detlab_hub.store.engine import parse_url
 from testbed.databases.store_rows import add_experiment, add_trial
@@ -36,7 +36,7 @@ class Site:
     def backup(self, file: Path, **options) -> Backup:
         return backup(self.folder, BackupOptions(file=file, **options), quiet)
 
-    def restore(self, file: Path, *, replace: bool = False, config: Path | None = None) -> Restored:
+    def restore(self, file: Path, *, replace: bool = False, config: Path | None = None) -> RestoredBackup:
         return restore(file, self.folder, replace=replace, config=config, say=quiet)
 
     def ask(self, statement: str) -> list[tuple]:
@@ -73,7 +73,7 @@ def make_site(root: Path, url: str | None) -> Site:
         hub.execute("INSERT INTO users VALUES ('ada')")
     hub.close()
     folder.make_secrets(["ada"], "ada")
-    folder.write_plan(Plan(1, 2, 3, 4, "ada"))
+    folder.write_plan(StartPlan(1, 2, 3, 4, "ada"))
     (folder.root / "users.json").write_text(json.dumps({"ada": 20000}))
     folder.certificate_file.write_text("a certificate")
     folder.key_file.write_text("its key")

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -19,25 +18,13 @@ from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
 from detlab.errors import ConfigError, Conflict, NotFound
 from detlab.schemas.wire import ExperimentState
-from testbed.cluster import Cluster, running_cluster
+from testbed.cluster import Cluster
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(300)]
 
 GUIDE = Path(__file__).parents[3] / "docs/how-to/ask-and-tell.md"
 NOTEBOOK = Path(__file__).parents[3] / "examples/ask_and_tell.ipynb"
 SPACE = {"x": {"type": "double", "minval": -4.0, "maxval": 4.0}}
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("by_hand"), slots=1) as running:
-        yield running
-
-
-@pytest.fixture
-def client(cluster: Cluster) -> Iterator[Client]:
-    with Client(cluster.url, cluster.token) as made:
-        yield made
 
 
 def config(name: str, trials: int) -> dict:

@@ -135,7 +135,7 @@ def test_both_ends_agree_on_the_first_line() -> None:
 
 
 def test_the_command_and_the_block_name_the_same_host() -> None:
-    host = ssh.Host(
+    host = ssh.SshHost(
         "shell-1", "ada", Path("/home/ada/a folder/100%/key"), "det -m 'http://hub:8642' shell proxy shell-1"
     )
     words = shlex.split(host.command(["-L", "6006:localhost:6006"]))
@@ -247,7 +247,7 @@ def test_real_ssh_runs_a_program_with_the_environment_of_the_task(tmp_path: Path
     with serving(tmp_path, programs(tmp_path / "bin")) as server:
         user = server.run("look").stdout.strip()
         key = tmp_path / ".config" / "detlab" / "ssh" / "id_ed25519"
-        host = ssh.Host("shell-1", user, key, shlex.join(server.command("carry")))
+        host = ssh.SshHost("shell-1", user, key, shlex.join(server.command("carry")))
         line = f"{host.command()} 'echo $DET_TASK_ID \"$QUOTED\"; cat'"
         result = subprocess.run(
             line, shell=True, input="x\n" * 100_000, env=server.environ, capture_output=True, text=True, timeout=60,

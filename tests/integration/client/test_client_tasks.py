@@ -1,7 +1,6 @@
 """User tasks by the client, blocking and asynchronous, at a real cluster."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,21 +10,9 @@ from detlab.client.client import Client
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.taskwire import TaskEnd, TaskView
 from detlab.schemas.wire import TrialState
-from testbed.cluster import Cluster, running_cluster
+from testbed.cluster import Cluster
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("client_tasks"), slots=1) as running:
-        yield running
-
-
-@pytest.fixture
-def client(cluster: Cluster) -> Iterator[Client]:
-    with Client(cluster.url, cluster.token) as made:
-        yield made
 
 
 def test_a_command_from_start_to_its_exit_code(client: Client) -> None:
@@ -54,7 +41,7 @@ def test_the_same_request_makes_one_task(client: Client) -> None:
 
 
 def test_place_and_reason_are_told_while_it_waits(client: Client) -> None:
-    holder = client.create_task("command", {"entrypoint": "sleep 300"})
+    holder = client.create_task("command", {"entrypoint": "sleep 300", "resources": {"slots": 2}})
     assert holder.await_up(60)
     waiter = client.create_task("command", {"entrypoint": "sleep 300"})
     told: list[TaskView] = []

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from detlab.testing.master import MasterDouble
-from detlab.testing.task_dirs import make_task_dir
+from testbed.task_dirs import make_task_dir
 
 
 @pytest.fixture

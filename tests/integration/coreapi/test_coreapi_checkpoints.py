@@ -24,7 +24,7 @@ from detlab.schemas.checkpoint_ids import made_for
 from detlab.storage import DirectoryStorage
 from detlab.storage import files as storage_files
 from detlab.testing.master import MasterDouble
-from detlab.testing.trial_api import Fault
+from detlab.testing.trial_api import TrialApiFault
 from testbed.stores import names_in
 from testbed.waiting import until
 
@@ -114,7 +114,7 @@ def test_deleting_what_is_another_trials_never_costs_it_whatever_the_next_attemp
     storage = DirectoryStorage(task.checkpoints)
     (storage.stage("foreign") / "state").write_text("1")
     manifest = storage.publish("foreign", STORE)
-    api.faults.append(Fault("task/checkpoints", 403))
+    api.faults.append(TrialApiFault("task/checkpoints", 403))
     with pytest.raises(Forbidden):
         core.checkpoint.delete("foreign")
     with pytest.raises(Forbidden, match="left alone"):
@@ -149,14 +149,14 @@ def test_files_that_no_fsync_could_write_are_not_published_by_trying_again(
 
 @pytest.mark.parametrize("fault", [503, 500, 401, 0])
 def test_the_commit_is_repeated_through_an_outage(core: Any, api: MasterDouble, fault: int) -> None:
-    api.faults += [Fault("task/checkpoints", fault)] * 2
+    api.faults += [TrialApiFault("task/checkpoints", fault)] * 2
     uuid = store(core, state="1")
     assert api.calls.count("POST task/checkpoints") == 3
     assert list(api.checkpoints) == [uuid]
 
 
 def test_a_newer_attempt_ends_this_one(core: Any, api: MasterDouble) -> None:
-    api.faults.append(Fault("task/checkpoints", 409, "stale_attempt"))
+    api.faults.append(TrialApiFault("task/checkpoints", 409, "stale_attempt"))
     with pytest.raises(StaleAttempt):
         store(core, state="1")
     assert not api.checkpoints
@@ -284,7 +284,7 @@ def test_a_commit_that_waits_for_its_reports_ends_when_a_newer_attempt_runs(
     (task.root / "spool" / "metrics.acked").write_text("0\n")
     core.train.report_training_metrics(10, {"loss": 1.0})
     # The watcher of preemption asks the same, and may be told first.
-    api.faults += [Fault("task/preempt", 503), *[Fault("task/preempt", 409, "stale_attempt")] * 9]
+    api.faults += [TrialApiFault("task/preempt", 503), *[TrialApiFault("task/preempt", 409, "stale_attempt")] * 9]
     with pytest.raises(StaleAttempt):
         store(core, state="1")
     assert not api.checkpoints

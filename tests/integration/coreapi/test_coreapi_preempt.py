@@ -11,7 +11,7 @@ import pytest
 import detlab as det
 from detlab.errors import StaleAttempt
 from detlab.testing.master import MasterDouble
-from detlab.testing.trial_api import TOKEN, Fault
+from detlab.testing.trial_api import TOKEN, TrialApiFault
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> float:
@@ -61,14 +61,14 @@ def test_without_auto_ack_the_code_acknowledges(in_task: Any, api: MasterDouble)
 
 def test_the_acknowledgement_is_repeated_until_the_master_has_it(in_task: Any, api: MasterDouble) -> None:
     api.preempt()
-    api.faults += [Fault("task/preempt/ack", 503), Fault("task/preempt/ack", 500)]
+    api.faults += [TrialApiFault("task/preempt/ack", 503), TrialApiFault("task/preempt/ack", 500)]
     with det.core.init() as core:
         assert core.preempt.should_preempt() is True
         assert api.acks == 1
 
 
 def test_an_outage_of_the_poll_is_survived(in_task: Any, api: MasterDouble) -> None:
-    api.faults += [Fault("task/preempt", status) for status in (503, 0, 500, 502)]
+    api.faults += [TrialApiFault("task/preempt", status) for status in (503, 0, 500, 502)]
     with det.core.init() as core:
         api.preempt()
         wait_until(core.preempt.should_preempt)
@@ -85,7 +85,7 @@ def test_the_watcher_reads_the_renewed_token(in_task: Any, api: MasterDouble) ->
 
 
 def test_a_newer_attempt_ends_this_one(in_task: Any, api: MasterDouble) -> None:
-    api.faults += [Fault("task/preempt", 409, "stale_attempt")]
+    api.faults += [TrialApiFault("task/preempt", 409, "stale_attempt")]
     with det.core.init() as core, pytest.raises(StaleAttempt):
         core.preempt.should_preempt()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from detlab.testing.master import MasterDouble
@@ -205,10 +206,13 @@ def test_no_directory_from_any_rank(ranks: RanksOf) -> None:
         assert "at least one needs a directory" in output
 
 
+TESTS = str(Path(__file__).parents[2])
+"""Where `testbed` is found."""
+
 AWAY = """
     import threading
     from detlab.core import full_disk
-    from detlab.testing.away_storage import AwayStorage
+    from testbed.away_storage import AwayStorage
     full_disk.PAUSE = 0.05
     with start() as core:
         store = core.checkpoint._storage = AwayStorage(Path(os.environ["STORE"]))
@@ -225,7 +229,7 @@ AWAY = """
 
 def test_a_store_that_is_away_for_one_rank_is_waited_for_by_all(agree: Agree, api: MasterDouble, task: Any) -> None:
     """Each rank uploads its own shards; the chief's commit joins them once all are there."""
-    printed = [line.split()[-2:] for line in agree(AWAY, 3, STORE=str(task.checkpoints))]
+    printed = [line.split()[-2:] for line in agree(AWAY, 3, STORE=str(task.checkpoints), PYTHONPATH=TESTS)]
     assert len({uuid for uuid, _ in printed}) == 1
     assert [again for _, again in printed] == ["False", "True", "False"]
     (view,) = api.checkpoints.values()

@@ -12,7 +12,7 @@ import pytest
 
 from detlab.testing.master import MasterDouble
 from detlab_hub.services.failures.diagnosis import Evidence, classify
-from detlab_hub.services.failures.rank_faults import Line
+from detlab_hub.services.failures.rank_faults import RankLine
 
 PROGRAMS = {
     "import": ("import no_such_module_anywhere", "No module named 'no_such_module_anywhere'", 1),
@@ -39,7 +39,7 @@ def test_what_a_program_dies_of_is_told_from_its_real_output(tmp_path: Path, kin
         (root / "launch.json").write_text(json.dumps(launch))
         (root / "token").write_text(allocation.token)
         subprocess.run([sys.executable, "-m", "detlab.launch.task", "--dir", str(root)], check=False, timeout=60)
-        lines = [Line(one.get("rank"), one["text"]) for one in allocation.records["logs"]]
+        lines = [RankLine(one.get("rank"), one["text"]) for one in allocation.records["logs"]]
     ended = json.loads((root / "exit.json").read_text())
     found = classify(lines, Evidence(ended["exit_code"], ended["rank"]), allocation_id=root.name)
     assert found.kind == kind, lines
@@ -84,7 +84,7 @@ def test_the_rank_that_left_is_named_and_not_the_innocent_one(tmp_path: Path, do
         (root / "launch.json").write_text(json.dumps(allocation.launch.model_dump(mode="json", exclude={"task_token"})))
         (root / "token").write_text(allocation.token)
         subprocess.run([sys.executable, "-m", "detlab.launch.task", "--dir", str(root)], check=False, timeout=180)
-        lines = [Line(one.get("rank"), one["text"], one.get("stdtype", "")) for one in allocation.records["logs"]]
+        lines = [RankLine(one.get("rank"), one["text"], one.get("stdtype", "")) for one in allocation.records["logs"]]
     ended = json.loads((root / "exit.json").read_text())
     found = classify(lines, Evidence(ended["exit_code"], ended["rank"], size=2), allocation_id=root.name)
     assert (found.rank, found.message.startswith(said)) == (1, True), (found, lines)

@@ -13,9 +13,9 @@ import pytest
 from detlab.launch.ranks.watchdog import HUNG
 from detlab.launch.taskdir import first_failing_rank
 from detlab.testing.master import MasterDouble
-from detlab.testing.task_dirs import make_task_dir
 from detlab_hub.services.failures.diagnosis import Evidence, classify
-from detlab_hub.services.failures.rank_faults import Line
+from detlab_hub.services.failures.rank_faults import RankLine
+from testbed.task_dirs import make_task_dir
 
 LIMIT = 2.0
 RANKS = """
@@ -79,7 +79,7 @@ class Launched:
             (root / "token").write_text(allocation.token)
             command = [sys.executable, "-m", "detlab.launch.task", "--dir", str(root)]
             subprocess.run(command, check=False, timeout=150)
-            self.lines = [Line(line.get("rank"), line["text"]) for line in allocation.records["logs"]]
+            self.lines = [RankLine(line.get("rank"), line["text"]) for line in allocation.records["logs"]]
         self.exit_code = json.loads((root / "exit.json").read_text())["exit_code"]
         self.rank = first_failing_rank(root / "spool" / "ranks.jsonl")
 

@@ -91,6 +91,7 @@ def built(docker_engine, tmp_path_factory):
     return Built(docker_engine, tmp_path_factory.mktemp("wheels"))
 
 
+@pytest.mark.soak
 def test_the_hubs_image_has_the_hub_the_master_and_the_proxy(built):
     image = built.image("hub")
     said = built.inside(image, "sh", "-c", "id -u; det --version; jupyterhub --version; python -m detlab_hub --version")
@@ -249,6 +250,7 @@ def log_in(browser: httpx.Client, name: str, password: str) -> httpx.Response:
     return browser.post("/hub/login", data=form)
 
 
+@pytest.mark.soak
 def test_a_release_of_the_chart_serves_the_hub_and_the_master_by_tls(release):
     with release.browser() as browser:
         reply = log_in(browser, "admin", release.secrets["password-admin"])
@@ -260,6 +262,7 @@ def test_a_release_of_the_chart_serves_the_hub_and_the_master_by_tls(release):
         stranger.get(release.url)
 
 
+@pytest.mark.soak
 def test_a_user_of_the_values_has_a_password_of_their_own(release):
     with release.browser() as browser:
         assert log_in(browser, "ada", release.secrets["password-admin"]).status_code == 403
@@ -267,6 +270,7 @@ def test_a_user_of_the_values_has_a_password_of_their_own(release):
         assert browser.get("/hub/admin").status_code == 403
 
 
+@pytest.mark.soak
 def test_the_agents_token_of_the_release_enrols_an_agent(release):
     with release.browser() as browser:
         asked = {"agent_id": "kubernetes"}
@@ -278,6 +282,7 @@ def test_the_agents_token_of_the_release_enrols_an_agent(release):
         assert browser.post(path, json=asked, headers={"Authorization": "Bearer dtenrol_x"}).status_code in {401, 403}
 
 
+@pytest.mark.soak
 def test_a_hub_that_is_started_again_knows_its_people(release):
     with release.browser() as browser:
         log_in(browser, "admin", release.secrets["password-admin"])
@@ -288,12 +293,14 @@ def test_a_hub_that_is_started_again_knows_its_people(release):
         assert browser.get("/hub/home").status_code == 200
 
 
+@pytest.mark.soak
 def test_no_secret_of_the_release_is_in_its_logs(release):
     said = release.logs()
     assert said
     assert not [key for key, secret in release.secrets.items() if "url" not in key and secret in said]
 
 
+@pytest.mark.soak
 def test_the_release_says_what_its_values_say(release):
     values = json.loads(config_of(release.made))
     assert values["publicUrl"] == f"https://{NAME}-proxy.{NAMESPACE}.svc"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import secrets
 import time
 
-from detlab_hub.backends.instances import Order, Provider
+from detlab_hub.backends.instances import InstanceOrder, Provider
 from detlab_hub.core.provisioning import InstanceState
 from testbed.waiting import until
 
 ALIVE = {InstanceState.PENDING, InstanceState.RUNNING}
 
 
-def order(name: str, pool: str = "elastic") -> Order:
-    return Order(name, pool, time.time(), f"dtenrol_{secrets.token_urlsafe(32)}")
+def order(name: str, pool: str = "elastic") -> InstanceOrder:
+    return InstanceOrder(name, pool, time.time(), f"dtenrol_{secrets.token_urlsafe(32)}")
 
 
 def living(provider: Provider) -> dict[str, str]:

@@ -21,11 +21,15 @@ from tornado.netutil import bind_sockets
 
 from detlab.errors import Forbidden
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab_hub.backends.instances import Order, ProviderError, Trouble
+from detlab_hub.backends.instances import InstanceOrder, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool, Surroundings, make_pools
 from detlab_hub.core.provisioning import Instance
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services import Caller, Services, Settings
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.elastic.provisioning import Provisioning
+from detlab_hub.services.ingest.tokens import Tokens
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store import Store
 from detlab_hub.store.tables import AgentRow, TokenRow
 from detlab_hub.web.auth import Identifier, make_hub_auth
@@ -47,14 +51,14 @@ class Elastic:
     @property
     def state(self) -> Any:
         """Of the pool."""
-        return self.services.provisioning._pools["elastic"][1]
+        return self.services[Provisioning]._pools["elastic"][1]
 
     async def look_until(self, condition: Callable[[], bool | Awaitable[bool]], seconds: float = 120.0) -> None:
         """Take looks until something holds."""
 
         until = time.monotonic() + seconds
         while True:
-            await self.services.provisioning.poll()
+            await self.services[Provisioning].poll()
             found = condition()
             if found if isinstance(found, bool) else await found:
                 return
@@ -64,16 +68,16 @@ class Elastic:
     def said(self) -> str:
         """For a failure."""
         logs = "\n".join(path.read_text() for path in self.root.rglob("*.log"))
-        return f"{self.services.provisioning.list(ADMIN)}\n{logs}"
+        return f"{self.services[Provisioning].list(ADMIN)}\n{logs}"
 
     async def submit(self) -> str:
         config = {"entrypoint": "true", "resources": {"slots": 1, "resource_pool": "elastic"}}
-        reply = await self.services.usertasks.create(ADMIN, CreateTask(kind=TaskKind.COMMAND, config=config))
+        reply = await self.services[UserTasks].create(ADMIN, CreateTask(kind=TaskKind.COMMAND, config=config))
         assert reply.task is not None
         return reply.task.id
 
     async def done(self, task_id: str) -> bool:
-        view = await self.services.usertasks.get(ADMIN, task_id)
+        view = await self.services[UserTasks].get(ADMIN, task_id)
         assert view.exit_code in {None, 0}, view
         return view.state.terminal
 
@@ -115,8 +119,8 @@ async def elastic(sqlite_url: str) -> AsyncIterator[Elastic]:
 
 
 async def test_demand_brings_an_agent_idleness_sends_it_away_and_demand_brings_another(elastic: Elastic) -> None:
-    await elastic.services.provisioning.poll()
-    assert elastic.services.provisioning.list(ADMIN)[0].instances == []
+    await elastic.services[Provisioning].poll()
+    assert elastic.services[Provisioning].list(ADMIN)[0].instances == []
     names = []
     for _ in range(2):
         task = await elastic.submit()
@@ -131,8 +135,8 @@ async def test_demand_brings_an_agent_idleness_sends_it_away_and_demand_brings_a
         kinds = s.scalars(select(TokenRow.kind).where(TokenRow.kind.in_(["enrol", "agent"])))
         return list(s.scalars(select(AgentRow.id))), list(kinds)
 
-    assert await elastic.services.shell.read(left) == ([], [])
-    page = await elastic.services.audit.page(ADMIN, action="instance")
+    assert await elastic.services.context.read(left) == ([], [])
+    page = await elastic.services[Audit].page(ADMIN, action="instance")
     assert [item.action for item in page.items] == ["instance.end", "instance.launch"] * 2
 
 
@@ -143,7 +147,7 @@ async def test_a_later_master_adopts_what_an_earlier_one_launched_and_launches_n
     elastic.state.fresh.clear()  # all that it had in memory
     elastic.state.instances = ()
     elastic.state.history = type(elastic.state.history)()
-    await elastic.services.provisioning.poll()
+    await elastic.services[Provisioning].poll()
     assert [instance.id for instance in elastic.state.instances] == [launched]
 
 
@@ -152,9 +156,9 @@ class Refusing:
     """A provider's answer that no local one gives: it has no machines left."""
 
     real: Any
-    orders: list[Order]
+    orders: list[InstanceOrder]
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         self.orders.append(order)
         raise ProviderError(Trouble.CAPACITY, "none left", "another type may be there")
 
@@ -168,7 +172,7 @@ class Refusing:
 async def test_errors_are_shown_to_administrators_tokens_of_failed_launches_are_void_and_tries_are_spaced(
     elastic: Elastic,
 ) -> None:
-    provisioning = elastic.services.provisioning
+    provisioning = elastic.services[Provisioning]
     refusing = Refusing(elastic.pool.provider, [])
     provisioning._pools["elastic"] = (replace(elastic.pool, provider=refusing), elastic.state)
     await elastic.submit()
@@ -181,7 +185,7 @@ async def test_errors_are_shown_to_administrators_tokens_of_failed_launches_are_
     ]
     assert "failed: tried again in" in view.held_back
     assert view.wanted == 1
-    assert await elastic.services.tokens.resolve(refusing.orders[0].enrolment_token) is None
+    assert await elastic.services[Tokens].resolve(refusing.orders[0].enrolment_token) is None
     with pytest.raises(Forbidden):
         provisioning.list(Caller("bob"))
 
@@ -190,7 +194,7 @@ async def test_a_stock_out_after_the_answer_is_the_pool_s_reason_and_launches_ar
     elastic: Elastic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Google accepts a launch and says later that it has none: the pool waited for it without a reason."""
-    provisioning = elastic.services.provisioning
+    provisioning = elastic.services[Provisioning]
     with compute() as google:
         google.credentials(tmp_path / "account.json")
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
@@ -224,6 +228,6 @@ async def test_a_stock_out_after_the_answer_is_the_pool_s_reason_and_launches_ar
         script = first.body["metadata"]["items"][0]["value"]
         token = script.partition("printf '%s\\n' ")[2].partition(" ")[0]
         assert token.startswith("dtenrol_")
-        assert await elastic.services.tokens.resolve(token) is None
+        assert await elastic.services[Tokens].resolve(token) is None
         assert google.refused == []
         provisioning._pools["elastic"] = (real, elastic.state)

@@ -158,12 +158,12 @@ def test_a_master_that_dies_while_it_starts_one_loses_nothing(root: Path) -> Non
     program = (
         "import os, sys, threading, time\n"
         "from pathlib import Path\n"
-        "from detlab_hub.backends.instances import Order\n"
+        "from detlab_hub.backends.instances import InstanceOrder\n"
         "from detlab_hub.backends.instances import local\n"
         "local.LocalProvider._watch = lambda self, place: os._exit(9)\n"  # the end of the master, at once
         "stays = (sys.executable, '-c', 'import time; time.sleep(600)')\n"
         "provider = local.LocalProvider(Path(sys.argv[1]), 'http://127.0.0.1:1', command=stays)\n"
-        "provider.launch(Order('crash', 'p', time.time(), 'dtenrol_x'))\n"
+        "provider.launch(InstanceOrder('crash', 'p', time.time(), 'dtenrol_x'))\n"
     )
     assert subprocess.run([sys.executable, "-c", program, str(root)], check=False).returncode == 9
     later = LocalProvider(root, "http://127.0.0.1:1", command=STAYS)

@@ -29,7 +29,7 @@ from detlab.errors import CheckpointError
 from detlab.pytorch import Batch
 from detlab.storage import MANIFEST_NAME, DirectoryStorage
 from detlab.testing.master import MasterDouble
-from detlab.testing.trial_api import Fault
+from detlab.testing.trial_api import TrialApiFault
 from testbed.stores import names_in
 
 LENGTH = 12
@@ -215,7 +215,7 @@ def test_what_was_stored_and_never_committed_stays_until_the_master_says_that_it
     (kept,) = life.unheard_of
     with life.storage.restore_path(kept, life.storage.manifest(kept)):
         pass
-    life.task.api.faults.append(Fault("task/storage-check", 404, "not_found"))  # a master of an earlier version
+    life.task.api.faults.append(TrialApiFault("task/storage-check", 404, "not_found"))  # a master of an earlier version
     assert life.attempt("store", how="store_path") == [0], life.said()
     assert life.unheard_of == {kept}
     assert life.attempt("store", how="store_path") == [0], life.said()

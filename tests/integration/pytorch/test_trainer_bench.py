@@ -59,7 +59,7 @@ def test_a_row_whose_package_is_missing_says_so() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ABSENT, str(SCRIPT.parent)], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.strip() == "Lightning: lightning is not installed (pip install 'detlab[bench]')"
+    assert done.stdout.strip() == "Lightning: lightning is not installed (make bench-trainer)"
 
 
 ABSENT = """

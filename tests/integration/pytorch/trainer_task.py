@@ -14,7 +14,7 @@ from typing import Any
 from trainer_forked import Program
 
 from detlab.testing.master import MasterDouble
-from detlab.testing.task_dirs import make_task_dir
+from testbed.task_dirs import make_task_dir
 
 HERE = Path(__file__).parent
 

@@ -8,8 +8,10 @@ from typing import Any
 from services_scripted import ScriptedAgent, ScriptedTask
 
 from detlab.errors import StaleAttempt
-from detlab.schemas.wire import Hello, Kill, Launch, QueueHello, RunningTask, TaskExited
-from detlab_hub.services.kernel.callers import TaskCaller
+from detlab.schemas.wire import HeldTask, Hello, Kill, Launch, QueueHello, TaskExited
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
 
 
 @dataclass
@@ -22,7 +24,7 @@ class Batch(ScriptedAgent):
     asked: list[tuple[str, int]] = field(default_factory=list)
 
     def hello(self) -> Hello:
-        waiting = [RunningTask(allocation_id=name, run=run, begun=False) for name, run in self.waiting]
+        waiting = [HeldTask(allocation_id=name, run=run, begun=False) for name, run in self.waiting]
         said = super().hello()
         queue = QueueHello(name="Slurm", slots=self.places, slots_per_node=1)
         return said.model_copy(update={"queue": queue, "asks_point": self.asks, "tasks": [*said.tasks, *waiting]})
@@ -40,7 +42,7 @@ class Batch(ScriptedAgent):
                 await self._say(TaskExited(allocation_id=key[0], run=key[1], exit_code=-15))
 
     async def caller(self, launch: Launch) -> TaskCaller:
-        caller = await self.world.services.tokens.resolve(launch.task_token)
+        caller = await self.world.services[Tokens].resolve(launch.task_token)
         assert isinstance(caller, TaskCaller)
         return caller
 
@@ -51,7 +53,7 @@ class Batch(ScriptedAgent):
             if launch.point_due:
                 self.asked.append(key)
                 try:
-                    reply = await self.world.services.tasks.point(caller, 0.0)
+                    reply = await self.world.services[Tasks].point(caller, 0.0)
                 except StaleAttempt:
                     continue
                 if not reply.ready:

@@ -27,6 +27,7 @@ from detlab.schemas.wire import (
     ExitAck,
     ExperimentView,
     Heartbeat,
+    HeldTask,
     Hello,
     Kill,
     Launch,
@@ -37,14 +38,17 @@ from detlab.schemas.wire import (
     Record,
     RecordAck,
     RecordBatch,
-    RunningTask,
     SlotView,
     TaskExited,
     TaskStarted,
     Welcome,
 )
 from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
-from detlab_hub.services.kernel.limits.model import Limits
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 
 ALICE = Caller("alice")
@@ -207,7 +211,7 @@ class ScriptedTask:
         return self.seqs[stream]
 
     async def _do(self, op: Op) -> None:
-        tasks = self.world.services.tasks
+        tasks = self.world.services[Tasks]
         match op:
             case ("resume",):
                 uuid = self.launch.info.latest_checkpoint
@@ -230,14 +234,14 @@ class ScriptedTask:
 
     async def send(self, stream: str, *records: Record) -> RecordAck:
         batch = RecordBatch(stream=stream, records=list(records))
-        ack = await self.world.services.tasks.records(self.caller, batch, self.launch.info.container_rank)
+        ack = await self.world.services[Tasks].records(self.caller, batch, self.launch.info.container_rank)
         self.world.refused += ack.refused
         return ack
 
     async def _poll(self) -> bool:
-        reply = await self.world.services.tasks.preempt(self.caller, 0)
+        reply = await self.world.services[Tasks].preempt(self.caller, 0)
         if reply.preempt:
-            await self.world.services.tasks.ack_preempt(self.caller)
+            await self.world.services[Tasks].ack_preempt(self.caller)
             self.acked = True
         return reply.preempt
 
@@ -272,14 +276,16 @@ class ScriptedAgent:
             uids=self.uids,
             slots=[SlotView(id=f"{self.name}-{number}") for number in range(self.slots)],
             tasks=[
-                RunningTask(allocation_id=key[0], run=key[1], exited=task.exited, exit_code=task.exit_code)
+                HeldTask(allocation_id=key[0], run=key[1], exited=task.exited, exit_code=task.exit_code)
                 for key, task in self.tasks.items()
             ],
         )
 
     async def connect(self) -> None:
         self.inbox.clear()
-        self.session = await self.world.services.agents.connect(AgentCaller(self.name), self.hello(), self.inbox.append)
+        self.session = await self.world.services[Agents].connect(
+            AgentCaller(self.name), self.hello(), self.inbox.append
+        )
         self.online = True
 
     def drop(self) -> None:
@@ -350,7 +356,7 @@ class ScriptedAgent:
         if key in self.tasks:
             return
         self.launches.append(key)
-        caller = await self.world.services.tokens.resolve(launch.task_token)
+        caller = await self.world.services[Tokens].resolve(launch.task_token)
         assert isinstance(caller, TaskCaller)
         ops = self.world.script(launch)
         self.tasks[key] = ScriptedTask(self.world, launch, ops, caller)
@@ -376,7 +382,7 @@ class World:
         self.stale = 0
         self.crashes = 0
         self.refused: list[Any] = []
-        settings.setdefault("limits", Limits(min_priority=1))
+        settings.setdefault("limits", PerUserLimits(min_priority=1))
         directory = {"type": "directory", "container_path": str(folder / "checkpoints")}
         settings.setdefault("default_checkpoint_storage", directory)
         self.settings = Settings(state_dir=folder, bundles_dir=folder / "bundles", **settings)
@@ -405,7 +411,7 @@ class World:
         flaw, self.flaw = self.flaw, None
         flawed: Any = FlawedStore(self.store, flaw, self.writes)
         self.services = Services(flawed, settings=self.settings, clock=self.clock, draw=random.Random(7))
-        self.services.shell.started_at = self.now
+        self.services.context.started_at = self.now
         try:
             await self.services.recover()
         except CrashError:
@@ -440,7 +446,7 @@ class World:
         return agent
 
     async def submit(self, config: dict[str, Any], caller: Caller = ALICE, **more: Any) -> ExperimentView:
-        reply = await self.services.experiments.create(caller, CreateExperiment(config=config, **more))
+        reply = await self.services[Experiments].create(caller, CreateExperiment(config=config, **more))
         assert reply.experiment is not None
         return reply.experiment
 
@@ -478,10 +484,10 @@ class World:
         return await self.view(experiment_id)
 
     async def view(self, experiment_id: int) -> ExperimentView:
-        return await self.services.experiments.get(ROOT, experiment_id)
+        return await self.services[Experiments].get(ROOT, experiment_id)
 
     async def trials(self, experiment_id: int) -> Any:
-        items, _ = await self.services.experiments.trials(ROOT, experiment_id, limit=2000)
+        items, _ = await self.services[Experiments].trials(ROOT, experiment_id, limit=2000)
         return items
 
 

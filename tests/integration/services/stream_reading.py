@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from services_scripted import config, training
 
 from detlab_hub.services.streams import reads, tails
+from detlab_hub.services.streams.stream import Stream
 from detlab_hub.store.queries import events
 
 
@@ -45,10 +46,10 @@ class Broken(Sink):
 async def report(world, experiment, step, trial=11, group="validation", wake=True, **metrics):
     """Append a metrics event as a report does."""
     data = {"group": group, "steps_completed": step, "run": 1, "metrics": metrics or {"loss": float(step)}}
-    shell = world.services.stream._shell
-    await shell.write(lambda turn: events.append(turn.session, "metrics", 1.0, experiment, trial, data))
+    context = world.services[Stream]._context
+    await context.write(lambda unit: events.append(unit.session, "metrics", 1.0, experiment, trial, data))
     if wake:
-        shell.wakeups.wake("streams")
+        context.wakeups.wake("streams")
 
 
 async def until(true, seconds=20.0):
@@ -61,7 +62,7 @@ async def until(true, seconds=20.0):
 async def reading(world, caller, experiment, sink=None, **more):
     """A stream that runs into a sink."""
     sink = sink or Sink()
-    sink.task = asyncio.ensure_future(world.services.stream.events(caller, experiment, **more).run(sink))
+    sink.task = asyncio.ensure_future(world.services[Stream].events(caller, experiment, **more).run(sink))
     try:
         yield sink
     finally:
@@ -71,7 +72,7 @@ async def reading(world, caller, experiment, sink=None, **more):
 
 def members(world):
     """How many readers are up to date with their tails."""
-    return sum(len(tail._members) for tail in world.services.stream._tails._tails)
+    return sum(len(tail._members) for tail in world.services[Stream]._tails._tails)
 
 
 async def made_by_alice(make_world):
@@ -85,8 +86,8 @@ class SlowLook:
     def __init__(self, world, monkeypatch):
         self.armed = False
         self.taken, self.go = asyncio.Event(), asyncio.Event()
-        self._read = world.services.shell.read
-        monkeypatch.setattr(world.services.shell, "read", self.read)
+        self._read = world.services.context.read
+        monkeypatch.setattr(world.services.context, "read", self.read)
 
     async def read(self, what):
         found = await self._read(what)

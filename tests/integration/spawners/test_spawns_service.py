@@ -7,9 +7,11 @@ from services_scripted import ALICE, BOB, ROOT
 
 from detlab.errors import ConfigError, Conflict, NotFound, StaleAttempt, Unavailable
 from detlab.schemas.taskwire import ActivityReport, CreateTask, SpawnRequest, TaskKind
-from detlab_hub.services.kernel.callers import HubCaller
-from detlab_hub.services.usertasks.hub_client import Server
-from detlab_hub.services.usertasks.servers import UNLISTED_SECONDS
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.usertasks.hub_client import ServerOfHub
+from detlab_hub.services.usertasks.servers import UNLISTED_SECONDS, Servers
+from detlab_hub.services.usertasks.spawns import Spawns
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from testbed.waiting import soon
 
 HUB = HubCaller()
@@ -28,18 +30,18 @@ def request(**more):
 
 
 async def spawn(world, **more):
-    return await world.services.spawns.post(HUB, request(**more))
+    return await world.services[Spawns].post(HUB, request(**more))
 
 
 async def look(world, view):
-    return await world.services.spawns.get(HUB, view.task_id)
+    return await world.services[Spawns].get(HUB, view.task_id)
 
 
 async def running(world, **more):
     """A claimed server that runs."""
     view = await spawn(world, **more)
     await world.steps(3)
-    return await world.services.spawns.claim(HUB, view.task_id)
+    return await world.services[Spawns].claim(HUB, view.task_id)
 
 
 async def over(world, view):
@@ -56,7 +58,7 @@ async def test_a_form_is_told_what_no_agent_of_its_user_offers(make_world):
     world = await make_world()
 
     async def closed(owner="alice"):
-        return (await world.services.spawns.offers(HUB, owner)).closed
+        return (await world.services[Spawns].offers(HUB, owner)).closed
 
     assert await closed() == dict.fromkeys(("process", "docker"), "no node is connected now")
     agent = await world.add_agent()
@@ -76,13 +78,14 @@ async def test_a_spawn_waits_with_place_and_reason_then_runs(make_world):
     waiting = await look(world, second)
     assert (waiting.allocation_state, waiting.place) == ("PENDING", 1)
     assert "slot" in waiting.reason
-    await world.services.spawns.delete(HUB, first.task_id)
+    await world.services[Spawns].delete(HUB, first.task_id)
     await over(world, first)
     await world.steps(3)
     assert (await look(world, second)).allocation_state == "RUNNING"
     (task,) = agent.tasks.values()
     assert task.launch.environment["JUPYTERHUB_API_TOKEN"] == "very-secret"
     assert task.launch.entrypoint[-2:] == ["--kind", "notebook"]
+    assert not task.launch.holds
     assert task.launch.service is not None
     assert task.launch.user_home
 
@@ -99,19 +102,19 @@ async def test_the_environment_is_nowhere_in_the_database_and_forgotten_once_it_
     world = await make_world()
     await world.add_agent()
     view = await spawn(world)
-    task = await world.services.usertasks.get(ROOT, view.task_id)
+    task = await world.services[UserTasks].get(ROOT, view.task_id)
     assert "very-secret" not in task.model_dump_json()
-    assert world.services.shell.spawn_secrets
+    assert world.services.context.spawn_secrets
     await world.steps(3)
-    await world.services.spawns.guard()
-    assert not world.services.shell.spawn_secrets
+    await world.services[Spawns].guard()
+    assert not world.services.context.spawn_secrets
 
 
 async def test_an_environment_that_comes_while_others_are_forgotten_is_kept(make_world):
     world = await make_world()
-    secrets = world.services.shell.spawn_secrets
+    secrets = world.services.context.spawn_secrets
     secrets["notebook-1a2b3c4d"] = SECRET  # kept in the transaction that writes its task, which no reader sees yet
-    await world.services.spawns.guard()
+    await world.services[Spawns].guard()
     assert secrets == {"notebook-1a2b3c4d": SECRET}
 
 
@@ -132,19 +135,19 @@ async def test_a_restarted_master_launches_when_the_environment_comes_again(make
 async def test_a_spawn_that_nobody_follows_is_given_up(make_world):
     world = await make_world(spawn_lease=30.0)
     view = await spawn(world)
-    following = world.services.spawns.follow(HUB, view.task_id)
+    following = world.services[Spawns].follow(HUB, view.task_id)
     assert (await anext(following))[0].task_id == view.task_id
     for _ in range(3):
         world.now += 20
-        await world.services.spawns.guard()
+        await world.services[Spawns].guard()
     assert not (await look(world, view)).state.terminal, "it is followed"
     await following.aclose()
-    await world.services.spawns.guard()
+    await world.services[Spawns].guard()
     world.now += 29
-    await world.services.spawns.guard()
+    await world.services[Spawns].guard()
     assert not (await look(world, view)).state.terminal
     world.now += 2
-    await world.services.spawns.guard()
+    await world.services[Spawns].guard()
     assert (await look(world, view)).end_reason == "abandoned"
 
 
@@ -153,9 +156,9 @@ async def test_a_claimed_server_needs_no_reader(make_world):
     await world.add_agent()
     view = await running(world)
     world.now += 20  # less than what an agent may be silent
-    await world.services.spawns.guard()
+    await world.services[Spawns].guard()
     world.now += 1000
-    await world.services.spawns.guard()
+    await world.services[Spawns].guard()
     assert not (await look(world, view)).state.terminal
 
 
@@ -166,14 +169,14 @@ async def test_the_stream_tells_every_change_and_ends_with_the_task(make_world):
     seen = []
 
     async def follow():
-        async for batch in world.services.spawns.follow(HUB, view.task_id):
+        async for batch in world.services[Spawns].follow(HUB, view.task_id):
             seen.extend(batch)
 
     following = asyncio.create_task(follow())
     await soon(lambda: seen)
     await world.steps(3)
     await soon(lambda: seen[-1].allocation_state == "RUNNING")
-    await world.services.spawns.delete(HUB, view.task_id)
+    await world.services[Spawns].delete(HUB, view.task_id)
     await over(world, view)
     await asyncio.wait_for(following, 10)
     assert seen[0].allocation_state == "PENDING"
@@ -185,13 +188,13 @@ async def test_the_stream_tells_every_change_and_ends_with_the_task(make_world):
 async def test_a_withdrawn_spawn_is_canceled_and_a_stopped_server_killed(make_world):
     world = await make_world()
     waiting = await spawn(world)
-    assert (await world.services.spawns.delete(HUB, waiting.task_id)).end_reason == "canceled"
+    assert (await world.services[Spawns].delete(HUB, waiting.task_id)).end_reason == "canceled"
     await world.add_agent()
     view = await running(world, key="l" * 16)
-    await world.services.spawns.delete(HUB, view.task_id)
+    await world.services[Spawns].delete(HUB, view.task_id)
     assert (await over(world, view)).end_reason == "killed"
     with pytest.raises(Conflict):
-        await world.services.spawns.claim(HUB, view.task_id)
+        await world.services[Spawns].claim(HUB, view.task_id)
 
 
 async def test_a_second_start_of_a_server_ends_what_the_hub_has_lost(make_world):
@@ -208,6 +211,7 @@ async def test_a_hold_runs_nothing_of_the_users(make_world):
     await world.steps(3)
     (task,) = agent.tasks.values()
     assert task.launch.entrypoint[-2:] == ["--kind", "hold"]
+    assert task.launch.holds
     assert task.launch.runtime == "process"
 
 
@@ -233,10 +237,10 @@ async def test_bad_requests_are_refused(make_world, wrong):
 
 async def test_only_servers_are_spawns(make_world):
     world = await make_world()
-    made = await world.services.usertasks.create(
+    made = await world.services[UserTasks].create(
         ALICE, CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true"})
     )
-    for call in (world.services.spawns.get, world.services.spawns.delete, world.services.spawns.claim):
+    for call in (world.services[Spawns].get, world.services[Spawns].delete, world.services[Spawns].claim):
         with pytest.raises(NotFound):
             await call(HUB, made.task.id)
 
@@ -261,7 +265,7 @@ class HubOf:
     async def start(self, owner, name, options, display_name=""):
         if self.away:
             raise Unavailable("the Hub does not answer")
-        self.servers.add(Server(owner, name))
+        self.servers.add(ServerOfHub(owner, name))
         await spawn(self.world, owner=owner, server_name=name, key=f"key-of-{name}", kind=options["kind"])
 
     async def stop(self, owner, name, *, remove=False):
@@ -273,19 +277,19 @@ async def hubbed(make_world):
     world = await make_world()
     await world.add_agent()
     hub = HubOf(world)
-    world.services.servers._hub = hub
+    world.services[Servers]._hub = hub
     return world, hub
 
 
 async def test_a_server_that_the_hub_does_not_list_is_ended_after_a_while(hubbed):
     world, hub = hubbed
     view = await running(world)
-    reconcile = world.services.servers.reconcile
+    reconcile = world.services[Servers].reconcile
     await reconcile()
     world.now += UNLISTED_SECONDS - 1
     await reconcile()
     assert not (await look(world, view)).state.terminal
-    hub.servers.add(Server("alice", "nb"))
+    hub.servers.add(ServerOfHub("alice", "nb"))
     await reconcile()
     hub.servers.clear()
     world.now += 5
@@ -302,7 +306,7 @@ async def test_a_hub_that_is_away_ends_nothing(hubbed):
     hub.away = True
     for _ in range(5):
         world.now += UNLISTED_SECONDS
-        await world.services.servers.reconcile()
+        await world.services[Servers].reconcile()
     assert not (await look(world, view)).state.terminal
 
 
@@ -317,7 +321,7 @@ async def test_a_task_is_started_and_ended_through_the_hub_and_never_twice(hubbe
     other = await world.services.start_task(BOB, asked)
     assert other.task.id != made.task.id
     await world.steps(3)
-    await world.services.spawns.claim(HUB, made.task.id)
+    await world.services[Spawns].claim(HUB, made.task.id)
     with pytest.raises(NotFound):
         await world.services.end_task(BOB, made.task.id)
     await world.services.end_task(ALICE, made.task.id)
@@ -353,11 +357,11 @@ async def idle_server(world, timeout=100):
 
 
 async def view_of(world, view):
-    return await world.services.usertasks.get(ROOT, view.task_id)
+    return await world.services[UserTasks].get(ROOT, view.task_id)
 
 
 async def report(world, caller, **more):
-    return await world.services.servers.idle.report(caller, ActivityReport(**{"last_activity": 0.0, **more}))
+    return await world.services[Servers].idle.report(caller, ActivityReport(**{"last_activity": 0.0, **more}))
 
 
 async def test_an_idle_server_is_warned_about_then_ended(hubbed):
@@ -368,18 +372,18 @@ async def test_an_idle_server_is_warned_about_then_ended(hubbed):
     assert (reply.idle_timeout, reply.cull_at) == (100.0, None)
     world.now = began + 74
     await report(world, caller, last_activity=began)
-    await world.services.servers.cull_idle()
+    await world.services[Servers].cull_idle()
     assert (await view_of(world, view)).cull_at is None
     world.now = began + 76
-    await world.services.servers.cull_idle()
+    await world.services[Servers].cull_idle()
     warned = await view_of(world, view)
     assert warned.cull_at == pytest.approx(began + 101, abs=2)
     assert (await report(world, caller, last_activity=began)).cull_at == warned.cull_at
     world.now = warned.cull_at + 1
-    await world.services.servers.cull_idle()
+    await world.services[Servers].cull_idle()
     assert (await over(world, view)).end_reason == "idle"
     assert [stopped[:2] for stopped in hub.stopped] == [("alice", "nb")]
-    lines, _ = await world.services.usertasks.logs(ALICE, view.task_id)
+    lines, _ = await world.services[UserTasks].logs(ALICE, view.task_id)
     assert ["unless it is used" in lines[0].text, "it is ended" in lines[-1].text] == [True, True]
     with pytest.raises(StaleAttempt):
         await report(world, caller)
@@ -390,11 +394,11 @@ async def test_use_after_the_warning_spares_the_server(hubbed):
     view, caller = await idle_server(world)
     await report(world, caller, last_activity=world.now)
     world.now += 80
-    await world.services.servers.cull_idle()
+    await world.services[Servers].cull_idle()
     assert (await view_of(world, view)).cull_at is not None
     assert (await report(world, caller, busy=True)).cull_at is None
     world.now += 50
-    await world.services.servers.cull_idle()
+    await world.services[Servers].cull_idle()
     assert (await view_of(world, view)).end_reason is None
 
 
@@ -402,10 +406,10 @@ async def test_a_server_whose_watcher_is_not_heard_is_not_ended_at_once(hubbed):
     world, _ = hubbed
     view, _ = await idle_server(world)
     world.now += 300
-    await world.services.servers.cull_idle()
+    await world.services[Servers].cull_idle()
     assert (await view_of(world, view)).cull_at is None
     world.now += 600
-    await world.services.servers.cull_idle()
+    await world.services[Servers].cull_idle()
     assert (await view_of(world, view)).cull_at is not None, "its watcher is dead"
 
 

@@ -20,8 +20,8 @@ from detlab.schemas.wire import CheckpointView
 from detlab.storage import Manifest, from_config
 from detlab.storage.objects.aws_profiles import profile_credentials, profile_region
 from detlab.storage.objects.obstores import ObstoreObjects
-from detlab.testing.api import FakeMaster
 from detlab.testing.storage_faults import files_of
+from testbed.fake_master.api import FakeMaster
 from testbed.objectstores import faultproxy
 from testbed.objectstores.faultproxy import Answer, Asked, Cut, FaultProxy
 from testbed.objectstores.servers import BUCKET, ObjectServer

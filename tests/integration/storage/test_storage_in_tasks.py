@@ -22,9 +22,9 @@ from detlab.storage import from_config
 from detlab.storage.objects import obstores
 from detlab.storage.objects.store import ObjectStorage
 from detlab.testing.master import MasterDouble
-from detlab.testing.task_dirs import make_task_dir
 from testbed.objectstores.faultproxy import Answer, Asked, FaultProxy
 from testbed.objectstores.servers import ObjectServer
+from testbed.task_dirs import make_task_dir
 from testbed.waiting import until
 
 CODE = """

@@ -17,12 +17,12 @@ from detlab.storage import from_config
 from detlab.storage.objects.obstores import s3_objects
 from detlab.storage.objects.store import ObjectStorage
 from detlab.testing.master import MasterDouble
-from detlab.testing.task_dirs import make_task_dir
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.stores import OpenStore
 from testbed.objectstores import faultproxy
 from testbed.objectstores.faultproxy import FaultProxy
 from testbed.objectstores.servers import ObjectServer
+from testbed.task_dirs import make_task_dir
 
 STEPS = {"steps_completed": 10}
 
@@ -165,9 +165,10 @@ def test_the_master_serves_checks_and_removes(stored: tuple[dict[str, Any], str,
     block, uuid, manifest = stored
     here = OpenStore(block)
     entry = manifest.files["model/weights"]
-    file, size = files.open_verified(here, uuid, "model/weights", entry.digest, entry.size, owner=0)
-    with file:
-        assert size == entry.size
+    size = entry.size
+    with files.open_found(here, uuid, "model/weights", size, owner=0) as file:
+        for _ in files.verifying(file, uuid, "model/weights", entry.digest, size):
+            pass
         assert file.read() == bytes(range(256)) * 8192
         assert file.seek(-1, os.SEEK_END) == size - 1
         assert file.read() == b"\xff"

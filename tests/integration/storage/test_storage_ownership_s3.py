@@ -9,13 +9,17 @@ from detlab.schemas.checkpoint_ids import new_checkpoint_id
 from detlab.storage import from_config
 from detlab.storage.inventory import Uploads, inventory, remove
 from detlab.storage.objects.store import ObjectStorage
-from detlab.storage.ownership import Holder, StorageOwned
+from detlab.storage.ownership import StorageHolder, StorageOwned
 from testbed.objectstores.servers import BUCKET, ObjectServer
 
-ORIGINAL, COPY, TOOK_OVER = Holder("c1", "original", 1), Holder("c1", "copy", 1), Holder("c1", "copy", 2)
+ORIGINAL, COPY, TOOK_OVER = (
+    StorageHolder("c1", "original", 1),
+    StorageHolder("c1", "copy", 1),
+    StorageHolder("c1", "copy", 2),
+)
 
 
-def opened(server: ObjectServer, prefix: str, holder: Holder) -> ObjectStorage:
+def opened(server: ObjectServer, prefix: str, holder: StorageHolder) -> ObjectStorage:
     store = from_config(server.block(prefix))
     assert isinstance(store, ObjectStorage)
     return store.held_by(holder)

@@ -13,8 +13,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from detlab_hub.store import Store, StoreBroken
 from detlab_hub.store.queries import events
 from detlab_hub.store.queries.appending import BLOCK, COPY_FROM, PointRow, append_points
-from detlab_hub.store.queries.metrics.reports import Report, insert_report, insert_reports
-from detlab_hub.store.tables import Point, Series
+from detlab_hub.store.queries.metrics.reports import ReportedMetrics, insert_report, insert_reports
+from detlab_hub.store.tables import MetricPoint, MetricSeries
 from testbed.databases import postgres
 from testbed.databases.store_rows import add_experiment, add_trial
 
@@ -27,15 +27,15 @@ VALUES = [
 
 
 def count(store: Store) -> int:
-    return store.read_sync(lambda s: s.scalar(select(func.count()).select_from(Point)) or 0)
+    return store.read_sync(lambda s: s.scalar(select(func.count()).select_from(MetricPoint)) or 0)
 
 
 @pytest.fixture
 def series_id(store: Store, trial_id: int) -> int:
     """A series with points at the steps 0, 1, 2, …"""
-    reports = [Report("g", step, 0.0, {"v": 1.0}) for step in range(MANY)]
+    reports = [ReportedMetrics("g", step, 0.0, {"v": 1.0}) for step in range(MANY)]
     store.write_sync(lambda s: insert_reports(s, trial_id, 1, reports))
-    return store.read_sync(lambda s: s.scalars(select(Series.id)).one())
+    return store.read_sync(lambda s: s.scalars(select(MetricSeries.id)).one())
 
 
 def rows(series_id: int, first: int) -> list[PointRow]:
@@ -43,11 +43,13 @@ def rows(series_id: int, first: int) -> list[PointRow]:
 
 
 def test_every_number_comes_back_as_it_was_appended(store: Store, trial_id: int) -> None:
-    reports = [Report("g", step, 1e9 + step / 7, {"v": value}) for step, value in enumerate(VALUES)]
+    reports = [ReportedMetrics("g", step, 1e9 + step / 7, {"v": value}) for step, value in enumerate(VALUES)]
     for _ in range(2):  # again: as a launcher that never heard the answer
         store.write_sync(lambda s: insert_reports(s, trial_id, 1, reports))
         found = store.read_sync(
-            lambda s: s.execute(select(Point.value, Point.flag, Point.time).order_by(Point.step)).all()
+            lambda s: s.execute(
+                select(MetricPoint.value, MetricPoint.flag, MetricPoint.time).order_by(MetricPoint.step)
+            ).all()
         )
         flags = [0 if math.isfinite(value) else 1 if math.isnan(value) else 2 if value > 0 else 3 for value in VALUES]
         wanted = [
@@ -57,7 +59,7 @@ def test_every_number_comes_back_as_it_was_appended(store: Store, trial_id: int)
         if store.url.startswith("sqlite"):  # it keeps a whole number as an integer, which has no sign when it is zero
             wanted[VALUES.index(-0.0) + 1] = ("0.0", 0, wanted[VALUES.index(-0.0) + 1][2])
         assert [(repr(value), flag, time) for value, flag, time in found] == wanted
-        series = store.read_sync(lambda s: s.scalars(select(Series)).one())
+        series = store.read_sync(lambda s: s.scalars(select(MetricSeries)).one())
         assert (series.count, series.nan_count, series.last_step) == (len(VALUES), 1, len(VALUES) - 1)
 
 
@@ -82,7 +84,7 @@ def test_a_savepoint_takes_back_what_was_appended_in_it_and_no_more(store: Store
     before = count(store)
     store.write_sync(write)
     assert count(store) == before + 2 * MANY
-    assert store.read_sync(lambda s: s.scalar(select(func.count()).where(Point.step.between(2000, 2999)))) == 0
+    assert store.read_sync(lambda s: s.scalar(select(func.count()).where(MetricPoint.step.between(2000, 2999)))) == 0
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -96,9 +98,11 @@ def test_reports_around_a_savepoint_know_what_became_of_it(store: Store, trial_i
         insert_report(s, trial_id, 1, "g", 3, 0.0, {"v": 4.0, "new": 4.0})
 
     store.write_sync(write)
-    found = store.read_sync(lambda s: s.execute(select(Series.count, Series.finite_sum).order_by(Series.count)).all())
+    found = store.read_sync(
+        lambda s: s.execute(select(MetricSeries.count, MetricSeries.finite_sum).order_by(MetricSeries.count)).all()
+    )
     assert [tuple(row) for row in found] == ([(2, 6.0), (3, 7.0)] if kept else [(1, 4.0), (2, 5.0)])
-    stored = store.read_sync(lambda s: s.scalar(select(func.sum(Point.value))))
+    stored = store.read_sync(lambda s: s.scalar(select(func.sum(MetricPoint.value))))
     assert stored == (13.0 if kept else 9.0)
 
 
@@ -123,8 +127,15 @@ def test_points_of_every_number_of_rows_are_all_there(store: Store, series_id: i
         (series_id, step, 1, None if step % 3 == 0 else step / 7, int(step % 3 == 0), step / 11) for step in steps
     ]
     store.write_sync(lambda s: append_points(s, points))
-    columns = (Point.series_id, Point.step, Point.run, Point.value, Point.flag, Point.time)
-    query = select(*columns).where(Point.step >= 1000).order_by(Point.step)
+    columns = (
+        MetricPoint.series_id,
+        MetricPoint.step,
+        MetricPoint.run,
+        MetricPoint.value,
+        MetricPoint.flag,
+        MetricPoint.time,
+    )
+    query = select(*columns).where(MetricPoint.step >= 1000).order_by(MetricPoint.step)
     assert [tuple(row) for row in store.read_sync(lambda s: s.execute(query).all())] == points
 
 
@@ -135,7 +146,7 @@ def test_a_connection_that_is_cut_before_a_copy_stops_the_store(
     def write(s: Any) -> None:
         trial_id = add_trial(s, add_experiment(s))
         insert_report(s, trial_id, 1, "g", 0, 0.0, {"v": 1.0})
-        series_id = s.scalars(select(Series.id)).one()
+        series_id = s.scalars(select(MetricSeries.id)).one()
         process = s.scalar(text("SELECT pg_backend_pid()"))
         postgres_server.sql(f"SELECT pg_terminate_backend({process}, 10000)")  # returns when it has ended
         append_points(s, rows(series_id, 1))

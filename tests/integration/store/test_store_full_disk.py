@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from detlab_hub.store import Store, StoreError
-from detlab_hub.store.engine import Verdict, classify, hint_of, parse_url
+from detlab_hub.store.engine import ErrorClass, classify, hint_of, parse_url
 from detlab_hub.store.errors import StoreDamaged
 from detlab_hub.store.queries.logs import lines
 from testbed.small_disks import CannotRun, Disk, small_disk
@@ -76,5 +76,5 @@ def test_a_full_disk_of_postgresql_stops_the_master_as_one_of_sqlite_does_and_is
 
     error = DBAPIError.instance(None, None, DiskFull("could not extend file"), Exception)
     assert isinstance(error, DBAPIError)
-    assert classify(error) is Verdict.BROKEN
+    assert classify(error) is ErrorClass.BROKEN
     assert "database server's disk" in (hint_of(error.orig, parse_url("postgresql://detlab@db/detlab")) or "")

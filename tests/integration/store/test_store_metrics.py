@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import NotFound, StaleAttempt
 from detlab_hub.store import BadReport, Store
 from detlab_hub.store.queries.metrics import curves, rollups
-from detlab_hub.store.tables import MetricName, Point, Rollup, Series, StructuredValue, TrialRow
+from detlab_hub.store.tables import MetricName, MetricPoint, MetricSeries, Rollup, StructuredValue, TrialRow
 
 T = "training"
 
@@ -136,7 +136,10 @@ def test_a_resumed_run_reports_other_groups_where_the_first_had(store: Store, tr
     """As the profiler does: system metrics at the step of the checkpoint, and again at it, from both runs."""
 
     def both(run: int, step: int, cpu: float) -> None:
-        said = [curves.Report(T, step, 0.0, {"loss": float(step)}), curves.Report("cpu", step, 0.0, {"util": cpu})]
+        said = [
+            curves.ReportedMetrics(T, step, 0.0, {"loss": float(step)}),
+            curves.ReportedMetrics("cpu", step, 0.0, {"util": cpu}),
+        ]
         store.write_sync(lambda s: curves.insert_reports(s, trial_id, run, said, resume_step=4 if run > 1 else None))
 
     for run, step, cpu in [(1, 2, 20.0), (1, 4, 40.0), (1, 6, 60.0)]:
@@ -200,7 +203,7 @@ def test_what_can_never_be_stored_is_refused_and_leaves_nothing(
     with pytest.raises(BadReport) as caught:
         store.write_sync(lambda s: curves.insert_report(s, trial_id, 1, group, step, 0.0, {"good": 1.0, **values}))
     assert caught.value.code == code
-    assert store.read_sync(lambda s: s.scalar(select(func.count()).select_from(Series))) == 0
+    assert store.read_sync(lambda s: s.scalar(select(func.count()).select_from(MetricSeries))) == 0
     assert store.healthy
 
 
@@ -272,7 +275,10 @@ def big_series(store: Store, trial_id: int, size: int) -> list[float]:
     values[size // 2] = -40.0
     values[size // 5] = math.nan
     for begin in range(0, size, 5000):
-        batch = [curves.Report(T, step, 0.0, {"loss": values[step]}) for step in range(begin, min(begin + 5000, size))]
+        batch = [
+            curves.ReportedMetrics(T, step, 0.0, {"loss": values[step]})
+            for step in range(begin, min(begin + 5000, size))
+        ]
         store.write_sync(lambda s, batch=batch: curves.insert_reports(s, trial_id, 1, batch))
     return values
 
@@ -308,8 +314,8 @@ def test_a_change_deep_in_a_long_series_reaches_its_rollups(store: Store, trial_
     covered = store.read_sync(lambda s: s.scalar(select(func.sum(Rollup.count))))
     assert covered is not None
     assert covered > rollups.CHUNK * rollups.BATCH
-    row = store.read_sync(lambda s: s.scalars(select(Series)).one())
-    stored = store.read_sync(lambda s: s.scalar(select(func.count()).select_from(Point)))
+    row = store.read_sync(lambda s: s.scalars(select(MetricSeries)).one())
+    stored = store.read_sync(lambda s: s.scalar(select(func.count()).select_from(MetricPoint)))
     assert row.unrolled + covered == stored == row.count
 
 
@@ -353,8 +359,8 @@ def test_the_best_comes_from_the_summaries(store: Store, experiment_id: int, new
 def test_points_are_found_through_an_index(store: Store, trial_id: int) -> None:
     report(store, trial_id, 1, {"loss": 1.0})
     for query in (
-        select(Point).where(Point.series_id == 1, Point.step > 5),
-        select(Series).where(Series.trial_id == 1, Series.group_name == T, Series.name_id == 1),
+        select(MetricPoint).where(MetricPoint.series_id == 1, MetricPoint.step > 5),
+        select(MetricSeries).where(MetricSeries.trial_id == 1, MetricSeries.group_name == T, MetricSeries.name_id == 1),
         select(StructuredValue).where(StructuredValue.trial_id == 1).order_by(StructuredValue.step.desc()),
         select(TrialRow).where(TrialRow.experiment_id == 1).order_by(TrialRow.idx),
     ):
@@ -402,26 +408,33 @@ def test_a_small_report_asks_the_database_few_times(store: Store, trial_id: int,
     store.write_sync(report)
     # The trial; its series by the name of the metric; the point; the series with it.
     assert len(asked) == (4 if db_url.startswith("sqlite") else 3)
-    series = store.read_sync(lambda s: s.scalars(select(Series)).one())
+    series = store.read_sync(lambda s: s.scalars(select(MetricSeries)).one())
     assert (series.count, series.finite_sum, series.last_step) == (2, 3.0, 2)
-    assert store.read_sync(lambda s: s.scalars(select(Point.value).order_by(Point.step)).all()) == [1.0, 2.0]
+    assert store.read_sync(lambda s: s.scalars(select(MetricPoint.value).order_by(MetricPoint.step)).all()) == [
+        1.0,
+        2.0,
+    ]
 
 
 def test_small_reports_one_by_one_are_rolled_up_as_in_one_call(store: Store, new_trial: Callable[[], int]) -> None:
     one, other = new_trial(), new_trial()
-    reports = [curves.Report("g", step, 0.0, {"v": float(step % 7)}) for step in range(3 * rollups.CHUNK + 5)]
+    reports = [curves.ReportedMetrics("g", step, 0.0, {"v": float(step % 7)}) for step in range(3 * rollups.CHUNK + 5)]
     for report in reports:
         store.write_sync(lambda s, report=report: curves.insert_reports(s, one, 1, [report]))
     store.write_sync(lambda s: curves.insert_reports(s, other, 1, reports))
 
     def read(s: Session, trial_id: int) -> tuple[Any, ...]:
-        series = s.scalars(select(Series).where(Series.trial_id == trial_id)).one()
+        series = s.scalars(select(MetricSeries).where(MetricSeries.trial_id == trial_id)).one()
         kept = s.execute(
             select(Rollup.first_step, Rollup.last_step, Rollup.kept)
             .where(Rollup.series_id == series.id)
             .order_by(Rollup.first_step)
         )
-        points = s.execute(select(Point.step, Point.value).where(Point.series_id == series.id).order_by(Point.step))
+        points = s.execute(
+            select(MetricPoint.step, MetricPoint.value)
+            .where(MetricPoint.series_id == series.id)
+            .order_by(MetricPoint.step)
+        )
         totals = series.count, series.finite_sum, series.last_step, series.rolled_step, series.unrolled
         return totals, [tuple(row) for row in kept], [tuple(row) for row in points]
 

@@ -20,7 +20,7 @@ steps = st.integers(0, 30) | st.sampled_from([0, 29, 2**53])
 numbers = st.sampled_from([math.nan, math.inf, -math.inf, "NaN", True, 0, -0.5, 3.25, 1e300, -1e300, 7.0])
 structured = st.sampled_from(["text", [1, [2]], {"a": "NaN"}, None])
 reports = st.builds(
-    lambda group, step, values: metrics.Report(group, step, step / 2, values),
+    lambda group, step, values: metrics.ReportedMetrics(group, step, step / 2, values),
     st.sampled_from(["training", "validation"]),
     steps,
     st.dictionaries(st.sampled_from(["loss", "acc", "x"]), numbers | structured, max_size=3),
@@ -47,7 +47,7 @@ class Model:
         self.scalars: dict[Key, tuple[float, float]] = {}
         self.structured: dict[Key, Any] = {}
 
-    def report(self, batch: list[metrics.Report]) -> None:
+    def report(self, batch: list[metrics.ReportedMetrics]) -> None:
         if self.run > self.reported:
             if self.reported:
                 limit = -1 if self.resume is None else self.resume
@@ -169,15 +169,16 @@ def test_the_store_equals_a_dictionary(db_url: str, sequence: list[tuple[str, An
         store.close()
 
 
-def ramp(model: Model, length: int) -> list[metrics.Report]:
+def ramp(model: Model, length: int) -> list[metrics.ReportedMetrics]:
     """Reports that go on after the last step, as training code makes them."""
     begin = max((step for _, _, step in model.scalars if step < 2**53), default=-1) + 1
     return [
-        metrics.Report("training", step, 0.0, {"loss": math.sin(step * 1.7)}) for step in range(begin, begin + length)
+        metrics.ReportedMetrics("training", step, 0.0, {"loss": math.sin(step * 1.7)})
+        for step in range(begin, begin + length)
     ]
 
 
-def insert_singly(s: Any, trial_id: int, model: Model, batch: list[metrics.Report]) -> None:
+def insert_singly(s: Any, trial_id: int, model: Model, batch: list[metrics.ReportedMetrics]) -> None:
     """Many small calls in one transaction, as the master makes them; a savepoint in between is given up."""
     for number, report in enumerate(batch):
         arguments = (report.group, report.steps_completed, report.time, report.metrics, model.resume)
@@ -188,6 +189,6 @@ def insert_singly(s: Any, trial_id: int, model: Model, batch: list[metrics.Repor
         metrics.insert_report(s, trial_id, model.run, *arguments)
 
 
-def insert_and_abort(s: Any, trial_id: int, model: Model, batch: list[metrics.Report]) -> None:
+def insert_and_abort(s: Any, trial_id: int, model: Model, batch: list[metrics.ReportedMetrics]) -> None:
     metrics.insert_reports(s, trial_id, model.run, batch, model.resume)
     raise Abort

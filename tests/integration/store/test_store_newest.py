@@ -11,14 +11,14 @@ from sqlalchemy.orm import Session
 
 from detlab_hub.store import Store
 from detlab_hub.store.queries.metrics.newest import NewestPoints
-from detlab_hub.store.queries.metrics.reports import Report, insert_reports
+from detlab_hub.store.queries.metrics.reports import ReportedMetrics, insert_reports
 from detlab_hub.store.queries.metrics.series_rows import SeriesLine
 from detlab_hub.store.tables import Rollup
 from testbed.databases.store_rows import DEAD, add_experiment, add_trial
 
 
 def grow(store: Store, trial_id: int, steps: range, sign: float = 1.0) -> None:
-    said = [Report("training", step, 0.0, {"loss": sign * step}) for step in steps]
+    said = [ReportedMetrics("training", step, 0.0, {"loss": sign * step}) for step in steps]
     store.write_sync(lambda s: insert_reports(s, trial_id, 1, said))
 
 
@@ -33,7 +33,7 @@ def test_points_that_were_just_written_are_not_read_back(store: Store, trial_id:
     def work(s: Session) -> None:
         event.listen(s.connection(), "before_cursor_execute", lambda *args: statements.append(args[2]))
         insert_reports(
-            s, trial_id, 1, [Report("training", step, 0.0, {"loss": float(step)}) for step in range(200, 400)]
+            s, trial_id, 1, [ReportedMetrics("training", step, 0.0, {"loss": float(step)}) for step in range(200, 400)]
         )
 
     store.write_sync(work)
@@ -47,7 +47,9 @@ def test_points_of_a_write_that_was_undone_are_in_no_rollup(store: Store, trial_
     grow(store, trial_id, range(100))
 
     def fails(s: Session) -> None:
-        insert_reports(s, trial_id, 1, [Report("training", step, 0.0, {"loss": 1e6}) for step in range(100, 200)])
+        insert_reports(
+            s, trial_id, 1, [ReportedMetrics("training", step, 0.0, {"loss": 1e6}) for step in range(100, 200)]
+        )
         raise RuntimeError("after its points")
 
     with pytest.raises(RuntimeError, match="after its points"):

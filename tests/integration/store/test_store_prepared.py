@@ -17,7 +17,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from detlab.schemas.wire import TrialState
 from detlab_hub.store import Store, StoreBroken
-from detlab_hub.store.prepared import Prepared, driver_of, fetch, run_many
+from detlab_hub.store.prepared import PreparedStatement, driver_of, fetch, run_many
 from detlab_hub.store.session import insert_row
 from detlab_hub.store.tables import ExperimentRow, GrantRow, Meta, TaskRow, TrialRow
 from testbed.databases.store_rows import add_experiment, add_trial
@@ -50,8 +50,8 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 """Attributes of a trial, one of each type of column and more."""
 rows = st.fixed_dictionaries({}, optional=FIELDS)
 _TRIALS = TrialRow.__table__
-_READ = Prepared(select(*_TRIALS.c).where(_TRIALS.c.id == bindparam("trial")))
-_STATUS = Prepared(update(_TRIALS).where(_TRIALS.c.id == bindparam("trial")).values(status=bindparam("said")))
+_READ = PreparedStatement(select(*_TRIALS.c).where(_TRIALS.c.id == bindparam("trial")))
+_STATUS = PreparedStatement(update(_TRIALS).where(_TRIALS.c.id == bindparam("trial")).values(status=bindparam("said")))
 
 
 class Undo(Exception):
@@ -112,7 +112,7 @@ def test_what_is_written_and_read_is_what_sqlalchemy_writes_and_reads(
 # --- rows that are as they were
 
 
-_AGAIN = Prepared(select(_TRIALS.c.id, *(_TRIALS.c[name.rstrip("_")] for name in sorted(FIELDS))))
+_AGAIN = PreparedStatement(select(_TRIALS.c.id, *(_TRIALS.c[name.rstrip("_")] for name in sorted(FIELDS))))
 
 
 class Read(NamedTuple):
@@ -273,7 +273,7 @@ def test_an_error_in_a_row_further_on_is_one_of_the_database(store: Store, liste
         query = (
             select(bad_number(s).label("number")).where(Meta.key.startswith("x", autoescape=True)).order_by(Meta.key)
         )
-        return Prepared(query).all(s, {})
+        return PreparedStatement(query).all(s, {})
 
     if listened:
         with statements(store), pytest.raises(DBAPIError):
@@ -352,7 +352,7 @@ def test_a_connection_lost_in_the_middle_stops_the_store(store: Store, trial_id:
 
 
 def test_what_core_would_work_out_is_to_be_given(store: Store) -> None:
-    careless = Prepared(insert(_TRIALS), ("experiment_id", "idx"))
+    careless = PreparedStatement(insert(_TRIALS), ("experiment_id", "idx"))
     with pytest.raises(TypeError, match="are to be given"):
         store.write_sync(lambda s: careless.run(s, {"experiment_id": 1, "idx": 0}))
 

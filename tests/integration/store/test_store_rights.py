@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from detlab_hub.core.rights import Kind, Person, Right, Thing, right_of
+from detlab_hub.core.rights import ObjectKind, Person, Right, Thing, right_of
 from detlab_hub.store import Store
 from detlab_hub.store.queries import rights
 from detlab_hub.store.tables import ExperimentRow, GrantRow, QuotaRow, TaskRow
@@ -45,7 +45,7 @@ def experiments(s: Any) -> dict[Any, Thing]:
         given = rights.grants_of(s, row.id)
         users = {one.name: one.write for one in given if one.kind == rights.USER}
         groups = {one.name: one.write for one in given if one.kind == rights.GROUP}
-        found[row.id] = Thing(Kind.EXPERIMENT, row.owner, users, groups)
+        found[row.id] = Thing(ObjectKind.EXPERIMENT, row.owner, users, groups)
     return found
 
 
@@ -55,7 +55,7 @@ def quotas(s: Any) -> dict[Any, Thing]:
     for row in s.scalars(select(QuotaRow)):
         named = {row.name: False}
         found[row.kind, row.name] = (
-            Thing(Kind.QUOTA, users=named) if row.kind == rights.USER else Thing(Kind.QUOTA, groups=named)
+            Thing(ObjectKind.QUOTA, users=named) if row.kind == rights.USER else Thing(ObjectKind.QUOTA, groups=named)
         )
     return found
 
@@ -69,18 +69,20 @@ def test_a_list_shows_what_the_table_of_rights_gives(store: Store, seed: int) ->
         shown = 0
         for viewer, least in itertools.product(VIEWERS, [Right.READ, Right.WRITE, Right.OWN]):
             columns = {"owner": ExperimentRow.owner, "experiment_id": ExperimentRow.id}
-            query = select(ExperimentRow.id).where(rights.visible(Kind.EXPERIMENT, viewer, least=least, **columns))
+            query = select(ExperimentRow.id).where(
+                rights.visible(ObjectKind.EXPERIMENT, viewer, least=least, **columns)
+            )
             found = set(s.scalars(query))
             assert found == {key for key, thing in shared.items() if right_of(viewer, thing) >= least}, (viewer, least)
             shown += len(found)
-            ways = rights.ways(Kind.EXPERIMENT, viewer, least=least, **columns)
+            ways = rights.ways(ObjectKind.EXPERIMENT, viewer, least=least, **columns)
             assert found == {key for way in ways for key in s.scalars(select(ExperimentRow.id).where(way))}
-            for kind in (Kind.TASK, Kind.JOB, Kind.USER, Kind.ALLOCATION):
+            for kind in (ObjectKind.TASK, ObjectKind.JOB, ObjectKind.USER, ObjectKind.ALLOCATION):
                 where = rights.visible(kind, viewer, owner=TaskRow.owner, least=least)
                 rows = {(row.id, row.owner) for row in s.scalars(select(TaskRow))}
                 wanted = {key for key, owner in rows if right_of(viewer, Thing(kind, owner)) >= least}
                 assert set(s.scalars(select(TaskRow.id).where(where))) == wanted, (viewer, kind, least)
-            where = rights.visible(Kind.QUOTA, viewer, named=(QuotaRow.kind, QuotaRow.name), least=least)
+            where = rights.visible(ObjectKind.QUOTA, viewer, named=(QuotaRow.kind, QuotaRow.name), least=least)
             assert {(row.kind, row.name) for row in s.scalars(select(QuotaRow).where(where))} == {
                 key for key, thing in named.items() if right_of(viewer, thing) >= least
             }
@@ -97,7 +99,7 @@ def test_grants_of_a_user_are_the_best_of_those_that_apply(store: Store) -> None
             found = rights.grants_among(s, list(experiments(s)), viewer)
             user = Person(viewer.name, viewer.groups)
             wanted = {
-                key: right_of(user, Thing(Kind.EXPERIMENT, None, thing.users, thing.groups))
+                key: right_of(user, Thing(ObjectKind.EXPERIMENT, None, thing.users, thing.groups))
                 for key, thing in experiments(s).items()
             }
             assert {key: Right.WRITE if write else Right.READ for key, write in found.items()} == {

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from test_store_rights import GROUPS, USERS, VIEWERS, experiments, fill
 
 from detlab_hub.core.registry.where import parse
-from detlab_hub.core.rights import Kind, Person, Right, Thing, right_of
+from detlab_hub.core.rights import ObjectKind, Person, Right, Thing, right_of
 from detlab_hub.store import Store
 from detlab_hub.store.queries import bundles, jobs, limits, rights, usage
 from detlab_hub.store.queries import experiments as of_experiments
@@ -30,9 +30,9 @@ from detlab_hub.store.tables import (
     ModelGrantRow,
     ModelRow,
     QuotaRow,
+    SlotUsageRow,
     StorageQuotaRow,
     TaskRow,
-    UsageRow,
     VersionMetric,
     VersionRow,
 )
@@ -79,7 +79,7 @@ def models_of(s: Any) -> dict[int, Thing]:
         given = rights.grants_of_models(s, [row.id]).get(row.id, [])
         users = {one.name: one.write for one in given if one.kind == rights.USER}
         groups = {one.name: one.write for one in given if one.kind == rights.GROUP}
-        found[row.id] = Thing(Kind.MODEL, row.owner, users, groups)
+        found[row.id] = Thing(ObjectKind.MODEL, row.owner, users, groups)
     return found
 
 
@@ -94,7 +94,7 @@ def test_the_registrys_lists(store: Store, monkeypatch: pytest.MonkeyPatch, seed
         shown: Counter[tuple[int, int]] = Counter()
         for viewer in SOME:
             readable = {key for key, thing in things.items() if right_of(viewer, thing) >= Right.READ}
-            visible = rights.visible(Kind.MODEL, viewer, owner=ModelRow.owner, model_id=ModelRow.id)
+            visible = rights.visible(ObjectKind.MODEL, viewer, owner=ModelRow.owner, model_id=ModelRow.id)
             assert set(models.page(s, visible, limit=100)) == readable
             assert len(models.words(s, visible)) == len(readable)
             for name in ("prod1", "digits2"):
@@ -140,7 +140,7 @@ def fill_rest(s: Any, drawn: random.Random) -> None:
     for number, row in enumerate([*s.scalars(select(ExperimentRow)), *s.scalars(select(TaskRow))]):
         row.bundle = DIGEST if number % 5 == 0 else None
     for number, name in enumerate(USERS):
-        s.add(UsageRow(day="2026-01-01", owner=name, kind="trial", slot_seconds=1.0))
+        s.add(SlotUsageRow(day="2026-01-01", owner=name, kind="trial", slot_seconds=1.0))
         s.add(StorageQuotaRow(kind=rights.USER, name=name, size=1))
         s.add(FreedRow(experiment_id=1000 + number, owner=name, bytes=drawn.randint(1, 9)))
     s.add_all(StorageQuotaRow(kind=rights.GROUP, name=name, size=1) for name in GROUPS)
@@ -156,7 +156,7 @@ def test_the_lists_of_experiments_users_and_quotas(store: Store, seed: int) -> N
         things = experiments(s)
         owners = {row.id: row.owner for row in s.scalars(select(ExperimentRow))}
         for viewer in SOME:
-            known = {name for name in USERS if right_of(viewer, Thing(Kind.USER, name)) >= Right.READ}
+            known = {name for name in USERS if right_of(viewer, Thing(ObjectKind.USER, name)) >= Right.READ}
             readable = {key for key, thing in things.items() if right_of(viewer, thing) >= Right.READ}
             assert set(of_experiments.page(s, viewer=viewer)) == readable
             assert {row.owner for row in usage.between(s, "2026-01-01", "2026-01-02", viewer)} == known
@@ -173,7 +173,7 @@ def test_the_lists_of_experiments_users_and_quotas(store: Store, seed: int) -> N
             theirs = [
                 row.id
                 for row in s.scalars(select(TaskRow).where(TaskRow.bundle == DIGEST))
-                if right_of(viewer, Thing(Kind.TASK, row.owner)) >= Right.READ
+                if right_of(viewer, Thing(ObjectKind.TASK, row.owner)) >= Right.READ
             ]
             task = bundles.task_with(s, DIGEST, viewer)
             assert (task.id in theirs) if task is not None else not theirs
@@ -186,7 +186,7 @@ def quotas_for(s: Any, table: Any, viewer: Person) -> set[tuple[str, str]]:
     found = set()
     for row in s.scalars(select(table)):
         to = {row.name: False}
-        thing = Thing(Kind.QUOTA, users=to) if row.kind == rights.USER else Thing(Kind.QUOTA, groups=to)
+        thing = Thing(ObjectKind.QUOTA, users=to) if row.kind == rights.USER else Thing(ObjectKind.QUOTA, groups=to)
         if right_of(viewer, thing) >= Right.READ:
             found.add((row.kind, row.name))
     return found

@@ -41,9 +41,9 @@ def ids(store: Store, experiment_id: int) -> list[int]:
 
 
 def places(store: Store, experiment_id: int, ids: list[int], *where: str, **more: Any) -> list[int]:
-    conditions = [trial_order.Condition.parse(text) for text in where]
+    conditions = [trial_order.HyperparameterComparison.parse(text) for text in where]
     sort = more.pop("sort", None)
-    order = None if sort is None else trial_order.Order.parse(sort)
+    order = None if sort is None else trial_order.MetricOrder.parse(sort)
     found = store.read_sync(
         lambda s: trial_order.ids(s, experiment_id, more.pop("limit", 9), order=order, conditions=conditions, **more)
     )
@@ -155,7 +155,7 @@ def test_a_condition_with_control_characters_is_none(text: str) -> None:
     with pytest.raises(ValidationError):  # what the address is checked with: 422
         TypeAdapter(Annotated[str, Field(pattern=trial_order.CONDITION)]).validate_python(text)
     with pytest.raises(ValueError, match="is not a condition"):
-        trial_order.Condition.parse(text)
+        trial_order.HyperparameterComparison.parse(text)
 
 
 @pytest.mark.parametrize(

@@ -206,14 +206,14 @@ async def test_faces_a_second_process_of_an_agent_is_told_why_it_is_not_let_in(m
 
 
 async def test_faces_usage_as_json_and_as_a_table(master: Any, ben: str) -> None:
-    def fill(turn: Any) -> None:
+    def fill(unit: Any) -> None:
         from detlab_hub.store.queries import usage
 
-        usage.add(turn.session, "2026-01-02", "=HYPERLINK(1)", "trial", 7200.0)
-        usage.add(turn.session, "2026-01-03", "ben", "notebook", 1800.0)
-        usage.add(turn.session, "2026-01-03", "ben", "notebook", 1800.0)
+        usage.add(unit.session, "2026-01-02", "=HYPERLINK(1)", "trial", 7200.0)
+        usage.add(unit.session, "2026-01-03", "ben", "notebook", 1800.0)
+        usage.add(unit.session, "2026-01-03", "ben", "notebook", 1800.0)
 
-    await master.services.shell.write(fill)
+    await master.services.context.write(fill)
     days = {"first": "2026-01-01", "last": "2026-01-31"}
     async with master.client() as admin, master.client(ben) as other:
         items = (await admin.get("usage", params=days)).json()["items"]

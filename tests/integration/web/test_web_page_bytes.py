@@ -22,7 +22,7 @@ import pytest
 from sqlalchemy import insert
 
 from detlab.schemas.wire import LogRecord
-from detlab_hub.services.kernel.threads import Tickets
+from detlab_hub.services.base.threads import Tickets
 from detlab_hub.services.views.pages import PAGE_BYTES, VIEW_BYTES
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.queries.metrics import reports
@@ -83,9 +83,9 @@ def bundle() -> bytes:
     return packed.getvalue()
 
 
-def fill(turn: Any) -> None:
+def fill(unit: Any) -> None:
     """Make rows as large as an ordinary user's can be, or could be before texts had limits."""
-    s = turn.session
+    s = unit.session
     files = {f"{number:05}{'f' * 80}": {"size": 1, "digest": f"sha256:{number:064x}"} for number in range(3000)}
     large = {"name": "x", "hyperparameters": {"a": TEXT}, "searcher": {"name": "single", "metric": "loss"}}
     owned = {"owner": "ben", "owner_groups": []}
@@ -209,16 +209,16 @@ def fill(turn: Any) -> None:
 
 @pytest.fixture
 async def filled(master: Any) -> Any:
-    await master.services.shell.write(fill)
+    await master.services.context.write(fill)
     data = bundle()
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     async with master.client() as client:
         (await client.put(f"bundles/{digest}", content=data)).raise_for_status()
 
-    def has_code(turn: Any) -> None:
-        turn.session.get_one(ExperimentRow, 1).bundle = digest
+    def has_code(unit: Any) -> None:
+        unit.session.get_one(ExperimentRow, 1).bundle = digest
 
-    await master.services.shell.write(has_code)
+    await master.services.context.write(has_code)
     return master
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -83,6 +84,11 @@ class Kube:
     def the_pod(self) -> str:
         """Return the name of the only pod that agents have made; wait until it is there."""
         return until(lambda: self.of("pods"), "no pod", 30)[0]
+
+    def spooled(self) -> str:
+        """What the launcher in the only pod has heard of its program, in the files of its spool."""
+        reads = "cat ${TMPDIR:-/tmp}/detlab-*/task/spool/logs.jsonl"
+        return asyncio.run(self.site.execute(self.the_pod(), "sh", "-c", reads))[0]
 
     def pod_of(self, task) -> Object:
         """Return the pod of a task; wait until it is there."""

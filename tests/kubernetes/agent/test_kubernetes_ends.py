@@ -107,8 +107,10 @@ class TestWithoutMaster:
         return made
 
     @pytest.mark.parametrize("task", [STEPS.replace("int(sys.argv[1])", "5")], indirect=True)
-    def test_what_the_launcher_could_not_deliver_comes_from_the_log_of_its_pod(self, master, agent, task):
-        time.sleep(4)
+    def test_what_the_launcher_could_not_deliver_comes_from_the_log_of_its_pod(self, master, agent, kube, task):
+        """On a slow machine it was killed before its program had said anything: "ended before it started"."""
+        until(lambda: "step 4" in kube.spooled(), kube.spooled, 60)
+        time.sleep(1)  # the program ends, and the launcher goes on trying to deliver
         assert not master.texts(task)
         master.send_kill(task, grace=0.0)
         exit_ = ended(master, task)

@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from detlab.schemas.shares import devices_of
-from detlab_hub.core.scheduling import AgentState, Decision, ReasonCode, Scheduler, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling import (
+    AgentState,
+    PlacementDecision,
+    ReasonCode,
+    Scheduler,
+    SchedulerTask,
+    Snapshot,
+    TaskState,
+)
 from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 from detlab_hub.core.scheduling.preemption.redundant import all_fit
 from detlab_hub.services import Caller
@@ -136,7 +144,7 @@ class Fairness(Promises):
 
     # --- at each pass of the scheduler
 
-    def decided(self, snapshot: Snapshot, decision: Decision) -> None:
+    def decided(self, snapshot: Snapshot, decision: PlacementDecision) -> None:
         """A pass over a pool, before it becomes rows."""
         tasks = {task.id: task for task in snapshot.tasks}
         pending = {task.id for task in snapshot.tasks if task.state is TaskState.PENDING}
@@ -149,7 +157,7 @@ class Fairness(Promises):
         self._judge_reasons(decision, tasks)
         self.checks["passes"] += 1
 
-    def _judge_room(self, snapshot: Snapshot, decision: Decision, tasks: dict[str, Task]) -> None:
+    def _judge_room(self, snapshot: Snapshot, decision: PlacementDecision, tasks: dict[str, SchedulerTask]) -> None:
         used = Counter[str]()
         for task in snapshot.tasks:
             used.update(task.on)
@@ -164,7 +172,7 @@ class Fairness(Promises):
             if given and agent.state is not AgentState.ENABLED:
                 self._broken("agents", f"a pass starts tasks on {agent.id}, which is {agent.state}")
 
-    def _judge_victims(self, snapshot: Snapshot, decision: Decision, tasks: dict[str, Task]) -> None:
+    def _judge_victims(self, snapshot: Snapshot, decision: PlacementDecision, tasks: dict[str, SchedulerTask]) -> None:
         if not decision.release:
             return
         for name in decision.release:
@@ -191,7 +199,7 @@ class Fairness(Promises):
                 self._broken("I10", f"slots are taken needlessly from {spared} for {[task.id for task in waiting]}")
             self.checks["victims that were needed"] += 1
 
-    def _judge_reasons(self, decision: Decision, tasks: dict[str, Task]) -> None:
+    def _judge_reasons(self, decision: PlacementDecision, tasks: dict[str, SchedulerTask]) -> None:
         owners = {task.id: task.user for task in tasks.values()}
         owners |= {task.job: task.user for task in tasks.values()}
         for name, why in decision.waiting.items():

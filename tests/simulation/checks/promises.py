@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from detlab.launch.delivery.sender import Ending
+from detlab.launch.delivery.sender import DeliveryEnding
 from detlab.schemas.wire import CreateExperimentReply, Launch, RecordAck
 from detlab.storage.manifest import Manifest
 from detlab.storage.posix import PosixStorage
-from detlab_hub.core.scheduling import Decision, Snapshot
+from detlab_hub.core.scheduling import PlacementDecision, Snapshot
 from detlab_hub.services import TaskCaller
 from simulation.checks.journal import TERMINAL, Journals
 from simulation.checks.written import Written
@@ -65,7 +65,7 @@ class Attempt:
     reports: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict)
     """seq -> (step, metrics)"""
     acked: int = 0
-    ending: Ending | None = None
+    ending: DeliveryEnding | None = None
 
 
 class Stored(NamedTuple):
@@ -153,7 +153,7 @@ class Promises:
         attempt = self.attempts[allocation_id]
         attempt.acked = max(attempt.acked, seq)
 
-    def delivered(self, launch: Launch, ending: Ending) -> None:
+    def delivered(self, launch: Launch, ending: DeliveryEnding) -> None:
         """A delivery has ended."""
         self.attempts[part_of(launch)].ending = ending
 
@@ -178,7 +178,7 @@ class Promises:
             self._broken("I2", f"{master.name} sends a launch of {launch.allocation_id} that is not committed: {row}")
         self.checks["published is committed"] += 1
 
-    def decided(self, snapshot: Snapshot, decision: Decision) -> None:
+    def decided(self, snapshot: Snapshot, decision: PlacementDecision) -> None:
         """The scheduler has made a pass."""
 
     # --- at each commit

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from detlab.launch.taskdir import read_object
 from detlab.schemas.wire import Hello, Launch, QueueHello
 from detlab_agent.runtimes.base import CanceledTask
-from detlab_agent.runtimes.slurm.answers import Job, JobEnd
+from detlab_agent.runtimes.slurm.answers import JobEnd, SlurmJob
 from detlab_agent.runtimes.slurm.client import THE_AGENTS, SlurmAway, SlurmFull, SlurmRefused, Whose
-from detlab_agent.runtimes.slurm.script import EXIT, REQUEUED, Request, job_name
+from detlab_agent.runtimes.slurm.script import EXIT, REQUEUED, JobRequest, job_name
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
 from detlab_agent.tasks import TaskTable
@@ -234,13 +234,13 @@ class Client:
             self._unheard()
         return number
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[SlurmJob]:
         """See `SlurmClient`."""
         if self._asks():
             self._unheard()
         return [_listed(job) for job in self._controller.jobs]
 
-    def job(self, job_id: str) -> Job | None:
+    def job(self, job_id: str) -> SlurmJob | None:
         """See `SlurmClient`."""
         if self._asks():
             self._unheard()
@@ -299,9 +299,9 @@ class Client:
         return self._controller.world.queue, True
 
 
-def _listed(job: SimJob) -> Job:
+def _listed(job: SimJob) -> SlurmJob:
     reason = "Resources" if job.state == "PENDING" else ""
-    return Job(str(job.number), job.state, reason, name=job.name, comment=COMMENT)
+    return SlurmJob(str(job.number), job.state, reason, name=job.name, comment=COMMENT)
 
 
 class BatchRuntime:
@@ -325,7 +325,7 @@ class BatchRuntime:
         text = launch.model_dump_json()
         directory = self._node.directory
         name = launch.allocation_id
-        request = Request(name, directory, name, THE_AGENTS, (), text, lambda file, parcels: text, steps=False)
+        request = JobRequest(name, directory, name, THE_AGENTS, (), text, lambda file, parcels: text, steps=False)
         record = self._node.directory / f"{launch.allocation_id}.json"
         task = SlurmTask(
             launch.allocation_id,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from detlab.schemas.wire import EnrolReply, EnrolRequest
 from detlab_agent.enrolment import MasterAway, NotEnrolled
-from detlab_hub.backends.instances import Order, ProviderError, Trouble
+from detlab_hub.backends.instances import InstanceOrder, ProviderError, Trouble
 from detlab_hub.core.provisioning import Instance, InstanceState
 from simulation.loop import EPOCH, block
 from simulation.machines.faults import CLOUD
@@ -56,7 +56,7 @@ class MachineKeys:
 class CloudNode(Node):
     """A machine that was launched; it goes for ever."""
 
-    def __init__(self, world: Elastic, order: Order) -> None:
+    def __init__(self, world: Elastic, order: InstanceOrder) -> None:
         super().__init__(world, len(world.cloud.machines) + len(world.slots), world.instance_slots, name=order.agent_id)
         self.enrolment_token = order.enrolment_token
         self.there = True
@@ -114,7 +114,7 @@ class Cloud:
 
     # --- what a pool asks
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         """Make a machine; the same order again is the same machine."""
         self._takes(2.0)
         self.orders.add(order.agent_id)
@@ -199,7 +199,7 @@ class Cloud:
         self._takes(3.0)
         raise ProviderError(Trouble.UNREACHABLE, "no answer")
 
-    def _make(self, order: Order) -> None:
+    def _make(self, order: InstanceOrder) -> None:
         node = CloudNode(self._world, order)
         instance = Instance(f"i-{order.agent_id}", order.agent_id, launched_at=self._now())
         machine = Machine(instance, node, [(self._now(), InstanceState.PENDING)])

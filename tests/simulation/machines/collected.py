@@ -133,13 +133,13 @@ class TaskMaster:
         self._client = httpx.Client(transport=HttpBridge(trial.node), base_url="http://master/services/detlab/api/v1/")
 
     def list(self) -> dict[str, Any]:
-        """See `detlab.run.collect.Master`."""
+        """See `detlab.run.collect.CollectionClient`."""
         return self._ask("GET", None)
 
     def report(
         self, items: Sequence[Mapping[str, Any]], event_files: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """See `detlab.run.collect.Master`."""
+        """See `detlab.run.collect.CollectionClient`."""
         told = {} if event_files is None else {"event_files": dict(event_files)}
         return self._ask("POST", {"items": list(items), **told})
 

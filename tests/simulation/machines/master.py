@@ -9,7 +9,6 @@ import logging
 import random
 import shutil
 import sqlite3
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -34,10 +33,24 @@ from detlab.schemas.wire import (
 )
 from detlab.schemas.wire.storage import Bookmark, CollectReport, GcRequest
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, Services, Settings, TaskCaller
-from detlab_hub.services.kernel.limits.model import Limits
+from detlab_hub.services.admission.quotas import Quotas
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.checkpoints.collecting import Collecting
+from detlab_hub.services.checkpoints.removals import Removals
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.steering import SearchSteering
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
+from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.queue.queue import Queue
+from detlab_hub.services.usertasks.collection_tasks import CollectionTasks
 from detlab_hub.store import InlineExecutor, ProcessIdentity, Store
 from detlab_hub.store.errors import LeaseHeld, StoreError
-from detlab_hub.store.groups import Waiting
+from detlab_hub.store.groups import QueuedWrite
+from detlab_hub.store.writer import StoreCall
 from detlab_hub.web.base import error_view, status_of
 from detlab_hub.web.cluster.nodes import DrainRequest
 from simulation.loop import Process
@@ -77,21 +90,21 @@ class Writer(InlineExecutor):
         self._last = 0.0
         self._limited = False
         self._slow = master.world.seed % 5 == SLOW_DISK
-        self._held: list[tuple[Callable[..., Any], Waiting]] = []
+        self._held: list[tuple[Callable[..., Any], QueuedWrite]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run a read or a write."""
         if not self._master.process.alive:
             raise MasterDied
-        writes = getattr(fn, "__name__", "") == "_write"
+        writes = isinstance(fn, StoreCall) and fn.writes
         # A caller that awaits hears of it a little later, as from a thread; what is written, in its order.
-        awaited = sys._getframe(1).f_code.co_name in {"write", "read"}
+        awaited = isinstance(fn, StoreCall) and fn.awaited
         if writes and awaited and self._slow:
-            return self._hold(fn, Waiting(*args))
+            return self._hold(fn, QueuedWrite(*args))
         future = self._write(fn, *args) if writes else super().submit(fn, *args, **kwargs)
         return self._later(future, in_order=writes) if awaited else future
 
-    def _hold(self, alone: Callable[..., Any], write: Waiting) -> Future[Any]:
+    def _hold(self, alone: Callable[..., Any], write: QueuedWrite) -> Future[Any]:
         """Let a write wait for the disk, and others with it."""
         told: Future[Any] = Future()
         write.future.add_done_callback(lambda done: _copy(self._later(done, in_order=True), told))
@@ -264,7 +277,7 @@ class Master:
             self.exit(f"cannot start: {error.message[:60]}")
             return
         self.world.network.listen(self.process, self.serve, self.welcome)
-        while self.services.cluster.healthy():
+        while self.services[Cluster].healthy():
             await asyncio.sleep(HEALTH_PERIOD)
         self.exit("its database is lost")
 
@@ -323,7 +336,7 @@ class Master:
         assert self.services is not None
         if request.bearer.startswith("user-"):
             return self.world.person(request.bearer.removeprefix("user-"))
-        caller = await self.services.tokens.resolve(request.bearer)
+        caller = await self.services[Tokens].resolve(request.bearer)
         if caller is None:
             raise AuthError("this token is unknown or has expired")
         return caller
@@ -333,27 +346,29 @@ class Master:
         assert services is not None
         match request.method, request.path.split("/"), caller:
             case "POST", ["experiments"], Caller():
-                return await services.experiments.create(caller, CreateExperiment.model_validate_json(request.body))
+                return await services[Experiments].create(caller, CreateExperiment.model_validate_json(request.body))
             case "GET", ["experiments", number], Caller():
-                return await services.experiments.get(caller, int(number))
+                return await services[Experiments].get(caller, int(number))
             case "POST", ["experiments", number, "search"], Caller():
-                return await services.steering.steer(caller, int(number), SteerSearch.model_validate_json(request.body))
+                return await services[SearchSteering].steer(
+                    caller, int(number), SteerSearch.model_validate_json(request.body)
+                )
             case _, ["experiments", number, "gc"], Caller():
                 return await self._collection(request, caller, int(number))
             case _, ["checkpoints", uuid, *_], Caller():
                 return await self._checkpoints(request, caller, uuid)
             case "POST", ["experiments", number, action], Caller():
-                steer = {"pause": services.experiments.pause, "activate": services.experiments.activate}[action]
+                steer = {"pause": services[Experiments].pause, "activate": services[Experiments].activate}[action]
                 return await steer(caller, int(number))
             case "POST", ["tasks"], Caller():
                 return await services.start_task(caller, CreateTask.model_validate_json(request.body))
             case _, ["task", *_], TaskCaller():
                 return await self._of_task(request, caller)
             case "POST", ["agents", "enrol"], EnrolCaller():
-                return await services.agents.enrol(caller, EnrolRequest.model_validate_json(request.body))
+                return await services[Agents].enrol(caller, EnrolRequest.model_validate_json(request.body))
             case "POST", ["agents", "records"], AgentCaller():
                 batch = RecordBatch.model_validate_json(request.body)
-                return await services.agents.records(caller, request.query["allocation_id"], batch)
+                return await services[Agents].records(caller, request.query["allocation_id"], batch)
             case _, [("agents" | "jobs" | "queue" | "quotas") as where, *_], Caller():
                 return await (self._nodes if where == "agents" else self._queue)(request, caller)
         raise NotFound(f"no route {request.method} {request.path}")
@@ -363,49 +378,49 @@ class Master:
         assert services is not None
         match request.method, request.path.split("/"):
             case "POST", ["task", "records"]:
-                return await services.tasks.records(
+                return await services[Tasks].records(
                     caller, RecordBatch.model_validate_json(request.body), int(request.query.get("node", "0"))
                 )
             case "POST", ["task", "rendezvous"]:
                 arrival = Arrival.model_validate_json(request.body)
-                return await services.tasks.rendezvous(caller, arrival, float(request.query["timeout_seconds"]))
+                return await services[Tasks].rendezvous(caller, arrival, float(request.query["timeout_seconds"]))
             case "GET", ["task", "preempt"]:
-                return await services.tasks.preempt(caller, float(request.query["timeout_seconds"]))
+                return await services[Tasks].preempt(caller, float(request.query["timeout_seconds"]))
             case "POST", ["task", "preempt", "ack"]:
-                return await services.tasks.ack_preempt(caller)
+                return await services[Tasks].ack_preempt(caller)
             case "POST", ["task", "checkpoints"]:
                 commit = CommitCheckpoint.model_validate_json(request.body)
-                return await services.tasks.commit_checkpoint(caller, commit)
+                return await services[Tasks].commit_checkpoint(caller, commit)
             case "GET", ["task", "checkpoints", uuid]:
-                return await services.tasks.get_checkpoint(caller, uuid)
+                return await services[Tasks].get_checkpoint(caller, uuid)
             case "GET", ["task", "collection"]:
-                return await services.collection_tasks.list(caller)
+                return await services[CollectionTasks].list(caller)
             case "POST", ["task", "collection"]:
                 report = CollectReport.model_validate_json(request.body)
-                return await services.collection_tasks.report(caller, report)
+                return await services[CollectionTasks].report(caller, report)
             case "POST", ["task", "token"]:
-                return await services.tasks.renew_token(caller)
+                return await services[Tasks].renew_token(caller)
         raise NotFound(f"no route {request.method} {request.path}")
 
     async def _collection(self, request: Request, caller: Caller, number: int) -> Any:
         services = self.services
         assert services is not None
         if request.method == "GET":
-            return await services.collecting.preview(caller, number)
-        return await services.collecting.apply(caller, number, GcRequest.model_validate_json(request.body))
+            return await services[Collecting].preview(caller, number)
+        return await services[Collecting].apply(caller, number, GcRequest.model_validate_json(request.body))
 
     async def _checkpoints(self, request: Request, caller: Caller, uuid: str) -> Any:
         services = self.services
         assert services is not None
         match request.method, request.path.split("/")[2:]:
             case "DELETE", []:
-                return await services.removals.delete(caller, uuid, now="now" in request.query)
+                return await services[Removals].delete(caller, uuid, now="now" in request.query)
             case "POST", ["undelete"]:
-                return await services.removals.undelete(caller, uuid)
+                return await services[Removals].undelete(caller, uuid)
             case "PUT", ["bookmark"]:
-                return await services.collecting.bookmark(caller, uuid, Bookmark.model_validate_json(request.body))
+                return await services[Collecting].bookmark(caller, uuid, Bookmark.model_validate_json(request.body))
             case "DELETE", ["bookmark"]:
-                return await services.collecting.unbookmark(caller, uuid)
+                return await services[Collecting].unbookmark(caller, uuid)
         raise NotFound(f"no route {request.method} {request.path}")
 
     async def _queue(self, request: Request, caller: Caller) -> Any:
@@ -413,19 +428,19 @@ class Master:
         assert services is not None
         match request.method, request.path.split("/"):
             case "GET", ["jobs"]:
-                return await services.jobs.list(caller)
+                return await services[Jobs].list(caller)
             case "POST", ["jobs", number]:
-                return await services.jobs.update(caller, number, JobUpdate.model_validate_json(request.body))
+                return await services[Jobs].update(caller, number, JobUpdate.model_validate_json(request.body))
             case "GET", ["jobs", number, "why"]:
-                return await services.jobs.why(caller, number)
+                return await services[Jobs].why(caller, number)
             case "GET", ["queue"]:
-                return await services.queue.view(caller)
+                return await services[Queue].view(caller)
             case "GET", ["quotas"]:
-                return await services.quotas.list(caller)
+                return await services[Quotas].list(caller)
             case "PUT", ["quotas"]:
-                return await services.quotas.put(caller, QuotaRequest.model_validate_json(request.body))
+                return await services[Quotas].put(caller, QuotaRequest.model_validate_json(request.body))
             case "DELETE", ["quotas"]:
-                return await services.quotas.remove(caller, QuotaTo.model_validate(request.query))
+                return await services[Quotas].remove(caller, QuotaTo.model_validate(request.query))
         raise NotFound(f"no route {request.method} {request.path}")
 
     async def _nodes(self, request: Request, caller: Caller) -> Any:
@@ -433,16 +448,16 @@ class Master:
         assert services is not None
         match request.method, request.path.split("/"):
             case "GET", ["agents"]:
-                return await services.agents.list(caller)
+                return await services[Agents].list(caller)
             case "POST", ["agents", name, "enable"]:
-                return await services.nodes.enable(caller, name)
+                return await services[Nodes].enable(caller, name)
             case "POST", ["agents", name, "disable"]:
-                return await services.nodes.disable(caller, name)
+                return await services[Nodes].disable(caller, name)
             case "POST", ["agents", name, "drain"]:
                 asked = DrainRequest.model_validate_json(request.body)
-                return await services.nodes.drain(caller, name, asked.trials, asked.deadline)
+                return await services[Nodes].drain(caller, name, asked.trials, asked.deadline)
             case "POST", ["agents", name, "slots", slot, ("enable" | "disable") as action]:
-                return await services.nodes.set_slot(caller, name, slot, enabled=action == "enable")
+                return await services[Nodes].set_slot(caller, name, slot, enabled=action == "enable")
         raise NotFound(f"no route {request.method} {request.path}")
 
     def welcome(self, end: End, token: str) -> None:
@@ -468,7 +483,7 @@ class Door:
         services = self._master.services
         assert services is not None
         try:
-            caller = await services.tokens.resolve(self._token)
+            caller = await services[Tokens].resolve(self._token)
             if not isinstance(caller, AgentCaller):
                 raise AuthError("no agent has this key")  # its instance was struck off the list
             self._caller = caller
@@ -478,7 +493,7 @@ class Door:
                 if self._session is not None:
                     await self._session.receive(parsed)
                 elif isinstance(parsed, Hello):
-                    self._session = await services.agents.connect(caller, parsed, self._say)
+                    self._session = await services[Agents].connect(caller, parsed, self._say)
                     self._session.on_hang_up(functools.partial(self._end.close, 4004))
         except DetlabError as error:
             self._master.world.note("hangs up", self._master.name, error.code)
@@ -538,5 +553,5 @@ def default_settings(folder: Path) -> Settings:
         preemption_timeout_default=20.0,
         tick=2.0,
         gc_delay=1e9,
-        limits=Limits(min_priority=1),
+        limits=PerUserLimits(min_priority=1),
     )

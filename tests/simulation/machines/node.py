@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from detlab.backoff import Backoff
-from detlab.launch.delivery.sender import Deliverer, Mode, Source
-from detlab.launch.delivery.shipping import Refusal, StreamShipper
-from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.sender import Deliverer, Mode, SpoolSource
+from detlab.launch.delivery.shipping import RecordRefusal, StreamShipper
+from detlab.launch.delivery.spool import SpoolReader, open_regular
 from detlab.launch.delivery.tokens import TokenKeeper
 from detlab.launch.taskdir import TaskDir
 from detlab.schemas.wire import Hello, Launch, SlotView
@@ -127,10 +127,10 @@ class Task:
         except TimeoutError:
             self.launcher.process.kill()
 
-    def leftovers(self) -> list[Source]:
+    def leftovers(self) -> list[SpoolSource]:
         """What a dead launcher left."""
-        reader = Reader(lambda: open_regular(self.directory.stream("metrics")))
-        return [Source(reader, StreamShipper("metrics"))]
+        reader = SpoolReader(lambda: open_regular(self.directory.stream("metrics")))
+        return [SpoolSource(reader, StreamShipper("metrics"))]
 
     async def remove(self, *, clean: bool) -> None:
         """Forget it."""
@@ -179,15 +179,15 @@ class Marks:
     def __init__(self, task: Task) -> None:
         self._task = task
 
-    def committed(self, shipper: StreamShipper, reader: Reader) -> None:
+    def committed(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Acknowledged to the agent counts as to the launcher."""
         self._task.machine.world.promises.acknowledged(part_of(self._task.launch), shipper.acked)
 
-    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+    def damaged(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Nobody but its writers touches a spool."""
         raise AssertionError(reader.damage)
 
-    def refused(self, refusals: Sequence[Refusal]) -> None:
+    def refused(self, refusals: Sequence[RecordRefusal]) -> None:
         """No record of these trials may be refused."""
         self._task.machine.world.loop.errors.append(f"refused: {refusals}")
 

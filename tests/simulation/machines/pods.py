@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from detlab.schemas.wire import Hello, Launch, NodeHello, RunningTask, SlotView
+from detlab.schemas.wire import HeldTask, Hello, Launch, NodeHello, SlotView
 from detlab_agent.runtimes.base import CanceledTask, RefusedTask, TaskExit
 from detlab_agent.tasks import TaskTable
 from simulation.machines.node import Agent, Node, Task
@@ -35,7 +35,7 @@ UNSEEN = (1.0, 3.0)
 
 
 class Pod(Task):
-    """A task on a node of the cluster; see `RunningTask`."""
+    """A task on a node of the cluster; see `HeldTask`."""
 
     machine: ClusterNode
     opened: bool = False
@@ -62,14 +62,14 @@ class Pod(Task):
                 self.launcher.process.kill()
 
     async def begun(self, say: Any) -> None:
-        """See `RunningTask.begun`."""
+        """See `HeldTask.begun`."""
         if self.waits:
             say("starting", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu")
         while self.waits:
             await asyncio.sleep(LOOK)
 
     async def finished(self) -> TaskExit:
-        """See `RunningTask.finished`: a look at the pod, again and again."""
+        """See `HeldTask.finished`: a look at the pod, again and again."""
         while self.launcher.process.alive and not self.lost:
             await asyncio.sleep(LOOK)
         if self.lost:
@@ -83,12 +83,12 @@ class Pod(Task):
         return TaskExit(reason="launcher_lost", message="the pod ended without a report", delivered=False)
 
     def interrupt(self, grace: float) -> None:
-        """See `RunningTask.interrupt`; nobody reaches a node that has vanished."""
+        """See `HeldTask.interrupt`; nobody reaches a node that has vanished."""
         if not self.machine.away:
             super().interrupt(grace)
 
     async def kill(self, delivery_grace: float) -> None:
-        """See `RunningTask.kill`: a pod whose node does not answer is deleted by force."""
+        """See `HeldTask.kill`: a pod whose node does not answer is deleted by force."""
         if self.machine.away:
             self.lost = "the pod was deleted by force"
             return
@@ -267,7 +267,7 @@ class Speaker(Node):
         nodes = [NodeHello(name=node.short, slots=list(_slots(node)), max_zero_slot_tasks=0) for node in self.present()]
         return hello.model_copy(update={"nodes": nodes, "tasks": list(self._told(hello.tasks))})
 
-    def _told(self, tasks: list[RunningTask]) -> Iterator[RunningTask]:
+    def _told(self, tasks: list[HeldTask]) -> Iterator[HeldTask]:
         """The tasks as the agent tells of them: some twice, elsewhere, as not begun, or not at all."""
         for task in tasks:
             kind = self.lies.choice(("twice", "elsewhere", "late", "not", *["true"] * 6))

@@ -25,13 +25,13 @@ from detlab.core.distributed.context import DummyDistributedContext
 from detlab.core.metrics.spool import Spool
 from detlab.core.metrics.train import TrainContext
 from detlab.core.preemption.context import PreemptContext
-from detlab.core.preemption.watch import Finish, Pause, PreemptionWatch
+from detlab.core.preemption.watch import Pause, PreemptionWatch, StopAsking
 from detlab.core.session import TaskSession
 from detlab.files import write_atomic
 from detlab.info import read_token
-from detlab.launch.delivery.sender import Deliverer, Ending, Mode, Source, TransportError
-from detlab.launch.delivery.shipping import Refusal, StreamShipper
-from detlab.launch.delivery.spool import Reader, open_regular, read_mark
+from detlab.launch.delivery.sender import Deliverer, DeliveryEnding, Mode, SpoolSource, TransportError
+from detlab.launch.delivery.shipping import RecordRefusal, StreamShipper
+from detlab.launch.delivery.spool import SpoolReader, open_regular, read_mark
 from detlab.launch.delivery.tokens import TokenKeeper, life_of
 from detlab.launch.ranks.rendezvous import MeetingError
 from detlab.launch.task import DirMarks
@@ -200,7 +200,7 @@ class Watcher:
         return self._watch.preempted
 
     async def _poll(self) -> None:
-        while not isinstance(step := self._watch.next_step(), Finish):
+        while not isinstance(step := self._watch.next_step(), StopAsking):
             if isinstance(step, Pause):
                 await asyncio.sleep(max(step.seconds, self._trial.node.world.course.asks))
             else:
@@ -331,16 +331,16 @@ class Marks(DirMarks):
         super().__init__(launcher.directory, _NoLogs())
         self._launcher = launcher
 
-    def committed(self, shipper: StreamShipper, reader: Reader) -> None:
+    def committed(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Note and go on."""
         self._launcher.node.world.promises.acknowledged(part_of(self._launcher.launch), shipper.acked)
         super().committed(shipper, reader)
 
-    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+    def damaged(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Nobody but its writers touches a spool."""
         raise AssertionError(reader.damage)
 
-    def refused(self, refusals: Sequence[Refusal]) -> None:
+    def refused(self, refusals: Sequence[RecordRefusal]) -> None:
         """No record of these trials may be refused."""
         self._launcher.node.world.loop.errors.append(f"refused: {refusals}")
 
@@ -366,7 +366,7 @@ class Launcher:
         await trial_gone.wait()
         deliverer.ask(Mode.FINISH)
         await delivery
-        delivered = deliverer.ending in {Ending.DELIVERED, Ending.FENCED}
+        delivered = deliverer.ending in {DeliveryEnding.DELIVERED, DeliveryEnding.FENCED}
         write_json(self.directory.exit, {"exit_code": self.trial.exit_code, "delivered": delivered})
         self.node.world.promises.delivered(self.launch, deliverer.ending)
         self.process.kill()
@@ -374,11 +374,11 @@ class Launcher:
     def _make_deliverer(self) -> Deliverer:
         loop = self.node.world.loop
         mark = read_mark(self.directory.acked("metrics"))
-        reader = Reader(lambda: open_regular(self.directory.stream("metrics")), after=mark)
+        reader = SpoolReader(lambda: open_regular(self.directory.stream("metrics")), after=mark)
         return Deliverer(
             lambda: PostBridge(self.node),
             f"task/records?node={node}" if (node := self.launch.info.container_rank) else "task/records",
-            [Source(reader, StreamShipper("metrics", acked=mark))],
+            [SpoolSource(reader, StreamShipper("metrics", acked=mark))],
             TokenKeeper(
                 read_token(self.directory.root),
                 loop.time() + life_of(self.launch.token_life, self.launch.token_expires_at, self.node.clock()),

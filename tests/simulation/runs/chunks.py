@@ -94,6 +94,7 @@ def check_chunk(chunk: int, tmp_path: Path, record_property: Callable[[str, obje
     _counted[chunk] = counts + Counter({kind: found["checks"].get(kind, 0) for kind in (*ELASTIC, *SHARED)})
     assert found["least_faults"] >= LEAST, f"a seed of chunk {chunk} had {found['least_faults']} faults"
     check_size(found)
+    assert found["checks"].get("writes in groups", 0) > 0, f"no write of chunk {chunk} waited for a slow disk"
     missing = [kind for kind in KINDS if kind not in TRIAL_DEATHS and not counts[kind]]
     assert missing == [], f"faults that never happened in chunk {chunk}: {missing}"
     assert sum(counts[kind] for kind in TRIAL_DEATHS) > 0, f"no trial was killed in chunk {chunk}"

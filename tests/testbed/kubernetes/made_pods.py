@@ -10,7 +10,7 @@ from detlab.launch.taskdir import TaskDir
 from detlab.schemas import wire
 from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.kubernetes.nodes import kept_node
-from detlab_agent.runtimes.kubernetes.options import Options, Rules
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions, Rules
 from detlab_agent.runtimes.kubernetes.pods import pod, pod_name
 from detlab_agent.runtimes.preparation import Order
 
@@ -40,5 +40,5 @@ def made_pod(pod_spec: Any = None, settings: dict[str, Any] | None = None, **mor
         SetupFailed: The agent does not allow it.
     """
     order = an_order(config={} if pod_spec is None else {"environment": {"pod_spec": pod_spec}}, **more)
-    options = Options.model_validate({"image": "lab/tasks:1", **(settings or {})})
+    options = KubernetesOptions.model_validate({"image": "lab/tasks:1", **(settings or {})})
     return pod(order, pod_name(order.record.stem), node(), Rules(options, "agent"))

@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +34,20 @@ _SETTINGS = (
     *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "net/ipv4/ip_forward"),
 )
 """What a kubelet sets when it starts, and, the last, a bridge of CNI: our pods need no forwarding."""
+_RUNC = """#!{python} -IS
+import json, os, sys
+
+LAST = {last}
+if "--bundle" in sys.argv:
+    name = os.path.join(sys.argv[sys.argv.index("--bundle") + 1], "config.json")
+    with open(name) as file:
+        spec = json.load(file)
+    spec["mounts"].sort(key=lambda mount: mount["destination"] in LAST)
+    with open(name, "w") as file:
+        json.dump(spec, file)
+os.execv({runc!r}, [{runc!r}, *sys.argv[1:]])
+"""
+"""A runc that makes some mounts of a container last, so that no volume of its pod hides them."""
 
 
 def own_settings(directory: Path) -> str:
@@ -49,6 +64,11 @@ def own_settings(directory: Path) -> str:
         if real.exists():
             lines.append(f"mkdir -p {own.parent} && cat {real} > {own} && mount --bind {own} {real}")
     return " && ".join(lines) or "true"
+
+
+def in_this_order(last: list[str], runc: str) -> str:
+    """Return a program that is a runc which makes these mounts of each container last."""
+    return _RUNC.format(python=os.path.realpath(sys.executable), last=last, runc=runc)
 
 
 class RealNode:
@@ -185,11 +205,21 @@ class RealNode:
         }
         (where / "cni/10-bridge.conflist").write_text(json.dumps(network), encoding="ascii")
         (where / "base.json").write_text(json.dumps(self._base_spec()), encoding="ascii")
-        (where / "containerd.toml").write_text(self._containerd_config(), encoding="ascii")
+        (where / "containerd.toml").write_text(self._containerd_config(self._runc()), encoding="ascii")
         (where / "kubelet.json").write_text(json.dumps(self._kubelet_config()), encoding="ascii")
         (where / "resolv.conf").write_text(f"nameserver {self.plane.address}\n", encoding="ascii")
         for controller in self._controllers():
             (controller / self.cgroup.lstrip("/")).mkdir(exist_ok=True)
+
+    def _runc(self) -> str:
+        """Return what starts containers. Pods of the chart have a /tmp of their own, which may hide this tree."""
+        last = [str(path) for path in images.shown() if path.is_relative_to("/tmp")]
+        if not last:
+            return program("runc")
+        path = self.directory / "runc"
+        path.write_text(in_this_order(last, program("runc")), encoding="utf-8")
+        path.chmod(0o755)
+        return str(path)
 
     def _range(self) -> dict[str, str]:
         """Return the addresses of this node's pods; all are on one bridge."""
@@ -214,7 +244,7 @@ class RealNode:
         ]
         return spec
 
-    def _containerd_config(self) -> str:
+    def _containerd_config(self, runc: str) -> str:
         # No CAP_SYS_RESOURCE in most containers of CI: what would lower an OOM score is left out.
         return f"""
 version = 2
@@ -235,6 +265,8 @@ oom_score = 0
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
       base_runtime_spec = "{self.directory}/base.json"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        BinaryName = "{runc}"
 """
 
     def _kubelet_config(self) -> dict[str, object]:

@@ -26,11 +26,11 @@ from detlab_agent.runtimes.docker.container import (
     mounts_for,
     parse_volume,
 )
-from detlab_agent.runtimes.docker.engine import Ended, EngineRefused
+from detlab_agent.runtimes.docker.engine import ContainerEnd, EngineRefused
 from detlab_agent.runtimes.docker.images import _progress, unknown_image
 from detlab_agent.runtimes.docker.runtime import container_package
 from detlab_agent.runtimes.docker.task import DockerTask
-from detlab_agent.runtimes.ports import HeldPorts, Service, hold_port
+from detlab_agent.runtimes.ports import HeldPorts, ServiceAddress, hold_port
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.tenancy import Homes, home_name
 
@@ -87,7 +87,7 @@ def test_a_container_has_its_users_ids_and_no_privileges(tmp_path):
 
 
 def test_a_service_is_published_only_where_the_network_is_another(tmp_path):
-    served = order(tmp_path, CPU, service=Service("node-2", 31000, "10.0.0.2"))
+    served = order(tmp_path, CPU, service=ServiceAddress("node-2", 31000, "10.0.0.2"))
     spec = wire.ContainerSpec(image="i")
     assert arguments(served, spec, network="bridge")["ports"] == {"31000/tcp": ("10.0.0.2", 31000)}
     assert arguments(served, spec, network="host")["ports"] == {}
@@ -357,7 +357,7 @@ def test_an_end_with_the_engine_is_not_the_tasks_own(tmp_path, lost_at, asked, r
     engine = SimpleNamespace(lost_at=lost_at, said=lambda container: "")
     task = DockerTask("a", 1, (), tmp_path / "r", directory=TaskDir(tmp_path), owner=0, engine=engine, container="c")
     task._asked = asked
-    assert task._exit(Ended(137, oom=False, error="", at=100.0)).reason == reason
+    assert task._exit(ContainerEnd(137, oom=False, error="", at=100.0)).reason == reason
 
 
 @pytest.mark.parametrize(("url", "warned"), [("http://127.0.0.1:1/x/", True), ("https://login-1:1/x/", False)])
@@ -390,7 +390,7 @@ def test_an_oom_of_the_launcher_itself(tmp_path):
     task = DockerTask(
         "a", 1, (), tmp_path / "r", directory=TaskDir(tmp_path), owner=0, engine=engine, container="c", memory=1 << 20
     )
-    exit_ = task._exit(Ended(137, oom=True, error="", at=100.0))
+    exit_ = task._exit(ContainerEnd(137, oom=True, error="", at=100.0))
     assert (exit_.reason, exit_.delivered) == ("oom", False)
     assert "1 MiB" in exit_.message
 

@@ -20,17 +20,17 @@ from detlab_agent.runtimes.docker.engine import AGENT_LABEL, PLACE_LABEL
 from detlab_agent.runtimes.docker.runtime import DockerRuntime
 from detlab_agent.runtimes.kubernetes import lease
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access
-from detlab_agent.runtimes.kubernetes.options import Options, Rules
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions, Rules
 from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL as AGENT
 from detlab_agent.runtimes.kubernetes.pods import ALLOCATION_NOTE, NODE_NOTE, RUN_NOTE, SLOTS_NOTE, TASK_LABEL
 from detlab_agent.runtimes.kubernetes.preparation import prepare
 from detlab_agent.runtimes.kubernetes.runtime import LEASE, KubernetesRuntime
 from detlab_agent.runtimes.preparation import TaskMaker
-from detlab_agent.runtimes.slurm.answers import Job
+from detlab_agent.runtimes.slurm.answers import SlurmJob
 from detlab_agent.runtimes.slurm.client import SlurmClient
+from detlab_agent.runtimes.slurm.options import SlurmOptions
 from detlab_agent.runtimes.slurm.runtime import SlurmRuntime
 from detlab_agent.settings import AgentError, AgentSettings
-from detlab_agent.slurm_options import SlurmOptions
 from testbed.kubernetes.fake.cluster import FakeCluster
 from testbed.waiting import soon
 
@@ -120,8 +120,8 @@ class OneJob:
 
     ended: list[str] = field(default_factory=list)
 
-    def jobs(self) -> list[Job]:
-        return [Job("7", "RUNNING", name="detlab-1.slurm", comment="detlab agent node-7", uid=1000)]
+    def jobs(self) -> list[SlurmJob]:
+        return [SlurmJob("7", "RUNNING", name="detlab-1.slurm", comment="detlab agent node-7", uid=1000)]
 
     def cancel(self, job_id: str, name: str, *, at_once: bool = False) -> None:
         self.ended.append(job_id)
@@ -146,13 +146,14 @@ async def test_the_watch_of_a_copy_ends_no_job_of_the_original(mark: str) -> Non
 # --- Kubernetes -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_copy_neither_adopts_pods_nor_takes_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("DURATION", 0.8), ("RENEW", 0.1), ("_LOOK", 0.1)):
         monkeypatch.setattr(lease, name, seconds)
     with FakeCluster(tmp_path) as fake:
         fake.add_node("idle-1", gpus=2)
         original = original_in(tmp_path / "original")
-        access, options = Access(fake.kubeconfig(), environ={}), Options.model_validate({"image": "python"})
+        access, options = Access(fake.kubeconfig(), environ={}), KubernetesOptions.model_validate({"image": "python"})
         ours = Rules(options, "ours")
         opened, _ = await prepare(access, LEASE, ours, original, original / "tasks")
         runtime = KubernetesRuntime(opened, ours, original)

@@ -11,14 +11,14 @@ from detlab_agent.commands import run
 from detlab_hub.embedded import inspection
 from detlab_hub.embedded.parts import _agent
 from detlab_hub.embedded.settings import EmbeddedCluster, has_torch
-from detlab_hub.embedded.state import Plan, StateFolder
+from detlab_hub.embedded.state import StartPlan, StateFolder
 
 
 @pytest.mark.parametrize(("docker", "expected"), [(None, None), (True, "process,docker"), (False, "process")])
 def test_the_agents_runtimes(tmp_path, docker, expected):
     folder = StateFolder(tmp_path / ".detlab")
     folder.create()
-    plan = Plan(1, 2, 3, 4, "root", docker=docker, docker_mounts=["/data", "/scratch"], docker_volumes=["/a:ro"])
+    plan = StartPlan(1, 2, 3, 4, "root", docker=docker, docker_mounts=["/data", "/scratch"], docker_volumes=["/a:ro"])
     argv = list(_agent(folder, plan).argv)
     assert ("--runtime" in argv) is (expected is not None)
     assert expected is None or argv[argv.index("--runtime") + 1] == expected
@@ -51,12 +51,12 @@ def test_there_is_a_warm_pool_where_torch_is_unless_someone_says_otherwise(tmp_p
     assert chosen is expected
     folder = StateFolder(tmp_path / ".detlab")
     folder.create()
-    argv = _agent(folder, Plan(1, 2, 3, 4, "root", warm_pool=chosen)).argv
+    argv = _agent(folder, StartPlan(1, 2, 3, 4, "root", warm_pool=chosen)).argv
     assert ("--warm-pool" in argv, "--no-warm-pool" in argv) == (expected, not expected)
 
 
 def test_the_warm_pools_cost_is_measured_and_its_absence_has_a_reason(tmp_path):
-    folder, plan = StateFolder(tmp_path / ".detlab"), Plan(1, 2, 3, 4, "root", warm_pool=True)
+    folder, plan = StateFolder(tmp_path / ".detlab"), StartPlan(1, 2, 3, 4, "root", warm_pool=True)
     folder.create()
     note = tmp_path / ".detlab" / "agent" / "warm_pool.json"
     assert inspection.warm_pool_state(folder, plan) == "none now: the agent has not started it yet"
@@ -72,4 +72,4 @@ def test_the_warm_pools_cost_is_measured_and_its_absence_has_a_reason(tmp_path):
     assert "about 0.3 GiB" in inspection.warm_pool_promise(folder, plan)
     note.write_text(json.dumps({"pid": pid, "started": 1, "reason": ""}))
     assert inspection.warm_pool_state(folder, plan) == "none now: it ended; the next trial has it started again"
-    assert inspection.warm_pool_state(folder, Plan(1, 2, 3, 4, "root")).startswith("off")
+    assert inspection.warm_pool_state(folder, StartPlan(1, 2, 3, 4, "root")).startswith("off")

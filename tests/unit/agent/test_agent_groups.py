@@ -16,7 +16,7 @@ from detlab.launch.taskdir import TaskDir
 from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.preparation import Order, TaskMaker
-from detlab_agent.runtimes.process.control_groups import Group, NoGroups, TaskGroups
+from detlab_agent.runtimes.process.control_groups import NoGroups, TaskControlGroups, TaskGroups
 from detlab_agent.runtimes.process.runtime import ProcessRuntime
 
 LIMITS = ("pids.max", "memory.max", "memory.swap.max")
@@ -90,7 +90,7 @@ def test_a_parent_that_another_agent_removed_is_made_again(tmp_path: Path) -> No
     kernel.groups.make("1.1", None)
     (parent,) = kernel.top.glob("detlab-*")
     shutil.rmtree(parent)
-    assert kernel.groups.make("2.1", None) == Group((parent / "2.1",))
+    assert kernel.groups.make("2.1", None) == TaskControlGroups((parent / "2.1",))
     assert (parent / "2.1").is_dir()
 
 
@@ -102,7 +102,7 @@ class Looking(TaskGroups):
         self._task = task
         self.unpacked: list[bool] = []
 
-    def make(self, allocation_id: str, memory: int | None) -> Group:
+    def make(self, allocation_id: str, memory: int | None) -> TaskControlGroups:
         self.unpacked.append(self._task.launch.exists())
         raise NoGroups("enough seen")
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from tornado.websocket import WebSocketClientConnection
 
-from detlab.schemas.wire import Hello, MoreNodes, NodeHello, RunningTask, SlotView
+from detlab.schemas.wire import HeldTask, Hello, MoreNodes, NodeHello, SlotView
 from detlab.testing.master import MasterDouble
 from detlab_agent.connection import Connector, dial
 from detlab_agent.endpoints import Endpoints
@@ -48,9 +48,9 @@ def test_what_fits_goes_as_ever() -> None:
 
 
 def test_nodes_with_tasks_and_those_away_come_first_and_tasks_with_their_node() -> None:
-    tasks = [RunningTask(allocation_id="own", run=1), RunningTask(allocation_id="late", run=1, node="n01499")]
-    tasks.append(RunningTask(allocation_id="of no node", run=1, node="gone"))
-    tasks += [RunningTask(allocation_id=f"t{n}", run=1, node=f"n{n:05}") for n in range(0, 1400, 2)]
+    tasks = [HeldTask(allocation_id="own", run=1), HeldTask(allocation_id="late", run=1, node="n01499")]
+    tasks.append(HeldTask(allocation_id="of no node", run=1, node="gone"))
+    tasks += [HeldTask(allocation_id=f"t{n}", run=1, node=f"n{n:05}") for n in range(0, 1400, 2)]
     whole = hello(1500, tasks=tasks)
     whole.nodes[700].away = True
     first, rest = in_parts(whole)

@@ -18,7 +18,7 @@ import pytest
 
 from detlab.client.bundling.bundle import build_bundle
 from detlab.errors import BundleError
-from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle, tree_digest
+from detlab.launch.archives import ArchiveLimits, UnsafeBundle, members, open_bundle, tree_digest
 from detlab.launch.layout import unpack
 from detlab_hub.services.admission.preparing import bundle_files
 from detlab_hub.services.experiments.code import LIMITS, list_files
@@ -184,7 +184,7 @@ def test_a_bundle_that_is_damaged_after_its_first_file_is_refused_whole(tmp_path
 def test_nothing_beyond_the_limits_is_decompressed(tmp_path):
     """Zeros without end, of which one kilobyte makes a megabyte, in a file of the announced size."""
     archive = tmp_path / "bundle.tar.gz"
-    limits = Limits(size=1 << 20)
+    limits = ArchiveLimits(size=1 << 20)
     with gzip.open(archive, "wb") as file:
         for _ in range(30):
             file.write(bytes(1 << 20))  # an archive ends at the first two empty blocks
@@ -196,7 +196,7 @@ def test_nothing_beyond_the_limits_is_decompressed(tmp_path):
         file.write(block(tarfile.REGTYPE, "a", size=1 << 40))
     with pytest.raises(UnsafeBundle), open_bundle(archive, limits) as tar:
         list(members(tar, limits))
-    assert LIMITS.size <= Limits().size
+    assert LIMITS.size <= ArchiveLimits().size
 
 
 def archive_of(path: Path, name: str) -> Path:

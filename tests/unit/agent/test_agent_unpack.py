@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from detlab.launch.layout import Limits, UnsafeBundle, safe_path, unpack
+from detlab.launch.layout import ArchiveLimits, UnsafeBundle, safe_path, unpack
 
 
 def member(name, kind=tarfile.REGTYPE, data=b"", **fields):
@@ -116,18 +116,18 @@ def test_a_bomb_is_stopped_by_its_announced_size(tmp_path, target):
         for _ in range(64):
             file.write(b"\0" * (1 << 20))
     with pytest.raises(UnsafeBundle, match="bytes unpacked"):
-        unpack(path, target, Limits(size=10 << 20))
+        unpack(path, target, ArchiveLimits(size=10 << 20))
     assert everything_below(target) == []
 
 
 def test_many_small_files_add_up(tmp_path, target):
     members = [member(f"f{n}", data=b"x" * 100) for n in range(20)]
     with pytest.raises(UnsafeBundle, match="1000 bytes"):
-        unpack(archive(tmp_path, *members), target, Limits(size=1000))
+        unpack(archive(tmp_path, *members), target, ArchiveLimits(size=1000))
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(UnsafeBundle, match="10 entries"):
-        unpack(archive(tmp_path, *members), other, Limits(entries=10))
+        unpack(archive(tmp_path, *members), other, ArchiveLimits(entries=10))
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])

@@ -20,7 +20,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 from detlab_agent.runtimes.kubernetes.api import Api, ApiAway, ApiRefused
-from detlab_agent.runtimes.kubernetes.credentials import Credential, Credentials, NoCredential
+from detlab_agent.runtimes.kubernetes.credentials import Credential, NoCredential, ShownCredentials
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
 from detlab_agent.settings import AgentError
 from testbed.kubernetes.fake.cluster import AGENT, FakeCluster
@@ -229,7 +229,7 @@ def test_one_that_ends_soon_is_replaced_once_for_many_requests():
     source, now = Source(Credential("new", until=5000.0)), [1000.0]
 
     async def ask() -> None:
-        held = Credentials(source.read, Credential("old", until=1100.0), lambda: now[0])
+        held = ShownCredentials(source.read, Credential("old", until=1100.0), lambda: now[0])
         assert (await held.current()).authorization == "old"
         now[0] = 1050.0
         found = await asyncio.gather(*(held.current() for _ in range(50)))
@@ -243,7 +243,7 @@ def test_one_that_is_refused_is_not_asked_for_with_each_request():
     source, now = Source(Credential("same")), [1000.0]
 
     async def ask() -> None:
-        held = Credentials(source.read, Credential("same"), lambda: now[0])
+        held = ShownCredentials(source.read, Credential("same"), lambda: now[0])
         for _ in range(20):
             await held.current(refused=Credential("same"))
         assert source.asked == 1
@@ -258,7 +258,7 @@ def test_the_old_one_is_used_as_long_as_it_is_good_if_there_is_no_new_one():
     source, now = Source(NoCredential("the cloud is away")), [1000.0]
 
     async def ask() -> None:
-        held = Credentials(source.read, Credential("old", until=1030.0), lambda: now[0])
+        held = ShownCredentials(source.read, Credential("old", until=1030.0), lambda: now[0])
         assert (await held.current()).authorization == "old"
         now[0] = 1040.0
         with pytest.raises(NoCredential, match="the cloud is away"):
@@ -267,6 +267,7 @@ def test_the_old_one_is_used_as_long_as_it_is_good_if_there_is_no_new_one():
     asyncio.run(ask())
 
 
+@pytest.mark.slow
 def test_a_token_that_is_rotated_in_its_file_is_taken_up_by_the_next_request(tmp_path, cluster):
     """Tokens of service accounts end after an hour; agents run for weeks."""
     file = tmp_path / "token"
@@ -321,6 +322,7 @@ class Who(RequestHandler):
         self.write({"name": dict(part[0] for part in shown["subject"])["commonName"]})
 
 
+@pytest.mark.slow
 async def test_certificates_of_clients_are_shown_and_new_ones_taken_up_and_another_server_is_refused(tmp_path, plugin):
     ours, clients = Authority(), Authority()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

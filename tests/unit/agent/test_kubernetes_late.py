@@ -19,7 +19,7 @@ from detlab_agent.runtimes.base import RefusedTask
 from detlab_agent.runtimes.kubernetes import cluster as clusters
 from detlab_agent.runtimes.kubernetes import runtime as runtimes
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access
-from detlab_agent.runtimes.kubernetes.options import Options, Rules
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions, Rules
 from detlab_agent.runtimes.kubernetes.pods import pod_name
 from detlab_agent.runtimes.kubernetes.runtime import KubernetesRuntime
 from detlab_agent.runtimes.preparation import Order
@@ -71,7 +71,7 @@ async def refusal(
     """
     order = order_for(tmp_path)
     opened = await Access(fake.kubeconfig(), environ={}).open()
-    runtime = KubernetesRuntime(opened, Rules(Options.model_validate(GANG), "ours"), tmp_path)
+    runtime = KubernetesRuntime(opened, Rules(KubernetesOptions.model_validate(GANG), "ours"), tmp_path)
     await runtime.begin(lambda: None)
     try:
         with pytest.raises(RefusedTask) as refused:
@@ -87,6 +87,7 @@ async def refusal(
         await runtime.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("patience", "said"),
     [
@@ -116,6 +117,7 @@ def test_a_pod_that_is_made_after_its_task_was_given_up_is_deleted(
     assert re.search(said, asyncio.run(refusal(fake, tmp_path, made)))
 
 
+@pytest.mark.slow
 def test_a_pod_that_the_store_makes_after_its_server_gave_up_is_deleted(fake: FakeCluster, tmp_path: Path) -> None:
     """The server says 504, or 500 with `etcdserver: request timed out`; what it asked for may still be done."""
 

@@ -17,7 +17,7 @@ from detlab.testing.master import MasterDouble
 from detlab_agent.runtimes.base import RefusedTask
 from detlab_agent.runtimes.kubernetes import lease
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access
-from detlab_agent.runtimes.kubernetes.options import Options, Rules
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions, Rules
 from detlab_agent.runtimes.kubernetes.runtime import LEASE, KubernetesRuntime
 from detlab_agent.runtimes.preparation import Order
 from testbed.kubernetes.fake.cluster import FakeCluster
@@ -44,7 +44,7 @@ async def running(
     """A runtime that has begun, and its calls that what it offers has changed."""
     changes: list[str] = []
     opened = await Access(fake.kubeconfig(), environ={}).open()
-    rules = Rules(Options.model_validate({"image": "python", **options}), "ours")
+    rules = Rules(KubernetesOptions.model_validate({"image": "python", **options}), "ours")
     runtime = KubernetesRuntime(opened, rules, place)
     await runtime.begin(lambda: changes.append("changed"))
     try:
@@ -67,9 +67,10 @@ async def unanswered(runtime: KubernetesRuntime, fake: FakeCluster) -> None:
     fake.slow = SILENT
     held = runtime._held
     assert held is not None
-    await soon(lambda: held.standing is lease.Standing.UNANSWERED, 10)
+    await soon(lambda: held.standing is lease.LeaseStanding.UNANSWERED, 10)
 
 
+@pytest.mark.slow
 async def test_launches_wait_while_the_api_server_is_silent(fake: FakeCluster, tmp_path: Path) -> None:
     """338 of them were refused, as if another agent had taken the namespace."""
     async with running(fake, tmp_path) as (runtime, changes):
@@ -91,6 +92,7 @@ async def test_launches_wait_while_the_api_server_is_silent(fake: FakeCluster, t
         assert changes == []
 
 
+@pytest.mark.slow
 async def test_they_are_refused_once_it_answers_that_another_agent_has_taken_over(
     fake: FakeCluster, tmp_path: Path
 ) -> None:
@@ -107,6 +109,7 @@ async def test_they_are_refused_once_it_answers_that_another_agent_has_taken_ove
         assert not runtime.available()
 
 
+@pytest.mark.slow
 async def test_they_wait_no_longer_than_a_pod_may(fake: FakeCluster, tmp_path: Path) -> None:
     async with running(fake, tmp_path, pending_limit=0.5) as (runtime, _):
         await unanswered(runtime, fake)

@@ -10,13 +10,13 @@ from test_agent_containers import CPU, order
 
 from detlab.schemas import wire
 from detlab_agent.runtimes.base import SetupFailed
-from detlab_agent.runtimes.kubernetes.options import Options
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions
 from detlab_agent.runtimes.kubernetes.pods import Rules, pod
 from detlab_agent.runtimes.kubernetes.userspecs import check_host_path, checked
 
 NODE = {"name": "node-1", "labels": {}, "taints": [], "cordoned": False, "allocatable": {"cpu": "4"}}
 ALLOWED = (Path("/data"), Path("/data/sets"), Path("/scratch/"))
-RULES = Rules(Options(image="lab:1"), "kubernetes", allow_mounts=ALLOWED, restricted=False)
+RULES = Rules(KubernetesOptions(image="lab:1"), "kubernetes", allow_mounts=ALLOWED, restricted=False)
 
 
 def made(tmp_path: Path, host: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -15,10 +15,10 @@ from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.kubernetes.endings import exit_of, is_over, kept_pod, waiting_for
 from detlab_agent.runtimes.kubernetes.homes import claim, claim_name, mounted
 from detlab_agent.runtimes.kubernetes.nodes import closed, kept_node, offered, quantity
-from detlab_agent.runtimes.kubernetes.options import Home, Options, Rules, read_options
-from detlab_agent.runtimes.kubernetes.others import Others, TakenSlots, kept_other
+from detlab_agent.runtimes.kubernetes.options import Home, KubernetesOptions, Rules, read_options
+from detlab_agent.runtimes.kubernetes.others import OtherPods, TakenSlots, kept_other
 from detlab_agent.runtimes.kubernetes.pods import label_value, pod_name
-from detlab_agent.runtimes.kubernetes.scaling import Placed, by_whom, come_already, count_elsewhere, nodes_to_come
+from detlab_agent.runtimes.kubernetes.scaling import PlacedPod, by_whom, come_already, count_elsewhere, nodes_to_come
 from detlab_agent.settings import AgentError
 
 
@@ -80,7 +80,7 @@ def _node(name: str, **labels: str) -> dict[str, object]:
 
 
 def test_pools_are_chosen_by_labels_of_nodes() -> None:
-    options = Options.model_validate(
+    options = KubernetesOptions.model_validate(
         {"node_selector": {"for": "us"}, "pools": [{"name": "big", "node_labels": {"size": "big"}}]}
     )
     nodes = {
@@ -92,7 +92,7 @@ def test_pools_are_chosen_by_labels_of_nodes() -> None:
 
 
 def _told(node: dict[str, object], *used: str) -> list[NodeHello]:
-    return offered({"n": node}, Options(), used)
+    return offered({"n": node}, KubernetesOptions(), used)
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_machines_that_are_not_for_tasks_are_not_shown_and_closed_ones_leave_the
     assert _told({**_node("n"), "taints": [taint]}) == []
     assert _told({**_node("n"), "cordoned": True, "allocatable": {"cpu": "8"}}) == []
     nodes = {f"n{number}": {**_node(f"n{number}"), "cordoned": number > 900} for number in range(1200)}
-    told = offered(nodes, Options(), ())
+    told = offered(nodes, KubernetesOptions(), ())
     assert len(told) == 1000
     assert sum(not node.note for node in told) == 901
 
 
 def test_devices_of_others_say_so() -> None:
-    (told,) = offered({"n": _node("n")}, Options(), (), {"n": {"gpu1": "used by others on the cluster"}})
+    (told,) = offered({"n": _node("n")}, KubernetesOptions(), (), {"n": {"gpu1": "used by others on the cluster"}})
     assert [(slot.enabled, slot.note) for slot in told.slots] == [(True, ""), (False, "used by others on the cluster")]
     assert told.note == ""
 
@@ -162,8 +162,8 @@ def test_slots_whose_devices_others_have_stay_the_same_ones_and_are_never_those_
     async def check() -> None:
         # its reflector is made, and never started
         api = SimpleNamespace(path=lambda *words, **more: "/pods")
-        others = Others(api, Rules(Options(), "ours"), lambda: None)  # type: ignore[arg-type] # see above
-        slots = TakenSlots(Options())
+        others = OtherPods(api, Rules(KubernetesOptions(), "ours"), lambda: None)  # type: ignore[arg-type] # see above
+        slots = TakenSlots(KubernetesOptions())
 
         def taken(busy: dict[str, set[str]]) -> dict[str, set[str]]:
             return slots.choose(others.amounts(), nodes, busy)
@@ -181,7 +181,7 @@ def test_slots_whose_devices_others_have_stay_the_same_ones_and_are_never_those_
 
 
 def test_pods_of_ours_and_those_for_which_we_hold_slots_are_no_others() -> None:
-    options = Options()
+    options = KubernetesOptions()
     assert kept_other(_other("p", 2), options, "me") == {"node": "n", "amounts": {"nvidia.com/gpu": 2}}
     assert kept_other(_other("p", labels={"detlab.io/agent": "me"}), options, "me") is None
     assert kept_other(_other("p", labels={"detlab.io/agent": "she"}), options, "me") is not None
@@ -221,26 +221,26 @@ GROUP = {"name": "a100", "node_labels": {"pool": "a100"}, "slots": 2, "most": 2,
 
 
 def test_a_node_to_come_is_offered_until_as_many_are_there_as_there_may_be() -> None:
-    options = Options.model_validate({"autoscaled": [GROUP]})
+    options = KubernetesOptions.model_validate({"autoscaled": [GROUP]})
     first, second = "a100-to-come-1", "a100-to-come-2"
 
-    def names(there: dict[str, dict[str, object]], *placed: Placed) -> list[str]:
+    def names(there: dict[str, dict[str, object]], *placed: PlacedPod) -> list[str]:
         return sorted(nodes_to_come(options, there, placed))
 
-    waits = Placed(first, ("gpu0",))
+    waits = PlacedPod(first, ("gpu0",))
     real = {"n1": _node("n1", pool="a100")}
     assert names({}) == [first, second]
     assert names({}, waits) == [first, second]
     assert names(real, waits) == [first], "the new node is there, and its pod is not on it yet"
-    came = Placed(first, ("gpu0",), "n1")
+    came = PlacedPod(first, ("gpu0",), "n1")
     assert names(real, came) == [first, second]
     assert names({**real, "n2": _node("n2", pool="a100")}, came) == [first], "its task is there as long as it runs"
     assert names({"other": _node("other")}) == [first, second]
 
 
 def test_what_is_left_of_a_node_that_has_come_is_offered_once() -> None:
-    options = Options.model_validate({"autoscaled": [GROUP]})
-    real, came = {"n1": _node("n1", pool="a100")}, [Placed("a100-to-come-1", ("gpu0",), "n1")]
+    options = KubernetesOptions.model_validate({"autoscaled": [GROUP]})
+    real, came = {"n1": _node("n1", pool="a100")}, [PlacedPod("a100-to-come-1", ("gpu0",), "n1")]
     to_come = nodes_to_come(options, real, came)
     assert come_already(came, to_come, options) == {"a100-to-come-1": {"gpu1": "listed under node n1"}}
     amounts: dict[str, Counter[str]] = {}

@@ -15,7 +15,7 @@ from detlab.schemas.podspec import MAIN_CONTAINER, reserved
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ContainerSpec, ServiceSpec
 from detlab_agent.runtimes.base import SetupFailed
-from detlab_agent.runtimes.kubernetes.options import Options, Rules, read_options
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions, Rules, read_options
 from detlab_agent.runtimes.kubernetes.pods import pod
 from detlab_agent.runtimes.kubernetes.runtime import restricted
 from detlab_agent.settings import AgentError
@@ -200,7 +200,7 @@ def test_no_volume_is_mounted_into_another_where_a_node_would_make_its_folder_as
 
 
 def test_bind_mounts_are_in_no_volume_of_the_operator(tmp_path: Any) -> None:
-    rules = Rules(Options.model_validate(CHECKPOINTS), "agent", allow_mounts=(tmp_path,), restricted=False)
+    rules = Rules(KubernetesOptions.model_validate(CHECKPOINTS), "agent", allow_mounts=(tmp_path,), restricted=False)
     wrong = ("/srv/checkpoints/of-ada/x", "//srv/checkpoints/x", "/a/../srv/checkpoints/x", "data", "/")
     for path, good in (*((path, False) for path in wrong), ("/data", True)):
         asked = ContainerSpec(image="x", mounts=[{"host_path": str(tmp_path), "container_path": path}])
@@ -222,7 +222,7 @@ def test_an_empty_directory_may_have_others_in_it() -> None:
 
 def test_containers_beside_get_the_operators_policy_and_memory() -> None:
     order = an_order(config={"environment": {"pod_spec": {"spec": side(imagePullPolicy="Always")}}})
-    options = Options.model_validate({"image_pull_policy": "IfNotPresent"})
+    options = KubernetesOptions.model_validate({"image_pull_policy": "IfNotPresent"})
     made = pod(order, "p", node(), Rules(options, "agent", memory=1 << 30))
     beside = made["spec"]["containers"][1]
     assert beside["imagePullPolicy"] == "IfNotPresent"
@@ -235,7 +235,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "shell": {"kind": "shell", "service": ServiceSpec(), "user_home": True},
     "tensorboard": {"kind": "tensorboard", "service": ServiceSpec()},
     "gc": {"kind": "gc"},
-    "kept slots": {"entrypoint": ["x", "--kind", "hold"]},
+    "kept slots": {"holds": True},
     "password": {"container": ContainerSpec(image="r.io/x:1", registry_auth={"username": "u", "password": "p"})},
 }
 
@@ -243,11 +243,10 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("more", KINDS.values(), ids=KINDS)
 def test_every_pod_is_admitted_by_pod_security_and_known_to_the_api(more: dict[str, Any]) -> None:
     """No seccomp profile was set, so that a namespace at the level "restricted" took no pod of ours."""
-    more = dict(more)
-    order = an_order(config={"environment": {"pod_spec": FULL}}, **{k: v for k, v in more.items() if k != "entrypoint"})
-    if "entrypoint" in more:
-        order.launch.entrypoint = more["entrypoint"]
-    options = Options.model_validate({"image": "x", "home": {"size": "1Gi"}, **OPERATORS, "priority_class": "tasks"})
+    order = an_order(config={"environment": {"pod_spec": FULL}}, **more)
+    options = KubernetesOptions.model_validate(
+        {"image": "x", "home": {"size": "1Gi"}, **OPERATORS, "priority_class": "tasks"}
+    )
     made = pod(order, "p", node(), Rules(options, "agent"))
     assert not list(violations(made["spec"]))
     assert not list(faults(made))
@@ -260,12 +259,12 @@ def test_restricted_is_the_level_unless_the_command_line_or_the_settings_say_mor
         allow_privileges = False
 
     flags: Any = Flags()
-    assert restricted(Options(), flags)
-    assert not restricted(Options(pod_security="privileged"), flags)
+    assert restricted(KubernetesOptions(), flags)
+    assert not restricted(KubernetesOptions(pod_security="privileged"), flags)
     flags.allow_mounts = ("/srv",)
-    assert not restricted(Options(), flags)
+    assert not restricted(KubernetesOptions(), flags)
     with pytest.raises(AgentError, match="which --allow-mount allow: leave these out"):
-        restricted(Options(pod_security="restricted"), flags)
+        restricted(KubernetesOptions(pod_security="restricted"), flags)
 
 
 def test_a_restricted_agent_gives_no_host_directories_and_no_capabilities() -> None:
@@ -274,7 +273,7 @@ def test_a_restricted_agent_gives_no_host_directories_and_no_capabilities() -> N
         ContainerSpec(image="x", add_capabilities=["SYS_PTRACE"]),
     ):
         order = an_order(container=asked)
-        rules = Rules(Options(), "agent", allow_mounts=(), privileges=True)
+        rules = Rules(KubernetesOptions(), "agent", allow_mounts=(), privileges=True)
         with pytest.raises(SetupFailed, match=r"pod_security: (restricted|privileged)"):
             pod(order, "p", node(), rules)
 
@@ -383,6 +382,7 @@ FIELDS = {
 """Every field that a pod of an agent without host directories has, written out: those of users, and ours."""
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(pod_specs(), st.booleans())
 def test_whatever_a_pod_spec_says_the_pod_is_ours(asked: Any, generous: bool) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from testbed.kubernetes.real_node import own_settings
+from testbed.kubernetes.real_node import in_this_order, own_settings
 
 KUBELETS = {
     "vm/overcommit_memory": "1",
@@ -41,3 +42,24 @@ def test_a_node_that_sets_the_kernel_sets_files_of_its_own(tmp_path: Path) -> No
     assert done.stdout.split() == [*before.values(), *other.values()]
     assert present() == before
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_a_pod_s_own_tmp_does_not_hide_a_checkout_below_tmp(tmp_path: Path) -> None:
+    """`make test-kubernetes` in a folder below /tmp: pods of the chart found no Python."""
+    destinations = ["/proc", "/usr", "/tmp/checkout", "/etc/hosts", "/tmp"]
+    bundle = {"mounts": [{"destination": one} for one in destinations], "root": {"path": "rootfs"}}
+    (tmp_path / "config.json").write_text(json.dumps(bundle))
+    runc = tmp_path / "runc"
+    runc.write_text(in_this_order(["/tmp/checkout"], "/bin/echo"))
+    runc.chmod(0o755)
+    done = subprocess.run([runc, "create", "--bundle", tmp_path, "id"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"create --bundle {tmp_path} id\n"
+    found = json.loads((tmp_path / "config.json").read_text())
+    assert [mount["destination"] for mount in found["mounts"]] == [
+        "/proc",
+        "/usr",
+        "/etc/hosts",
+        "/tmp",
+        "/tmp/checkout",
+    ]
+    assert found["root"] == bundle["root"]

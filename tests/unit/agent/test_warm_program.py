@@ -394,6 +394,7 @@ def test_large_pages_are_asked_for_where_a_whole_one_fits_into_memory_of_no_file
     assert list(large_ranges(lines)) == [(0x7F0000200000, 0x7F0000A00000), (0x7F0001000000, 0x7F0001200000)]
 
 
+@pytest.mark.slow
 def test_memory_on_large_pages_holds_what_it_held():
     with mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[::4096] = bytes(index % 251 for index in range(len(memory) // 4096))
@@ -405,8 +406,8 @@ ENDS_IN_FORKS = """
 import ctypes, gc, os, resource, sys
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from types import ModuleType
-from detlab.warm.ending import Ending
-ending = Ending.prepare()
+from detlab.warm.ending import WarmEnding
+ending = WarmEnding.prepare()
 import asyncio, numpy, httpx, sqlite3, xml.dom.minidom, detlab.core
 ending.know()
 gc.collect()
@@ -447,8 +448,8 @@ def test_a_forked_program_that_ends_well_does_not_take_the_interpreter_down():
 
 NO_SPEC = """
 import os, sys
-from detlab.warm.ending import Ending
-ending = Ending.prepare()
+from detlab.warm.ending import WarmEnding
+ending = WarmEnding.prepare()
 import detlab.core
 ending.know()
 class Lazy:

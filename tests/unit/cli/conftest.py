@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from detlab.cli.root import det as command
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 CONFIG = """\
 name: digits

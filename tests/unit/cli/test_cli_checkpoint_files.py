@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detlab.storage import from_config
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 FILES = {"model.safetensors": b"w" * 2000, "config.json": b"{}"}
 

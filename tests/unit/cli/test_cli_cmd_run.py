@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from detlab.schemas.wire import FailureView
-from detlab.testing.api import FakeMaster, Fault
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 
 def ends(master: FakeMaster, code: int, *lines: str) -> Callable:
@@ -121,13 +121,13 @@ def test_a_command_as_json(master, det) -> None:
 
 
 def test_a_broken_stream_loses_and_doubles_no_line(master, det) -> None:
-    master.faults.append(Fault("GET", "tasks/.*/logs/stream", "cut_mid_line", 2))
+    master.faults.append(ApiFault("GET", "tasks/.*/logs/stream", "cut_mid_line", 2))
     master.on_create = ends(master, 0, *(f"line {n}" for n in range(6)))
     assert det("cmd", "run", "x").stdout.splitlines() == [f"line {n}" for n in range(6)]
 
 
 def test_a_lost_reply_does_not_double_the_command(master, det) -> None:
-    master.faults.append(Fault("POST", "tasks", "lose_reply"))
+    master.faults.append(ApiFault("POST", "tasks", "lose_reply"))
     master.on_create = ends(master, 0)
     assert det("cmd", "run", "x").exit_code == 0
     assert len(master.tasks) == 1

@@ -16,6 +16,7 @@ from detlab_magics.kernel import KernelSession
 # --- logs -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_logs_of_several_trials(master, det) -> None:
     master.add_experiment()
     for _ in range(2):

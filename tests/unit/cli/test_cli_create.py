@@ -16,7 +16,7 @@ from detlab.schemas.wire import (
     ProblemView,
     TrialState,
 )
-from detlab.testing.api import FakeMaster, Fault
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 # --- create -----------------------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ def test_a_dry_run_makes_nothing(master, det) -> None:
 
 
 def test_a_lost_reply_does_not_double_the_submit(master, det) -> None:
-    master.faults.append(Fault("POST", "experiments", "lose_reply"))
+    master.faults.append(ApiFault("POST", "experiments", "lose_reply"))
     assert det("e", "create", "search.yaml", "code").exit_code == 0
     assert list(master.experiments) == [1]
 
@@ -131,6 +131,7 @@ def test_a_bundle_that_is_too_large(master, det, workplace: Path) -> None:
     assert master.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "status"),
     [(ExperimentState.COMPLETED, 0), (ExperimentState.CANCELED, 3), (ExperimentState.ERROR, 4)],
@@ -190,7 +191,7 @@ def test_following_a_search_that_the_master_pauses_ends_with_its_failure_card(ma
 
 def test_following_tells_the_story_once(master, det) -> None:
     thread = ends_soon_after_create(master, ExperimentState.COMPLETED)
-    master.faults.append(Fault("GET", "experiments/1/stream", "cut_mid_line", lines=1))
+    master.faults.append(ApiFault("GET", "experiments/1/stream", "cut_mid_line", lines=1))
     result = det("e", "create", "search.yaml", "code", "-f")
     thread.join()
     assert result.stdout.count("best val_loss 0.25 (trial 1, step 7)") == 1

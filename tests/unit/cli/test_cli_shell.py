@@ -8,16 +8,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from detlab.cli.loading import PLUGINS, LazyGroup
+from detlab.cli.loading import PLUGINS, LazyGroup, declared
 from detlab.cli.root import COMMANDS, SHORT
 from detlab.cli.root import det as root
 from detlab.errors import DetlabError
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 DET = [sys.executable, "-c", "from detlab.cli import main; main()"]
 
@@ -55,6 +56,24 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
     assert spent < 0.5, f"det --help took {spent:.2f} s of processor time"
     for name in COMMANDS:
         assert f"  {name}" in found.stdout
+
+
+def test_a_command_is_declared_in_its_module_which_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    package = ModuleType("somewhere")
+    package.__path__ = [str(tmp_path)]
+    (tmp_path / "inner" / "one.py").write_text('raise SystemExit\n\nCOMMANDS = {"do-it": "Do it, {now}."}\n')
+    (tmp_path / "two.py").write_text('import os\nCOMMANDS = {\n    "a": "An A.",\n    "b": "A B.",\n}\nX = {}\n')
+    (tmp_path / "three.py").write_text('"""No command: COMMANDS = {}."""\n')
+    found = declared(package)
+    assert {name: (lazy.help, lazy.target) for name, lazy in found.items()} == {
+        "do-it": ("Do it, {now}.", "somewhere.inner.one:do_it"),
+        "a": ("An A.", "somewhere.two:a"),
+        "b": ("A B.", "somewhere.two:b"),
+    }
+    (tmp_path / "three.py").write_text('COMMANDS = {"a": "Another A."}\n')
+    with pytest.raises(ValueError, match=r"det a is declared by somewhere\.two and by somewhere\.three:a"):
+        declared(package)
 
 
 def test_a_command_that_submits_nothing_loads_no_configs() -> None:
@@ -176,6 +195,7 @@ def cluster(master: FakeMaster) -> dict[str, str]:
     return {"DET_URL": master.url, "DET_TOKEN": master.token}
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_quietly(master: FakeMaster, cluster: dict[str, str]) -> None:
     """Regression: click 8.5 takes a closed pipe for success (status 0)."""
     for n in range(2000):
@@ -194,6 +214,7 @@ def test_a_closed_pipe_ends_quietly(master: FakeMaster, cluster: dict[str, str])
         assert process.wait(60) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("t", "logs", "1", "-f"), ("e", "logs", "1", "-f"), ("e", "wait", "1")])
 def test_ctrl_c_stops_following_never_the_job(
     master: FakeMaster, cluster: dict[str, str], words: tuple[str, ...]
@@ -219,6 +240,7 @@ def test_no_colours_in_pipes(cluster: dict[str, str]) -> None:
     assert len(result.stdout.splitlines()) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variable", "coloured"), [("COLORTERM", True), ("NO_COLOR", False)])
 def test_colours_on_a_terminal_unless_told_not_to(cluster: dict[str, str], variable: str, coloured: bool) -> None:
     reader, writer = pty.openpty()

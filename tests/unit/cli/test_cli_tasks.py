@@ -59,6 +59,7 @@ def test_the_wrong_kind_names_the_right_command(master, det) -> None:
     assert not master.tasks[view.id].state.terminal
 
 
+@pytest.mark.slow
 def test_completion_of_ids(master) -> None:
     master.add_task("notebook", "one")
     over = master.add_task("notebook", "two")

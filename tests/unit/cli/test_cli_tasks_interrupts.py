@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 from testbed.front.local_terminal import on_a_terminal
 
 DET = [sys.executable, "-c", "from detlab.cli import main; main()"]
@@ -25,6 +25,7 @@ def runs(master: FakeMaster) -> FakeMaster:
     return master
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "status", "killed"), [(b"l\n", 130, False), (b"k\n", 137, True), (b"\x03", 130, False)]
 )
@@ -61,6 +62,7 @@ def test_ctrl_c_and_go_on_watching(runs: FakeMaster) -> None:
     assert terminal.seen.count(b"begun") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("cmd", "run", "x"), ("notebook", "start"), ("task", "wait", "command-0001")])
 def test_ctrl_c_without_a_terminal_leaves_it_running(master: FakeMaster, words: tuple[str, ...]) -> None:
     if words[0] == "task":
@@ -76,6 +78,7 @@ def test_ctrl_c_without_a_terminal_leaves_it_running(master: FakeMaster, words: 
     assert not next(iter(master.tasks.values())).state.terminal
 
 
+@pytest.mark.slow
 def test_the_way_up_is_a_moving_line_on_a_terminal(master: FakeMaster) -> None:
     master.on_create = lambda view: master.update_task(
         view.id, place=2, pending_reason="no free slot", allocation_state="PENDING"

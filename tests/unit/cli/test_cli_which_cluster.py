@@ -9,7 +9,7 @@ from click.testing import Result
 
 from detlab.client import Client
 from detlab.errors import ClusterGuessed
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 Det = Callable[..., Result]
 

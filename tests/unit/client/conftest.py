@@ -8,7 +8,7 @@ import pytest
 from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
 from detlab.client.transport.calls import Retries
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 QUICK = Retries(first=0.01, cap=0.02)
 

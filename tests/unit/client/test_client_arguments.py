@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import os
 import subprocess
@@ -18,16 +20,19 @@ from typing import Any
 import pytest
 
 from detlab.client.client import Client
+from detlab.client.operations import collection, edits, quotas, registry
 from detlab.client.ordering import choose_experiments, several
 from detlab.client.plain_values import plain
 from detlab.client.submission import pack
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.errors import AuthError, ConfigError
 from detlab.info import read_token
-from detlab.testing.api import FakeMaster
-from detlab.tokens import one_word
+from detlab.schemas.wire import PersonRequest
+from detlab.token_text import one_word
+from testbed.fake_master.api import FakeMaster
 
 SECRET = "s3cr3ttoken"
+HARNESS = Path(__file__).parents[3] / "harness"
 
 
 class Size(Enum):
@@ -185,6 +190,7 @@ def det(*words: str, out: Any = subprocess.PIPE, shell: str = "", **env: str) ->
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", [BROKEN[0], BROKEN[2]])
 def test_the_command_line_never_shows_a_broken_token(token: str) -> None:
     ended = det("e", "list", DET_URL="http://127.0.0.1:1", DET_TOKEN=token)
@@ -196,6 +202,7 @@ def test_the_command_line_never_shows_a_broken_token(token: str) -> None:
     assert SECRET not in debug.stdout + debug.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("e", "list"), ("e", "list", "--json"), ("--help",)])
 @pytest.mark.parametrize(
     "shell", ['"$@" >/dev/full', '"$@" >&-', '"$@" | head -c 1 >/dev/null', '"$@" >/dev/full 2>&1']
@@ -212,7 +219,57 @@ def test_a_full_or_closed_output_gives_no_traceback(
         assert "2>&1" in shell or "No space left on device" in ended.stderr
 
 
+@pytest.mark.slow
 def test_the_json_of_an_error_on_a_full_output_gives_no_traceback() -> None:
     ended = det("e", "list", "--json", shell='"$@" >/dev/full', DET_URL="http://127.0.0.1:1", DET_TOKEN="x")
     assert (ended.returncode, "Traceback" in ended.stderr) == (1, False)
     assert json.dumps("x") not in ended.stderr
+
+
+REFUSED: list[Callable[[], object]] = [
+    lambda: quotas.set_quota("user", ""),
+    lambda: quotas.set_quota("nobody", "a", -1),  # type: ignore[arg-type]
+    lambda: edits.experiment(1, nme="x"),
+    lambda: edits.experiment(1, labels="x" * 3000),
+    lambda: next(iter(collection.bookmark("uuid", "x" * 3000))),
+    lambda: next(iter(registry.share("digits", "everybody", "ada"))),
+]
+
+
+@pytest.mark.parametrize("ask", REFUSED)
+def test_what_no_request_can_say_is_an_error_in_our_words(ask: Callable[[], object]) -> None:
+    """It was pydantic's own text, with the name of a class and an address."""
+    with pytest.raises(ConfigError) as refused:
+        ask()
+    text = f"{refused.value} {refused.value.hint}"
+    assert text.startswith("the request is not valid\n  ")
+    assert "pydantic" not in text
+    assert "Input should" not in text
+    assert len(text) < 300
+
+
+def requests_made_outside(path: Path) -> set[str]:
+    """The requests of people that a module makes without `valid_request`."""
+    module = importlib.import_module(".".join(path.with_suffix("").relative_to(HARNESS).parts))
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    guarded = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.With) and "valid_request" in ast.dump(node.items[0])
+        for inner in ast.walk(node)
+    }
+    made = (
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and id(node) not in guarded and isinstance(node.func, ast.Name)
+    )
+    kinds = {name: getattr(module, name, None) for name in made}
+    return {name for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, PersonRequest)}
+
+
+def test_requests_are_made_where_what_is_refused_is_said() -> None:
+    own_values = {"CreateTask", "GcRequest", "EmptyTrash", "JobUpdate"}  # made of values that have been checked
+    folders = ("client/operations", "client/parts", "cli/commands")
+    modules = [path for folder in folders for path in (HARNESS / "detlab" / folder).rglob("*.py")]
+    outside = {str(path.relative_to(HARNESS)): requests_made_outside(path) - own_values for path in modules}
+    assert {path: names for path, names in outside.items() if names} == {}

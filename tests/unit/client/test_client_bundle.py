@@ -42,6 +42,7 @@ def unpack(data: bytes) -> dict[str, bytes]:
         return {member.name: archive.extractfile(member).read() for member in members}
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=TREES, order=st.randoms(use_true_random=False))
 def test_the_same_content_gives_the_same_digest(tmp_path: Path, tree: dict[str, bytes], order) -> None:
@@ -65,6 +66,7 @@ def test_the_same_content_gives_the_same_digest(tmp_path: Path, tree: dict[str, 
     assert [(file.path, file.size) for file in one.files] == sorted((p, len(c)) for p, c in written.items())
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=TREES, change=st.binary(min_size=1, max_size=10))
 def test_any_change_changes_the_digest(tmp_path: Path, tree: dict[str, bytes], change: bytes) -> None:

@@ -24,8 +24,8 @@ from detlab.errors import CheckpointError, StorageError
 from detlab.pytorch.checkpoint.files import write_state
 from detlab.storage import from_config
 from detlab.storage.objects.store import ObjectStorage
-from detlab.testing.api import FakeMaster, Fault
 from detlab.testing.storage_faults import files_of
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 WEIGHTS = save({"w": torch.arange(6.0).reshape(2, 3), "b": torch.zeros(2, dtype=torch.bfloat16)})
 FILES = {"model.safetensors": WEIGHTS, "config.json": b'{"a": 1}', "optimizer/m.bin": b"x" * 1000}
@@ -139,7 +139,7 @@ def test_a_flipped_byte_and_a_missing_file_are_named(master: FakeMaster, client:
 
 
 def test_a_fault_of_the_way_is_not_one_of_the_file(master: FakeMaster, client: Client) -> None:
-    master.faults.append(Fault("GET", "checkpoints/.*/files", "unavailable"))
+    master.faults.append(ApiFault("GET", "checkpoints/.*/files", "unavailable"))
     assert checkpoint(master, client).verify() == []
 
 

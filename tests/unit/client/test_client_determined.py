@@ -16,7 +16,7 @@ from detlab.client.ordering import line_filter
 from detlab.errors import Conflict
 from detlab.experimental import client as determined
 from detlab.schemas.wire import BestView, Event, ExperimentState, LogLine, SeriesView, TrialState
-from detlab.testing.api import FakeMaster, Fault
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 
 def best(value: float) -> BestView:
@@ -170,6 +170,7 @@ def test_metrics_under_determineds_names(master: FakeMaster, client: Client) -> 
     assert [(item.trial_id, item.steps_completed) for item in both] == [(2, 1), (2, 2), (1, 1), (1, 2)]
 
 
+@pytest.mark.slow
 def test_checkpoints_under_determineds_names(master: FakeMaster, client: Client) -> None:
     master.add_experiment()
     master.add_trial(1)
@@ -228,7 +229,7 @@ def test_checkpoints_are_changed_and_deleted(master: FakeMaster, client: Client)
     assert item.metadata == master.checkpoints[uuid].metadata == {"new": [1, {"deep": None}]}
     item.remove_files(["*.log"])
     assert (item.state, list(item.files)) == (sdk.CheckpointState.PARTIALLY_DELETED, ["a.pt"])
-    master.faults.append(Fault("DELETE", "checkpoints", "lose_reply"))
+    master.faults.append(ApiFault("DELETE", "checkpoints", "lose_reply"))
     item.delete()
     assert item.deleted
     assert client.get_checkpoint(uuid).state is sdk.CheckpointState.DELETED

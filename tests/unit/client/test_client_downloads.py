@@ -8,7 +8,7 @@ from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
 from detlab.errors import CheckpointError, StorageError
 from detlab.launch.archives import tree_digest
-from detlab.testing.api import FakeMaster, Fault
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 FILES = {"model.bin": b"x" * 100_000, "deep/state.json": b"{}", "deep/copy.json": b"{}"}
 
@@ -30,7 +30,7 @@ def test_a_download_is_complete_and_verified(master: FakeMaster, client: Client,
 async def test_an_asynchronous_download(master: FakeMaster, aclient: AsyncClient, tmp_path: Path) -> None:
     master.add_trial(master.add_experiment().id)
     view = master.add_checkpoint(1, FILES)
-    master.faults.append(Fault("GET", "checkpoints/.*/files", "unavailable"))
+    master.faults.append(ApiFault("GET", "checkpoints/.*/files", "unavailable"))
     target = await (await aclient.get_checkpoint(view.uuid)).download(tmp_path / "best")
     assert (target / "model.bin").read_bytes() == FILES["model.bin"]
 

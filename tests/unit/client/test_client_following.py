@@ -10,7 +10,7 @@ from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
 from detlab.errors import DetlabError, NotFound
 from detlab.schemas.wire import CurvesView, Event, ExperimentState, FailureView, TrialState
-from detlab.testing.api import FakeMaster, Fault
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 
 def numbered(master: FakeMaster, experiment_id: int, count: int) -> None:
@@ -24,9 +24,9 @@ def test_a_stream_goes_on_through_disconnects(master: FakeMaster, client: Client
     numbered(master, 1, 20)
     master.update_experiment(1, state=ExperimentState.COMPLETED)
     for lines in (3, 0, 7):
-        master.faults.append(Fault("GET", "experiments/1/stream", kind, lines=lines))
-    master.faults.append(Fault("GET", "experiments/1/stream", "unavailable"))
-    master.faults.append(Fault("GET", "experiments/1/stream", "no_route"))
+        master.faults.append(ApiFault("GET", "experiments/1/stream", kind, lines=lines))
+    master.faults.append(ApiFault("GET", "experiments/1/stream", "unavailable"))
+    master.faults.append(ApiFault("GET", "experiments/1/stream", "no_route"))
     told: list[float] = []
     events = list(client.get_experiment(1).stream(after=0, notice=lambda _, pause: told.append(pause)))
     assert [event.id for event in events] == list(range(1, 23))
@@ -38,7 +38,7 @@ async def test_the_asynchronous_stream_goes_on_too(master: FakeMaster, aclient: 
     master.add_experiment()
     numbered(master, 1, 20)
     master.update_experiment(1, state=ExperimentState.COMPLETED)
-    master.faults.append(Fault("GET", "experiments/1/stream", "cut_mid_line", lines=5))
+    master.faults.append(ApiFault("GET", "experiments/1/stream", "cut_mid_line", lines=5))
     experiment = await aclient.get_experiment(1)
     events = [event async for event in experiment.stream(after=0)]
     assert [event.id for event in events] == list(range(1, 23))
@@ -83,7 +83,7 @@ def test_a_stream_that_starts_after_the_end_still_ends(master: FakeMaster, clien
 def test_waiting_ends_with_the_experiment(master: FakeMaster, client: Client) -> None:
     master.add_experiment()
     experiment = client.get_experiment(1)
-    master.faults.append(Fault("GET", "experiments/1/stream", "unavailable"))
+    master.faults.append(ApiFault("GET", "experiments/1/stream", "unavailable"))
     ender = threading.Timer(0.1, master.update_experiment, (1,), {"state": ExperimentState.ERROR})
     ender.start()
     assert experiment.wait(timeout=30) is ExperimentState.ERROR
@@ -129,9 +129,9 @@ async def test_waiting_asynchronously(master: FakeMaster, aclient: AsyncClient) 
 def test_waiting_survives_a_master_that_is_away_when_asked(master: FakeMaster, client: Client) -> None:
     """Regression: the question after a closed stream met the outage that closed it, and ended the waiting."""
     master.add_experiment()
-    master.faults.append(Fault("GET", "experiments/1/stream", "cut", lines=0))
+    master.faults.append(ApiFault("GET", "experiments/1/stream", "cut", lines=0))
     experiment = client.get_experiment(1)
-    master.faults.extend([Fault("GET", "experiments/1$", "unavailable")] * 6)
+    master.faults.extend([ApiFault("GET", "experiments/1$", "unavailable")] * 6)
     numbered(master, 1, 1)
     ender = threading.Timer(0.2, master.update_experiment, (1,), {"state": ExperimentState.COMPLETED})
     ender.start()
@@ -153,7 +153,7 @@ def test_log_following_ends_with_the_trial(master: FakeMaster, client: Client) -
     master.add_trial(master.add_experiment().id)
     for n in range(5):
         master.log(1, f"line {n}")
-    master.faults.append(Fault("GET", "trials/1/logs/stream", "cut_mid_line", lines=2))
+    master.faults.append(ApiFault("GET", "trials/1/logs/stream", "cut_mid_line", lines=2))
 
     def end() -> None:
         master.log(1, "the last")
@@ -203,7 +203,7 @@ async def test_an_experiment_that_is_gone_before_its_end_was_heard_is_an_error_i
 ) -> None:
     master.add_experiment()
     experiment = await aclient.get_experiment(1)
-    master.faults.append(Fault("GET", "experiments/1/stream", "cut", lines=0))
+    master.faults.append(ApiFault("GET", "experiments/1/stream", "cut", lines=0))
     waiting = asyncio.create_task(experiment.wait(timeout=30))
     await asyncio.to_thread(master.await_request, "GET", "experiments/1/stream")
     del master.experiments[1]
@@ -215,7 +215,7 @@ def test_what_a_proxy_without_routes_says_is_not_taken_for_a_deletion(master: Fa
     master.add_experiment()
     experiment = client.get_experiment(1)
     master.update_experiment(1, state=ExperimentState.COMPLETED)
-    master.faults.append(Fault("GET", "experiments/1/curves", "no_route"))
+    master.faults.append(ApiFault("GET", "experiments/1/curves", "no_route"))
     with pytest.raises(NotFound, match="HTTP status 404: Not Found"):
         experiment.wait(timeout=30)
     assert experiment.wait(timeout=30) is ExperimentState.COMPLETED

@@ -16,7 +16,7 @@ from detlab import client as module
 from detlab.client import singleton
 from detlab.client.aclient import AsyncClient
 from detlab.client.client import Client
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 CALLS = 60
 FORK = multiprocessing.get_context("fork")
@@ -51,16 +51,19 @@ def filled(master: FakeMaster, client: Client) -> FakeMaster:
     return master
 
 
+@pytest.mark.slow
 def test_children_with_the_blocking_client_get_what_they_ask_for(filled: FakeMaster, client: Client) -> None:
     """25 of 40 calls returned another experiment: `.kill()` would have ended somebody else's."""
     check_children("sync", lambda number: client.get_experiment(number).id)
 
 
+@pytest.mark.slow
 def test_children_with_objects_of_the_parent_get_what_they_ask_for(filled: FakeMaster, client: Client) -> None:
     found = {number: client.get_experiment(number) for number in range(1, 9)}
     check_children("objects", lambda number: found[number].reload().id)
 
 
+@pytest.mark.slow
 def test_children_with_the_functions_of_the_module_get_what_they_ask_for(
     filled: FakeMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +75,7 @@ def test_children_with_the_functions_of_the_module_get_what_they_ask_for(
         module.logout()
 
 
+@pytest.mark.slow
 def test_children_with_the_asynchronous_client_get_what_they_ask_for(filled: FakeMaster) -> None:
     made = AsyncClient(filled.url, filled.token)
     runner = asyncio.Runner()

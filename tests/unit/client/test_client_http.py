@@ -11,7 +11,7 @@ from detlab.client.client import Client
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.errors import AuthError, ClusterUnreachable, ConfigError, NotFound, Unavailable
 from detlab.schemas.wire import ExperimentState, ProblemView, SeriesView
-from detlab.testing.api import FakeMaster, Fault
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 # --- submitting ---------------------------------------------------------------------------------------------
 
@@ -28,7 +28,7 @@ def test_a_submit_uploads_the_code_once(master: FakeMaster, client: Client, tmp_
 
 @pytest.mark.parametrize("kind", ["lose_reply", "refuse", "unavailable", "html"])
 def test_a_repeated_submit_is_never_doubled(master: FakeMaster, client: Client, kind: str) -> None:
-    master.faults.append(Fault("POST", "experiments", kind))
+    master.faults.append(ApiFault("POST", "experiments", kind))
     experiment = client.create_experiment({"name": "one"})
     assert list(master.experiments) == [experiment.id] == [1]
     assert len({item.idempotency_key for item in master.submitted}) == 1
@@ -70,12 +70,14 @@ def test_a_template_is_merged_under_the_config(master: FakeMaster, client: Clien
 
 
 def test_a_get_survives_a_master_that_restarts(master: FakeMaster, client: Client) -> None:
-    master.faults.extend([Fault("GET", "me", "unavailable"), Fault("GET", "me", "refuse"), Fault("GET", "me", "html")])
+    master.faults.extend(
+        [ApiFault("GET", "me", "unavailable"), ApiFault("GET", "me", "refuse"), ApiFault("GET", "me", "html")]
+    )
     assert client.whoami().name == "alice"
 
 
 def test_a_master_that_stays_away_is_named(master: FakeMaster, client: Client) -> None:
-    master.faults.extend([Fault("GET", "me", "unavailable")] * 10)
+    master.faults.extend([ApiFault("GET", "me", "unavailable")] * 10)
     with pytest.raises(Unavailable, match="master behind it"):
         client.whoami()
 
@@ -206,6 +208,7 @@ def test_hostile_names_are_escaped_in_html(master: FakeMaster, client: Client) -
 # --- asynchronous --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_an_asynchronous_client_does_what_the_other_does(
     master: FakeMaster, aclient: AsyncClient, tmp_path: Path
 ) -> None:

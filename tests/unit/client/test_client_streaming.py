@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.client.transport.calls import Reply, Retries
-from detlab.client.transport.streaming import Feed, Lines, Reconnect, ends_experiment, event_feed, log_feed
+from detlab.client.transport.streaming import EventFeed, Lines, Reconnect, ends_experiment, event_feed, log_feed
 from detlab.errors import ApiError, AuthError, Unavailable
 from detlab.schemas.wire import Event, LogLine
 
@@ -113,7 +113,7 @@ def test_a_stream_past_the_end_finishes_by_the_silence_of_a_new_connection() -> 
 
 
 def test_failures_back_off_and_give_up() -> None:
-    feed = Feed(Event, "x", patience=3, backoff=Retries(first=1.0, cap=3.0))
+    feed = EventFeed(Event, "x", patience=3, backoff=Retries(first=1.0, cap=3.0))
     error = ApiError("gone")
     pauses = [feed.lost(error) for _ in range(3)]
     assert 0.5 <= pauses[0] <= 1.0
@@ -124,7 +124,7 @@ def test_failures_back_off_and_give_up() -> None:
 
 
 def test_progress_resets_the_patience() -> None:
-    feed = Feed(Event, "x", patience=1)
+    feed = EventFeed(Event, "x", patience=1)
     feed.lost(ApiError("gone"))
     feed.line(Event(id=1, kind="cursor").model_dump_json().encode())
     feed.lost(ApiError("gone"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,9 +23,11 @@ from detlab.client import aclient, aresources, asearch, atasks, client, resource
 from detlab.client.client import Client
 from detlab.client.parts import aedits, aoutput, edits, output
 from detlab.schemas.wire import ExperimentState
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
+from testbed.waiting import until
 
 HARNESS = Path(__file__).resolve().parents[3] / "harness"
+LONG = "C" * 120
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +46,103 @@ def test_every_made_module_is_current() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_module_that_was_edited_by_hand_is_named(make_sync: ModuleType, tmp_path: Path) -> None:
-    make_sync.CLIENT, make_sync.MODULES = tmp_path, {"aclient.py": "client.py"}
-    (tmp_path / "aclient.py").write_text("async def ask() -> int:\n    return await other()\n")
-    (tmp_path / "client.py").write_text("def ask() -> int:\n    return 1\n")
-    assert make_sync.main(["--check"]) == 1
-    assert (tmp_path / "client.py").read_text().endswith("return 1\n")
-    assert make_sync.main([]) == 0
-    assert make_sync.main(["--check"]) == 0
-    assert (tmp_path / "client.py").read_text().endswith("def ask() -> int:\n    return other()\n")
+def test_git_ignores_the_made_modules_and_no_other_of_ours() -> None:
+    lines = (HARNESS.parent / ".gitignore").read_text(encoding="utf-8").splitlines()
+    ignored = {line for line in lines if line.startswith("/harness/")}
+    made = [path for path in (HARNESS / "detlab").rglob("*.py") if path.read_text().startswith("# Made from ")]
+    assert ignored == {f"/{path.relative_to(HARNESS.parent)}" for path in made}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The `harness` of a small checkout, whose client has one module; nothing was made yet."""
+    harness = tmp_path / "harness"
+    client = harness / "detlab" / "client"
+    client.mkdir(parents=True)
+    (client / "aclient.py").write_text("async def ask() -> int:\n    return await other()\n")
+    text = (HARNESS / "make_sync.py").read_text(encoding="utf-8")
+    text, found = re.subn(r"^MODULES = \{.*?^\}", 'MODULES = {"aclient.py": "client.py"}', text, flags=re.M | re.S)
+    assert found == 1
+    (harness / "make_sync.py").write_text(text, encoding="utf-8")
+    for name in ("", "client"):
+        shutil.copy(HARNESS / "detlab" / name / "__init__.py", harness / "detlab" / name)
+    return harness
+
+
+def make(harness: Path, *options: str) -> tuple[int, str]:
+    command = [sys.executable, str(harness / "make_sync.py"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+def test_a_module_that_was_edited_by_hand_is_named(checkout: Path) -> None:
+    made = checkout / "detlab" / "client" / "client.py"
+    assert make(checkout) == (0, f"{made}\n")
+    good = made.read_text()
+    assert good.endswith("edit that one, not this.\ndef ask() -> int:\n    return other()\n")
+    made.write_text(good.replace("other()", "1"))
+    assert make(checkout, "--check") == (1, f"{made} is not current: python {checkout}/make_sync.py\n")
+    assert made.read_text() != good
+    assert make(checkout) == (0, f"{made}\n")
+    assert make(checkout) == make(checkout, "--check") == (0, "")
+    assert made.read_text() == good
+
+
+def test_a_checkout_runs_no_client_that_is_missing_or_made_from_other_sources(checkout: Path) -> None:
+    """After `git pull` or in a second worktree, an editable install would run the client of another commit."""
+    source = checkout / "detlab" / "client" / "aclient.py"
+    refusal = (
+        "ImportError: detlab.client: modules of this checkout are missing, or were made from other sources than these: "
+        f"aclient.py. Run: python {checkout}/make_sync.py"
+    )
+    assert imported(checkout) == refusal
+    make(checkout)
+    assert imported(checkout) == ""
+    source.write_text(source.read_text().replace("ask", "ask_more"))
+    assert imported(checkout) == refusal
+    make(checkout)
+    assert imported(checkout) == ""
+    script = checkout / "make_sync.py"
+    script.write_text(script.read_text() + "# another form\n")
+    assert imported(checkout) == refusal
+
+
+def test_what_is_installed_compares_nothing(checkout: Path) -> None:
+    """A wheel has no script; what another package calls so is not run."""
+    site = checkout.rename(checkout.with_name("site-packages"))
+    (site / "make_sync.py").write_text("raise RuntimeError\n")
+    assert imported(site) == ""
+    (site / "make_sync.py").unlink()
+    assert imported(site) == ""
+
+
+def imported(folder: Path) -> str:
+    """Import `detlab.client` from a folder; return the last line of its complaint."""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(folder)!r}); import detlab.client"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert (done.returncode == 0) is (done.stderr == ""), done.stderr
+    return done.stderr.rstrip("\n").rpartition("\n")[2]
+
+
+def test_what_is_no_python_is_named_and_changes_nothing(checkout: Path) -> None:
+    make(checkout)
+    (checkout / "detlab" / "client" / "aclient.py").write_text("x = 1\nasync def ask(:\n")
+    assert make(checkout) == (1, "aclient.py: no Python (about line 2): invalid syntax\n")
+    assert (checkout / "detlab" / "client" / "client.py").read_text().endswith("return other()\n")
+
+
+def test_a_watched_source_is_made_anew_at_each_change(checkout: Path) -> None:
+    client = checkout / "detlab" / "client"
+    made = client / "client.py"
+    watching = subprocess.Popen([sys.executable, str(checkout / "make_sync.py"), "--watch"], stderr=subprocess.DEVNULL)
+    try:
+        for text in ("x = 1\n", "def (\n", "x = 2\n"):
+            (client / "aclient.py").write_text(text)
+            if "def" not in text:
+                until(lambda text=text: made.is_file() and made.read_text().endswith(text))
+    finally:
+        watching.terminate()
+        watching.wait(timeout=30)
 
 
 def test_what_has_no_blocking_form_is_refused(make_sync: ModuleType) -> None:
@@ -66,7 +157,15 @@ def test_what_has_no_blocking_form_is_refused(make_sync: ModuleType) -> None:
         ("x = (await ask())[0]\n", "x = ask()[0]\n"),
         ("await asyncio.sleep(1)\n", "time.sleep(1)\n"),
         ("x = await asyncio.to_thread(pack, 1, b=2)\n", "x = pack(1, b=2)\n"),
-        ("x = [item async for item in ask()]\n", "x = list(ask())\n"),
+        ("x = await asyncio.to_thread(\n    pack, 1\n)\n", "x = pack(\n    1\n)\n"),
+        ("x = [item async for item in ask()]\n", "x = [item for item in ask()]\n"),
+        ("from a import AsyncB, B, C\nB(C)\n", "from a import B, C\nB(C)\n"),
+        ("from a import AsyncB as D, E\nD()\n", "from a import B as D\nD()\n"),
+        ("import a.b\nfrom c import Awaitable\ndef f(x: Awaitable[a]): ...\n", "import a.b\ndef f(x: a): ...\n"),
+        (
+            f"def f():\n    from a import AsyncB, B, {LONG}\n    B({LONG})\n",
+            f"def f():\n    from a import (\n        B,\n        {LONG},\n    )\n    B({LONG})\n",
+        ),
         ("async with AsyncClient() as client:\n    pass\n", "with Client() as client:\n    pass\n"),
     ],
 )

@@ -6,7 +6,7 @@ import io
 from detlab.client.client import Client
 from detlab.client.tabular import csv_text, metric_rows
 from detlab.schemas.wire import SeriesView, TrialState
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 
 def test_trials_as_a_frame_have_a_column_for_each_hyperparameter(master: FakeMaster, client: Client) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detlab_hub.core.collection import Policy, Saved, decide
+from detlab_hub.core.collection import CheckpointRetention, Saved, decide
 from detlab_hub.core.collection.deciding import NO_METRIC, NO_RULE, OUTDATED
 
 _WORKED = (
@@ -40,22 +40,24 @@ def worked(sign: float = 1.0) -> list[Saved]:
     ]
 
 
-def kept(policy: Policy, saved: list[Saved], pins: tuple[str, ...] = (), *, smaller: bool = True) -> set[str]:
+def kept(
+    policy: CheckpointRetention, saved: list[Saved], pins: tuple[str, ...] = (), *, smaller: bool = True
+) -> set[str]:
     return {one.uuid for one in decide(policy, saved, pins, smaller_is_better=smaller) if one.keep}
 
 
 @pytest.mark.parametrize(("numbers", "stays"), TABLE)
 def test_determineds_worked_table(numbers: tuple[int, int, int], stays: str) -> None:
-    assert kept(Policy(*numbers), worked()) == set(stays.split())
+    assert kept(CheckpointRetention(*numbers), worked()) == set(stays.split())
 
 
 @pytest.mark.parametrize(("numbers", "stays"), TABLE)
 def test_the_table_upside_down(numbers: tuple[int, int, int], stays: str) -> None:
-    assert kept(Policy(*numbers), worked(-1.0), smaller=False) == set(stays.split())
+    assert kept(CheckpointRetention(*numbers), worked(-1.0), smaller=False) == set(stays.split())
 
 
 def test_each_decision_says_why() -> None:
-    why = {one.uuid: one.why for one in decide(Policy(2, 1, 1), worked())}
+    why = {one.uuid: one.why for one in decide(CheckpointRetention(2, 1, 1), worked())}
     assert why["7"] == ("best of the experiment (1 of 2)", "best of its trial (1 of 1)")
     assert why["10"] == ("latest of its trial (1 of 1)",)
     assert why["9"] == ("no rule of the policy keeps it", NO_METRIC)
@@ -71,18 +73,18 @@ def test_a_decision_says_why_a_checkpoint_is_not_among_the_best() -> None:
         Saved("last", 1, 5),
     ]
 
-    def why(policy: Policy) -> dict[str, tuple[str, ...]]:
+    def why(policy: CheckpointRetention) -> dict[str, tuple[str, ...]]:
         return {one.uuid: one.why for one in decide(policy, saved)}
 
-    told = why(Policy(0, 1, 1))
+    told = why(CheckpointRetention(0, 1, 1))
     assert told["measured"] == (NO_RULE,)
     assert told["between"] == (NO_RULE, NO_METRIC)
     assert told["before"] == (NO_RULE, OUTDATED)
-    assert why(Policy(0, 0, 1))["between"] == (NO_RULE,), "no rule asks for the best"
+    assert why(CheckpointRetention(0, 0, 1))["between"] == (NO_RULE,), "no rule asks for the best"
 
 
 def test_a_pin_keeps_and_takes_no_place() -> None:
-    decisions = {one.uuid: one for one in decide(Policy(2, 0, 0), worked(), {"1", "7"})}
+    decisions = {one.uuid: one for one in decide(CheckpointRetention(2, 0, 0), worked(), {"1", "7"})}
     assert {uuid for uuid, one in decisions.items() if one.keep} == {"8", "7", "1"}
     assert decisions["1"].pinned
     assert not decisions["7"].pinned, "a rule keeps it anyway"
@@ -90,38 +92,42 @@ def test_a_pin_keeps_and_takes_no_place() -> None:
 
 def test_equal_metrics_rank_by_trial_and_steps() -> None:
     same = [Saved("c", 2, 1, 0.5), Saved("b", 1, 2, 0.5), Saved("a", 1, 1, 0.5)]
-    assert kept(Policy(1, 0, 0), same) == {"a"}
-    assert kept(Policy(0, 1, 0), same) == {"a", "c"}
+    assert kept(CheckpointRetention(1, 0, 0), same) == {"a"}
+    assert kept(CheckpointRetention(0, 1, 0), same) == {"a", "c"}
 
 
 def test_of_equal_steps_the_last_commit_is_the_latest() -> None:
-    assert kept(Policy(0, 0, 1), [Saved("b", 1, 5, created_at=1.0), Saved("a", 1, 5, created_at=2.0)]) == {"a"}
+    assert kept(CheckpointRetention(0, 0, 1), [Saved("b", 1, 5, created_at=1.0), Saved("a", 1, 5, created_at=2.0)]) == {
+        "a"
+    }
 
 
 def test_what_was_before_a_trial_began_anew_is_not_its_latest() -> None:
-    assert kept(Policy(0, 0, 1), [Saved("before", 1, 50, current=False), Saved("after", 1, 5)]) == {"after"}
+    assert kept(CheckpointRetention(0, 0, 1), [Saved("before", 1, 50, current=False), Saved("after", 1, 5)]) == {
+        "after"
+    }
 
 
 def test_what_diverged_is_never_the_best() -> None:
     saved = [Saved("nan", 1, 1, math.nan), Saved("inf", 1, 2, math.inf), Saved("none", 1, 3)]
-    assert kept(Policy(3, 3, 0), saved) == {"inf"}
+    assert kept(CheckpointRetention(3, 3, 0), saved) == {"inf"}
 
 
 @pytest.mark.parametrize("smaller", [True, False])
 def test_what_is_better_than_any_number_has_diverged_and_displaces_no_best(smaller: bool) -> None:
     sign = 1.0 if smaller else -1.0
     saved = [Saved("diverged", 1, 1, sign * -math.inf), Saved("best", 1, 2, 0.5), Saved("last", 1, 3)]
-    assert kept(Policy(1, 1, 1), saved, smaller=smaller) == {"best", "last"}
+    assert kept(CheckpointRetention(1, 1, 1), saved, smaller=smaller) == {"best", "last"}
 
 
 @pytest.mark.parametrize("numbers", [(-1, 0, 0), (0, -1, 0), (0, 0, -1)])
 def test_a_negative_number_is_refused(numbers: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="must be at least 0"):
-        Policy(*numbers)
+        CheckpointRetention(*numbers)
 
 
 def test_nothing_saved() -> None:
-    assert decide(Policy(), []) == []
+    assert decide(CheckpointRetention(), []) == []
 
 
 _metric = st.none() | st.sampled_from([0.0, 0.5, 1.0, math.inf, math.nan])
@@ -134,7 +140,7 @@ _number = st.integers(0, 5)
 def test_decisions_hold_what_they_promise(found, best, of_trial, latest, pinned, smaller, shuffle) -> None:
     saved = [Saved(f"{place:02}", *one) for place, one in enumerate(found)]
     pins = {f"{place:02}" for place in pinned}
-    policy = Policy(best, of_trial, latest)
+    policy = CheckpointRetention(best, of_trial, latest)
     stays = kept(policy, saved, tuple(pins), smaller=smaller)
     # No pinned one goes, and a pin changes nothing about the others.
     assert pins & {one.uuid for one in saved} <= stays
@@ -147,7 +153,7 @@ def test_decisions_hold_what_they_promise(found, best, of_trial, latest, pinned,
     left = [one for one in saved if one.uuid in stays]
     assert kept(policy, left, tuple(pins), smaller=smaller) == stays
     # A larger policy never lets go of more.
-    more = kept(Policy(best + 1, of_trial + 1, latest + 1), saved, tuple(pins), smaller=smaller)
+    more = kept(CheckpointRetention(best + 1, of_trial + 1, latest + 1), saved, tuple(pins), smaller=smaller)
     assert stays <= more
     # Each trial keeps as many of its latest as it may.
     for trial in {one.trial_id for one in saved}:
@@ -159,6 +165,6 @@ def test_decisions_hold_what_they_promise(found, best, of_trial, latest, pinned,
 def test_a_hundred_thousand_checkpoints_are_decided_in_two_seconds() -> None:
     saved = [Saved(f"{n:08x}", n % 1000, n // 1000, (n * 7919 % 100_003) / 7.0) for n in range(100_000)]
     began = time.process_time()
-    decisions = decide(Policy(10, 2, 2), saved, {f"{n:08x}" for n in range(0, 100_000, 97)})
+    decisions = decide(CheckpointRetention(10, 2, 2), saved, {f"{n:08x}" for n in range(0, 100_000, 97)})
     assert time.process_time() - began <= 2.0
     assert sum(one.keep for one in decisions) < 6_000

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from detlab.core import AuthenticationFailed, DistributedError
-from detlab.core.distributed.channel import Link, accept_all, connect_to, derive_key, listen
+from detlab.core.distributed.channel import RankLink, accept_all, connect_to, derive_key, listen
 
 KEY, OTHER = derive_key(b"secret"), derive_key(b"other")
 
@@ -38,11 +38,11 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     right.close()
 
 
-def shake(left: socket.socket, right: socket.socket, *, worker_key: bytes = KEY) -> tuple[Link, Link]:
-    box: list[Link] = []
-    worker = threading.Thread(target=lambda: box.append(Link.connect(right, worker_key, 1, 2)))
+def shake(left: socket.socket, right: socket.socket, *, worker_key: bytes = KEY) -> tuple[RankLink, RankLink]:
+    box: list[RankLink] = []
+    worker = threading.Thread(target=lambda: box.append(RankLink.connect(right, worker_key, 1, 2)))
     worker.start()
-    server = Link.accept(left, KEY, 2)
+    server = RankLink.accept(left, KEY, 2)
     worker.join()
     return server, box[0]
 
@@ -62,22 +62,22 @@ def test_a_rank_without_the_secret_is_turned_away(pair: tuple[socket.socket, soc
 
     def intrude() -> None:
         with pytest.raises((AuthenticationFailed, OSError)):
-            Link.connect(right, OTHER, 1, 2)
+            RankLink.connect(right, OTHER, 1, 2)
 
     worker = threading.Thread(target=intrude)
     worker.start()
     with pytest.raises(AuthenticationFailed):
-        Link.accept(left, KEY, 2)
+        RankLink.accept(left, KEY, 2)
     left.close()
     worker.join()
 
 
 def test_a_rank_of_another_group_is_turned_away(pair: tuple[socket.socket, socket.socket]) -> None:
     left, right = pair
-    worker = threading.Thread(target=lambda: Link.connect(right, KEY, 5, 8))
+    worker = threading.Thread(target=lambda: RankLink.connect(right, KEY, 5, 8))
     worker.start()
     with pytest.raises(AuthenticationFailed, match="rank 5 of 8"):
-        Link.accept(left, KEY, 2)
+        RankLink.accept(left, KEY, 2)
     worker.join()
 
 
@@ -121,12 +121,13 @@ def test_a_dead_peer_is_an_error(pair: tuple[socket.socket, socket.socket]) -> N
         server.receive("gather")
 
 
+@pytest.mark.slow
 def test_missing_ranks_are_named_and_strangers_do_not_count() -> None:
     with listen("127.0.0.1", 0, 4) as listener:
         where = listener.getsockname()
         stranger = socket.create_connection(where)
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
-        links: list[Link] = []
+        links: list[RankLink] = []
         worker = threading.Thread(target=lambda: links.append(connect_to(lambda: where, KEY, 2, 4, 10)))
         worker.start()
         with pytest.raises(DistributedError, match="ranks 1, 3 did not connect to the chief within 1 s"):
@@ -150,7 +151,7 @@ def test_a_taken_port_is_an_error() -> None:
 def test_small_messages_do_not_wait_for_each_other() -> None:
     """Regression: header and payload in two writes met Nagle's algorithm, 40 ms a message."""
     with listen("127.0.0.1", 0, 2) as listener:
-        box: list[Link] = []
+        box: list[RankLink] = []
         worker = threading.Thread(target=lambda: box.append(connect_to(listener.getsockname, KEY, 1, 2, 10)))
         worker.start()
         server = accept_all(listener, KEY, 2, 10)[1]

@@ -31,7 +31,7 @@ from detlab.core.metrics.system import (
     sample_between,
 )
 from detlab.testing.master import MasterDouble
-from detlab.testing.task_dirs import make_task_dir
+from testbed.task_dirs import make_task_dir
 from testbed.waiting import until
 
 FIRST = Reading(100.0, 50.0, 1000.0, 6e9, 2e9, 1e6, 2e6, 300.0, 4000.0, 5000.0)

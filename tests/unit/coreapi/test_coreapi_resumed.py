@@ -14,7 +14,7 @@ from detlab import core
 from detlab.core.metrics.train import TrainContext
 from detlab.schemas.wire import RecordBatch, ResumedRecord
 from detlab.testing.master import MasterDouble
-from detlab.testing.task_dirs import make_task_dir
+from testbed.task_dirs import make_task_dir
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from detlab import errors
 from detlab.backoff import Backoff
-from detlab.core.preemption.watch import POLL_SECONDS, Finish, Pause, Poll, PreemptionWatch
+from detlab.core.preemption.watch import POLL_SECONDS, Pause, Poll, PreemptionWatch, StopAsking
 from detlab.schemas.wire import PreemptReply
 
 NO, YES = PreemptReply(preempt=False), PreemptReply(preempt=True, reason="pause")
@@ -26,7 +26,7 @@ def test_the_signal_ends_the_watch_and_stays_on() -> None:
     w = watch()
     w.replied(YES)
     assert w.preempted
-    assert w.next_step() == Finish()
+    assert w.next_step() == StopAsking()
     w.replied(NO)
     assert w.preempted
 
@@ -52,5 +52,5 @@ def test_an_expired_token_is_only_a_pause() -> None:
 def test_a_newer_attempt_ends_the_watch() -> None:
     w = watch()
     w.failed(errors.StaleAttempt("run 2 is current"))
-    assert w.next_step() == Finish()
+    assert w.next_step() == StopAsking()
     assert isinstance(w.fatal, errors.StaleAttempt)

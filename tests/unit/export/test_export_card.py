@@ -143,6 +143,7 @@ def test_the_block_invents_no_results(contents: Contents) -> None:
     assert block == {"library_name": "pytorch", "tags": ["detlab"], "metrics": ["a"]}
 
 
+@pytest.mark.slow
 @given(st.text(max_size=80))
 def test_any_text_in_the_block_is_that_text_to_yaml_and_text_to_markdown(text: str) -> None:
     made = Lineage(metrics={text: 1.0}, data={text: "1"})

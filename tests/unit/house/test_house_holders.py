@@ -9,11 +9,11 @@ import pytest
 
 SERVICES = Path(__file__).resolve().parents[3] / "hub_ext/detlab_hub/services"
 DATA = {
-    "kernel/turn.py": "the fork: it chooses the holder of an allocation",
-    "kernel/fencing.py": "which row a task token names",
+    "base/unit_of_work.py": "the fork: it chooses the holder of an allocation",
+    "base/fencing.py": "which row a task token names",
     "admission/log_rate.py": "the groups of an owner are in the row of the experiment or of the task",
     "lifecycle/no_progress.py": "which attempts are those of one trial or task, as a condition of a query",
-    "placement/active_rows.py": "ids of jobs and holders in a snapshot, which has no turn",
+    "placement/active_rows.py": "ids of jobs and holders in a snapshot, which has no unit of work",
     "placement/after_checkpoint.py": "only trials have checkpoints",
     "placement/snapshots.py": "facts for the pure scheduler: preemptible, on one node",
     "streams/reads.py": "whose an event is",
@@ -45,6 +45,6 @@ def test_only_data_is_told_apart_by_whose_it_is():
         for path in SERVICES.rglob("*.py")
     }
     assert {name: lines for name, lines in found.items() if lines and name not in DATA} == {}, (
-        "make it a method of `Holder` in services/kernel/turn.py"
+        "make it a method of `Holder` in services/base/unit_of_work.py"
     )
     assert sorted(name for name in DATA if not found[name]) == []

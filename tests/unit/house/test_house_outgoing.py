@@ -44,7 +44,7 @@ MAKES_CONNECTIONS = {
     "backends/instances/gcp_words.py": "what it and its library say when that fails",
     "embedded/hubapi.py": "the Hub of `det up`, on loopback",
     "embedded/master.py": "the master of `det up`, on loopback",
-    "services/kernel/outgoing.py": "the one client for all other servers",
+    "services/base/outgoing.py": "the one client for all other servers",
     "services/usertasks/hub_client.py": "the Hub's API, at the operator's address",
     "spawners/allocation.py": "in the Hub: a server at the address of its node, which the agent says; status only",
     "spawners/client.py": "in the Hub: the master",
@@ -91,9 +91,10 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         yield path.relative_to(HUB).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_only_listed_modules_of_the_master_make_connections() -> None:
     found = {name for name, tree in modules() if connects(tree)}
-    assert sorted(found - MAKES_CONNECTIONS.keys()) == [], "use services/kernel/outgoing.py"
+    assert sorted(found - MAKES_CONNECTIONS.keys()) == [], "use services/base/outgoing.py"
     assert sorted(MAKES_CONNECTIONS.keys() - found) == [], "remove what is no longer true from the list"
 
 
@@ -103,6 +104,7 @@ def test_only_the_table_of_access_opens_stores() -> None:
     assert sorted(OPENS_STORES.keys() - found) == []
 
 
+@pytest.mark.slow
 def test_an_open_store_is_made_by_the_table_alone() -> None:
     """And by those that add short-lived keys to one that the table has given."""
     makes = {

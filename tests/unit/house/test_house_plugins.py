@@ -25,6 +25,7 @@ def test_a_reader_is_found(text):
     assert reads_entry_points(ast.parse(text))
 
 
+@pytest.mark.slow
 def test_only_the_registry_reads_entry_points():
     readers = [
         path

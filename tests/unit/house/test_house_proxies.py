@@ -13,7 +13,7 @@ from detlab.client.transport.discovery import ClusterAddress
 from detlab.launch.delivery.sender import HttpTransport, TransportError
 from detlab_agent.endpoints import Endpoints
 from detlab_agent.enrolment import KeyRing, MasterAway
-from detlab_hub.embedded.parts import Part
+from detlab_hub.embedded.parts import ClusterPart
 
 ROOT = Path(__file__).parents[3]
 SOURCES = ("harness", "hub_ext", "server_ext", "kernel_magics")
@@ -27,6 +27,7 @@ def clients(tree: ast.AST) -> Iterator[ast.Call]:
             yield node
 
 
+@pytest.mark.slow
 def test_every_client_says_whether_it_uses_proxies() -> None:
     """By default httpx uses those of the environment: `det up` failed after 90 s without a word about them."""
     silent, found = [], 0
@@ -93,6 +94,6 @@ def test_an_unreachable_master_names_the_proxy_that_was_not_used(monkeypatch: py
 
 @pytest.mark.usefixtures("proxy")
 def test_the_parts_of_a_cluster_reach_each_other_without_a_proxy(tmp_path: Path) -> None:
-    env = Part("hub", ("x",), tmp_path / "log", tmp_path).environment()
+    env = ClusterPart("hub", ("x",), tmp_path / "log", tmp_path).environment()
     assert "127.0.0.1" in env["no_proxy"].split(",")
     assert env["no_proxy"] == env["NO_PROXY"]

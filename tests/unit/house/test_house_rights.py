@@ -12,7 +12,7 @@ DECIDES = {
     "core/rights/actions.py",
     "core/rights/model.py",
     "core/rights/table.py",
-    "services/kernel/access.py",
+    "services/base/access.py",
     "store/queries/rights.py",
 }
 TELLS = {
@@ -82,6 +82,7 @@ def test_a_look_up_is_none(text):
     assert decisions(ast.parse(text)) == []
 
 
+@pytest.mark.slow
 def test_no_module_but_those_of_rights_decides_who_may_what():
     others = {
         str(path.relative_to(HUB)): decisions(ast.parse(path.read_text()))
@@ -90,7 +91,7 @@ def test_no_module_but_those_of_rights_decides_who_may_what():
     }
     assert len(others) > 200
     assert {name: found for name, found in others.items() if found} == {}, (
-        "ask services/kernel/access.py, or filter by store/queries/rights.py; a new kind of object is a row of"
+        "ask services/base/access.py, or filter by store/queries/rights.py; a new kind of object is a row of"
         " core/rights/table.py: docs/contributing/recipes.md"
     )
     assert all(decisions(ast.parse((HUB / name).read_text())) for name in DECIDES | TELLS.keys())

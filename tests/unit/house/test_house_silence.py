@@ -51,6 +51,7 @@ def silencers_without_reason(text):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("judge", [broad_without_reason, silencers_without_reason])
 def test_whatever_is_silenced_says_why(judge):
     found = {str(path.relative_to(ROOT)): judge(path.read_text(encoding="utf-8")) for path in sources()}

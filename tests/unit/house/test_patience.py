@@ -26,12 +26,14 @@ def test_what_it_says_and_its_status_come_back():
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
 
 
+@pytest.mark.slow
 def test_one_that_takes_too_much_of_a_processor_is_ended_and_says_so():
     done = run(SPIN, 1)
     assert done.returncode == -9
     assert "it took 1 s of a processor" in done.stderr
 
 
+@pytest.mark.slow
 def test_one_that_takes_none_is_ended_with_all_that_it_started():
     began = time.monotonic()
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])"

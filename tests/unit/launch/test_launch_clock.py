@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from detlab.core.metrics.spool import Spool
-from detlab.launch.delivery.sender import Deliverer, Mode, Source
-from detlab.launch.delivery.shipping import Refusal, StreamShipper
-from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.sender import Deliverer, Mode, SpoolSource
+from detlab.launch.delivery.shipping import RecordRefusal, StreamShipper
+from detlab.launch.delivery.spool import SpoolReader, open_regular
 from detlab.launch.delivery.tokens import TokenKeeper, life_of
 
 LIFE = 600.0
@@ -28,11 +28,11 @@ class Node:
         self.late: list[float] = []
         """Seconds from a report until it is taken."""
         self.renewals: list[float] = []
-        reader = Reader(lambda: open_regular(folder / "metrics.jsonl"))
+        reader = SpoolReader(lambda: open_regular(folder / "metrics.jsonl"))
         self.deliverer = Deliverer(
             lambda: self,
             "task/records",
-            [Source(reader, StreamShipper("metrics"), interval=0.2)],
+            [SpoolSource(reader, StreamShipper("metrics"), interval=0.2)],
             TokenKeeper(self.token, LIFE, 0.0),
             self,
             renew_path="task/token",
@@ -64,14 +64,14 @@ class Node:
     def close(self) -> None:
         """Nothing to close."""
 
-    def committed(self, shipper: StreamShipper, reader: Reader) -> None:
+    def committed(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Nothing to note."""
 
-    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+    def damaged(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Nobody but its writers touches a spool."""
         raise AssertionError(reader.damage)
 
-    def refused(self, refusals: Sequence[Refusal]) -> None:
+    def refused(self, refusals: Sequence[RecordRefusal]) -> None:
         raise AssertionError(refusals)
 
 

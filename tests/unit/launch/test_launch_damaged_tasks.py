@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from detlab.testing.master import Allocation, MasterDouble
+from detlab.testing.master import FakeAllocation, MasterDouble
 
 HEAD = """
 import os, pathlib, signal, time
@@ -44,7 +44,7 @@ class stopped:
 def launch(tmp_path: Path) -> Any:
     """Run a program as a task; return what the master has of it, and how its launcher says that it ended."""
 
-    def run(code: str) -> tuple[Allocation, dict[str, Any]]:
+    def run(code: str) -> tuple[FakeAllocation, dict[str, Any]]:
         with MasterDouble() as master:
             program = HEAD + textwrap.dedent(code)
             allocation = master.allocate([sys.executable, "-u", "-c", program])
@@ -61,11 +61,11 @@ def launch(tmp_path: Path) -> Any:
     return run
 
 
-def steps(allocation: Allocation) -> list[int]:
+def steps(allocation: FakeAllocation) -> list[int]:
     return [record["steps_completed"] for record in allocation.records["metrics"]]
 
 
-def said(allocation: Allocation) -> list[str]:
+def said(allocation: FakeAllocation) -> list[str]:
     """What the launcher itself says."""
     return [one["text"] for one in allocation.records["logs"] if one["stdtype"] == "launcher"]
 
@@ -88,6 +88,7 @@ def test_a_spool_that_is_cut_off_once_all_is_delivered_costs_a_warning(launch: A
     assert (ended["exit_code"], ended["delivered"]) == (0, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "harm",
     ["os.truncate(metrics, 0)", "metrics.unlink()", "metrics.rename(folder / 'away')", "metrics.write_text('{')"],
@@ -114,6 +115,7 @@ def test_reports_that_are_lost_fail_the_attempt_and_what_follows_is_delivered(la
         assert (steps(allocation), lost, ended["exit_code"]) == ([1, 2, 3, 4], [], 0)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_does_not_wait_for_reports_that_are_lost(launch: Any) -> None:
     allocation, ended = launch(
         """
@@ -142,6 +144,7 @@ def test_what_the_code_says_of_its_own_end_stays(launch: Any) -> None:
     assert ended["exit_code"] == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "harm",
     [
@@ -167,6 +170,7 @@ def test_output_goes_on_whatever_is_done_to_its_spool(launch: Any, harm: str) ->
     assert ended["exit_code"] == 0
 
 
+@pytest.mark.slow
 def test_a_launcher_whose_folder_was_removed_while_the_master_is_away_ends(tmp_path: Path) -> None:
     """It waited for the master forever: clusters that were killed and removed left such processes behind."""
     with MasterDouble() as master:

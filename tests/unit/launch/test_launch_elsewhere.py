@@ -28,7 +28,7 @@ from detlab.launch.elsewhere import (
     is_loopback,
     main,
 )
-from detlab.launch.layout import Contents
+from detlab.launch.layout import TaskDirectory
 from detlab.launch.taskdir import TaskDir
 from detlab_agent.runtimes.records import TaskElsewhere
 from testbed.network.tls_peers import tls_peer
@@ -38,7 +38,7 @@ DIGEST = f"sha256:{'0' * 64}"
 
 def parcel(master: str = "http://127.0.0.1:1", **more: Any) -> Parcel:
     launch = {"allocation_id": "1.a.1", "entrypoint": "true", "info": {"master_url": master}, **more}
-    return Parcel(Contents(launch, "dttask_secret", {"master.pem": "PEM"}), {"CUDA_VISIBLE_DEVICES": "3"})
+    return Parcel(TaskDirectory(launch, "dttask_secret", {"master.pem": "PEM"}), {"CUDA_VISIBLE_DEVICES": "3"})
 
 
 def start(parcel: Parcel, folder: Path) -> subprocess.Popen[bytes]:
@@ -187,6 +187,7 @@ def signs() -> Iterator[tuple[type[Signs], Elsewhere]]:
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_a_service_asks_for_its_certificate_until_its_agent_has_told_the_address(
     signs: tuple[type[Signs], Elsewhere],
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_service_asks_for_its_certificate_until_its_agent_has_told_the_address
     assert handler.asked == [("/api/v1/task/certificate", "Bearer dttask_secret", {"address": "10.0.0.7"})] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [(404, {"code": "not_found"}), (409, {"code": "stale_attempt"})])
 def test_a_service_without_its_certificate_does_not_start(
     signs: tuple[type[Signs], Elsewhere], answer: tuple[int, dict[str, str]]

@@ -17,7 +17,7 @@ import pytest
 
 from detlab.launch import late_point
 from detlab.launch.elsewhere import NOT_SET_UP, VARIABLE, Parcel
-from detlab.launch.layout import Contents
+from detlab.launch.layout import TaskDirectory
 
 STALE = {"code": "stale_attempt", "message": "attempt 1 of trial 3 is over"}
 WORK = "python3 -c 'import json, os, sys; print(os.environ[\"DET_HPARAMS\"], flush=True)'"
@@ -71,7 +71,7 @@ def parcel(url: str) -> Parcel:
         "bundle": None, "kind": "trial", "point_due": True, "token_expires_at": 2e9, "token_life": 3600.0,
         "service": None,
     }  # fmt: skip
-    return Parcel(Contents(launch, "dttask_secret", {}), {})
+    return Parcel(TaskDirectory(launch, "dttask_secret", {}), {})
 
 
 def start(sent: Parcel, folder: Path, text: str | None = None) -> subprocess.Popen[bytes]:
@@ -98,6 +98,7 @@ def test_the_task_has_the_hyperparameters_that_the_master_draws_when_it_runs(
     assert '{"lr": 0.25}' in "".join(handler.said)
 
 
+@pytest.mark.slow
 def test_a_proxy_that_answers_for_the_master_is_waited_for(tmp_path: Path, master: tuple[type[Master], str]) -> None:
     handler, url = master
     handler.answers += [(404, {"message": "no such server"}), (200, {"ready": True, "hparams": {"lr": 0.5}})]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab.launch.delivery.lines import Line, LineSplitter, parse_line
+from detlab.launch.delivery.lines import LineSplitter, OutputLine, parse_line
 
 
 def split(*pieces, max_line=16_000, now=0.0):
@@ -92,17 +92,17 @@ def test_no_bytes_break_it_and_newlines_are_never_lost(pieces):
 @pytest.mark.parametrize(
     ("raw", "line"),
     [
-        (b"plain", Line("plain")),
-        (b"[rank=3] loss 0.1", Line("loss 0.1", rank=3)),
-        (b"[rank=12]", Line("", rank=12)),
-        (b"[rank=x] no", Line("[rank=x] no")),
-        (b"say [rank=3] inside", Line("say [rank=3] inside")),
-        (b"[rank=0] ERROR: bad", Line("ERROR: bad", rank=0, level="ERROR")),
-        (b"2026-01-01 WARN something", Line("2026-01-01 WARN something", level="WARNING")),
-        (b"INFO:root:x", Line("INFO:root:x", level="INFO")),
-        (b"INFORMATION", Line("INFORMATION")),
-        (b"\xff\xfe ok", Line("\ufffd\ufffd ok")),
-        (b"nul\0byte", Line("nul\ufffdbyte")),
+        (b"plain", OutputLine("plain")),
+        (b"[rank=3] loss 0.1", OutputLine("loss 0.1", rank=3)),
+        (b"[rank=12]", OutputLine("", rank=12)),
+        (b"[rank=x] no", OutputLine("[rank=x] no")),
+        (b"say [rank=3] inside", OutputLine("say [rank=3] inside")),
+        (b"[rank=0] ERROR: bad", OutputLine("ERROR: bad", rank=0, level="ERROR")),
+        (b"2026-01-01 WARN something", OutputLine("2026-01-01 WARN something", level="WARNING")),
+        (b"INFO:root:x", OutputLine("INFO:root:x", level="INFO")),
+        (b"INFORMATION", OutputLine("INFORMATION")),
+        (b"\xff\xfe ok", OutputLine("\ufffd\ufffd ok")),
+        (b"nul\0byte", OutputLine("nul\ufffdbyte")),
     ],
 )
 def test_parse(raw, line):

@@ -12,7 +12,7 @@ import pytest
 from detlab.launch import task as launcher
 from detlab.launch.delivery.output import LogSpool
 from detlab.launch.delivery.shipping import StreamShipper
-from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.spool import SpoolReader, open_regular
 from detlab.launch.taskdir import TaskDir
 
 
@@ -28,7 +28,7 @@ def marks(task: TaskDir) -> launcher.DirMarks:
 
 
 def commit(marks: launcher.DirMarks, task: TaskDir, mark: int) -> None:
-    reader = Reader(lambda: open_regular(task.stream("metrics")))
+    reader = SpoolReader(lambda: open_regular(task.stream("metrics")))
     marks.committed(StreamShipper("metrics", acked=mark), reader)
 
 

@@ -4,6 +4,8 @@ import json
 import os
 import threading
 
+import pytest
+
 from detlab.launch.delivery.output import LogSpool, OutputPump
 
 
@@ -65,6 +67,7 @@ def test_a_delivered_spool_is_emptied_and_goes_on_counting(tmp_path):
     assert [r["seq"] for r in records(path)] == [2]
 
 
+@pytest.mark.slow
 def test_a_full_disk_delays_output_and_loses_none(tmp_path, monkeypatch):
     path = tmp_path / "logs.jsonl"
     spool = LogSpool(path)

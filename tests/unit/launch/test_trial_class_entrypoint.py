@@ -151,6 +151,7 @@ def test_a_config_that_does_not_say_how_to_train_lists_everything() -> None:
         fit_arguments(config(searcher={"name": "single", "metric": "x"}), {})
 
 
+@pytest.mark.slow
 def test_off_cluster_it_says_what_to_do_instead(tmp_path: Path) -> None:
     env = {key: value for key, value in os.environ.items() if not key.startswith("DET_")}
     command = [sys.executable, "-m", "detlab.pytorch", "model_def:Mine"]

@@ -63,11 +63,11 @@ def leave(reason: PreemptReason, now: float = 0.0) -> a.LeaveRequested:
     return a.LeaveRequested(reason, now, GRACES)
 
 
-def ends(step: a.Step) -> list[EndKind]:
+def ends(step: a.AllocationStep) -> list[EndKind]:
     return [action.kind for action in step.actions if isinstance(action, a.EndAttempt)]
 
 
-def kills(step: a.Step) -> bool:
+def kills(step: a.AllocationStep) -> bool:
     return any(isinstance(action, a.SendKill) for action in step.actions)
 
 
@@ -111,11 +111,11 @@ def test_a_preemption_stays_one_when_its_node_is_drained_or_loses_a_slot_or_the_
 
 def test_a_trial_that_was_paused_is_not_ended_when_its_attempt_outlives_the_maximum_time_while_it_saves():
     """It was completed for good, and its user, who only wanted its slots, could not go on with it."""
-    paused = t.step(t.Trial(attempt=t.Attempt.LIVE, run=1), t.PauseRequested()).state
-    assert t.step(paused, t.TimeUp()) == t.Step(paused)
-    gone = t.step(paused, t.AttemptEnded(EndKind.PREEMPTED)).state
+    paused = t.step(t.TrialStatus(attempt=t.Attempt.LIVE, run=1), t.TrialPauseRequested()).state
+    assert t.step(paused, t.TimeUp()) == t.TrialStep(paused)
+    gone = t.step(paused, t.TrialAttemptEnded(EndKind.PREEMPTED)).state
     assert gone.state is TrialState.PAUSED
-    assert t.step(gone, t.ActivateRequested()).actions == (t.RequestAllocation(2),)
+    assert t.step(gone, t.TrialActivateRequested()).actions == (t.RequestTrialAllocation(2),)
 
 
 def test_lifecycle_nothing_is_saved_before_a_task_runs():
@@ -150,16 +150,16 @@ def test_lifecycle_an_attempt_on_one_node_ends_as_its_only_part(kind):
     step = a.step(RUNNING, gone)
     assert ends(step) == [kind]
     assert step.state.state is AllocationState.TERMINATED
-    assert a.step(step.state, gone) == a.Step(step.state)
+    assert a.step(step.state, gone) == a.AllocationStep(step.state)
 
 
 times = st.floats(min_value=0, max_value=1e6)
 allocation_events = st.one_of(
     st.just(a.Assigned()),
-    st.just(a.TaskStarted()),
+    st.just(a.AllocationStarted()),
     st.builds(leave, st.sampled_from(list(PreemptReason)), times),
     st.builds(a.LeaveAcknowledged, times, st.just(GRACES)),
-    st.builds(a.KillRequested, times),
+    st.builds(a.AllocationKillRequested, times),
     st.builds(a.DeadlinePassed, times),
     st.builds(a.PartsGone, st.sampled_from(EndKind)),
 )
@@ -181,19 +181,19 @@ def test_lifecycle_allocations_never_go_back_and_end_once(events):
 # --- trials
 
 
-def live(**more) -> t.Trial:
-    return t.Trial(**{"attempt": t.Attempt.LIVE, "run": 1, "metric": t.Metric.SEEN, **more})
+def live(**more) -> t.TrialStatus:
+    return t.TrialStatus(**{"attempt": t.Attempt.LIVE, "run": 1, "metric": t.MetricState.SEEN, **more})
 
 
-def closed(step: t.Step) -> bool:
+def closed(step: t.TrialStep) -> bool:
     return any(isinstance(action, t.CloseTrial) for action in step.actions)
 
 
-def requested(step: t.Step) -> list[int]:
-    return [action.run for action in step.actions if isinstance(action, t.RequestAllocation)]
+def requested(step: t.TrialStep) -> list[int]:
+    return [action.run for action in step.actions if isinstance(action, t.RequestTrialAllocation)]
 
 
-def told(step: t.Step) -> list[str]:
+def told(step: t.TrialStep) -> list[str]:
     return [action.reason for action in step.actions if isinstance(action, t.TellSearcherEarly)]
 
 
@@ -220,22 +220,22 @@ def told(step: t.Step) -> list[str]:
         (live(max_restarts=0), EndKind.FAILED, TrialState.ERROR, EndReason.ERROR, ["errored"]),
         # 7. exit 0 of its own accord
         (live(), EndKind.FINISHED, TrialState.COMPLETED, EndReason.COMPLETED, []),
-        (live(metric=t.Metric.REQUIRED), EndKind.FINISHED, TrialState.ERROR, EndReason.NO_METRICS, ["errored"]),
-        (live(metric=t.Metric.UNKNOWN, early_exit=t.USER_REQUESTED_STOP), EndKind.FINISHED,
+        (live(metric=t.MetricState.REQUIRED), EndKind.FINISHED, TrialState.ERROR, EndReason.NO_METRICS, ["errored"]),
+        (live(metric=t.MetricState.UNKNOWN, early_exit=t.USER_REQUESTED_STOP), EndKind.FINISHED,
          TrialState.ERROR, EndReason.NO_METRICS, ["errored"]),
         (live(state=TrialState.PAUSED), EndKind.FINISHED, TrialState.COMPLETED, EndReason.COMPLETED, []),
         # 8. InvalidHP, even after a preemption
         (live(early_exit=t.INVALID_HP), EndKind.FAILED, TrialState.COMPLETED, EndReason.INVALID_HP, []),
         (live(early_exit=t.INVALID_HP), EndKind.FINISHED, TrialState.COMPLETED, EndReason.INVALID_HP, []),
         (live(early_exit=t.INVALID_HP), EndKind.PREEMPTED, TrialState.COMPLETED, EndReason.INVALID_HP, []),
-        (live(early_exit=t.INVALID_HP, metric=t.Metric.REQUIRED), EndKind.FINISHED,
+        (live(early_exit=t.INVALID_HP, metric=t.MetricState.REQUIRED), EndKind.FINISHED,
          TrialState.COMPLETED, EndReason.INVALID_HP, []),
         (live(early_exit=t.ERRORED), EndKind.FINISHED, TrialState.ERROR, EndReason.ERROR, ["errored"]),
         (live(early_exit=t.USER_REQUESTED_STOP), EndKind.PREEMPTED, TrialState.COMPLETED, EndReason.COMPLETED, []),
     ],
 )  # fmt: skip
 def test_lifecycle_exits_that_end_a_trial(trial, kind, state, reason, early):
-    step = t.step(trial, t.AttemptEnded(kind))
+    step = t.step(trial, t.TrialAttemptEnded(kind))
     assert (step.state.state, step.state.end_reason, told(step)) == (state, reason, early)
     assert closed(step)
     assert requested(step) == []
@@ -243,39 +243,39 @@ def test_lifecycle_exits_that_end_a_trial(trial, kind, state, reason, early):
 
 @pytest.mark.parametrize("kind", [EndKind.LOST, EndKind.REFUSED, EndKind.KILLED, EndKind.WITHDRAWN, EndKind.PREEMPTED])
 def test_lifecycle_what_is_never_counted_runs_again(kind):
-    step = t.step(live(restarts=5), t.AttemptEnded(kind))
+    step = t.step(live(restarts=5), t.TrialAttemptEnded(kind))
     assert requested(step) == [2]
     assert step.state.restarts == 5
-    paused = t.step(live(state=TrialState.PAUSED), t.AttemptEnded(kind))
+    paused = t.step(live(state=TrialState.PAUSED), t.TrialAttemptEnded(kind))
     assert (paused.state.state, paused.actions) == (TrialState.PAUSED, ())
 
 
 @pytest.mark.parametrize("state", [TrialState.ACTIVE, TrialState.PAUSED])
 def test_lifecycle_a_metric_that_no_trial_has_reported_pauses_the_search_and_keeps_the_trial(state):
-    step = t.step(live(state=state, metric=t.Metric.UNKNOWN), t.AttemptEnded(EndKind.FINISHED))
+    step = t.step(live(state=state, metric=t.MetricState.UNKNOWN), t.TrialAttemptEnded(EndKind.FINISHED))
     assert (step.state.state, step.state.end_reason) == (TrialState.PAUSED, None)
     assert step.actions == (t.PauseWithoutMetric(),)
-    assert requested(t.step(step.state, t.ActivateRequested())) == [2]
+    assert requested(t.step(step.state, t.TrialActivateRequested())) == [2]
 
 
 def test_lifecycle_a_failure_that_lasts_ends_a_trial_at_once_and_only_a_failure_does():
-    step = t.step(live(restarts=1), t.AttemptEnded(EndKind.FAILED, t.Retry.NEVER))
+    step = t.step(live(restarts=1), t.TrialAttemptEnded(EndKind.FAILED, t.Retry.NEVER))
     assert (step.state.state, step.state.end_reason, step.state.restarts) == (TrialState.ERROR, EndReason.ERROR, 1)
     assert closed(step)
     assert requested(step) == []
-    invalid = t.step(live(early_exit=t.INVALID_HP), t.AttemptEnded(EndKind.FAILED, t.Retry.NEVER))
+    invalid = t.step(live(early_exit=t.INVALID_HP), t.TrialAttemptEnded(EndKind.FAILED, t.Retry.NEVER))
     assert invalid.state.end_reason is EndReason.INVALID_HP
 
 
 @pytest.mark.parametrize("restarts", [0, 1, 5])
 def test_lifecycle_an_attempt_whose_checkpoint_was_gone_burns_no_restart_where_an_earlier_one_serves(restarts):
     old = live(restarts=restarts)
-    step = t.step(old, t.AttemptEnded(EndKind.FAILED, t.Retry.FREE))
+    step = t.step(old, t.TrialAttemptEnded(EndKind.FAILED, t.Retry.FREE))
     assert requested(step) == [old.run + 1]
     assert (step.state.state, step.state.restarts) == (TrialState.ACTIVE, restarts)
-    paused = t.step(live(state=TrialState.PAUSED), t.AttemptEnded(EndKind.FAILED, t.Retry.FREE))
+    paused = t.step(live(state=TrialState.PAUSED), t.TrialAttemptEnded(EndKind.FAILED, t.Retry.FREE))
     assert (paused.state.state, paused.actions) == (TrialState.PAUSED, ())
-    told = t.step(live(early_exit=t.INVALID_HP), t.AttemptEnded(EndKind.FAILED, t.Retry.FREE))
+    told = t.step(live(early_exit=t.INVALID_HP), t.TrialAttemptEnded(EndKind.FAILED, t.Retry.FREE))
     assert told.state.end_reason is EndReason.INVALID_HP
 
 
@@ -283,33 +283,33 @@ def test_lifecycle_an_attempt_whose_checkpoint_was_gone_burns_no_restart_where_a
     ("event", "state", "reason"),
     [
         (t.StopDecided(finished=False), TrialState.COMPLETED, EndReason.STOPPED),
-        (t.CancelRequested(), TrialState.CANCELED, EndReason.CANCELED),
+        (t.TrialCancelRequested(), TrialState.CANCELED, EndReason.CANCELED),
         (t.Condemned(), TrialState.ERROR, EndReason.ERROR),
     ],
 )
 def test_lifecycle_who_is_slain_while_leaving_ends_as_was_decided(event, state, reason):
     """A trial killed from outside between the search's stop and its own end was an error, and the search was told."""
     leaving = t.step(live(), event).state
-    step = t.step(leaving, t.AttemptEnded(EndKind.FAILED, killed=True))
+    step = t.step(leaving, t.TrialAttemptEnded(EndKind.FAILED, killed=True))
     assert (step.state.state, step.state.end_reason) == (state, reason)
     assert told(step) == (
-        [] if state is TrialState.COMPLETED else told(t.step(leaving, t.AttemptEnded(EndKind.KILLED)))
+        [] if state is TrialState.COMPLETED else told(t.step(leaving, t.TrialAttemptEnded(EndKind.KILLED)))
     )
-    assert t.step(leaving, t.AttemptEnded(EndKind.FAILED)).state.state is TrialState.ERROR
-    assert requested(t.step(live(), t.AttemptEnded(EndKind.FAILED, killed=True))) == [2]
-    assert t.step(live(), t.AttemptEnded(EndKind.FAILED, killed=True)).state.restarts == 1
+    assert t.step(leaving, t.TrialAttemptEnded(EndKind.FAILED)).state.state is TrialState.ERROR
+    assert requested(t.step(live(), t.TrialAttemptEnded(EndKind.FAILED, killed=True))) == [2]
+    assert t.step(live(), t.TrialAttemptEnded(EndKind.FAILED, killed=True)).state.restarts == 1
 
 
 def test_lifecycle_failures_are_counted_up_to_max_restarts():
-    trial, runs = t.step(t.Trial(max_restarts=2, metric=t.Metric.SEEN), t.Created()).state, 1
+    trial, runs = t.step(t.TrialStatus(max_restarts=2, metric=t.MetricState.SEEN), t.TrialRowCreated()).state, 1
     while not trial.state.terminal:
-        trial = t.step(trial, t.AttemptEnded(EndKind.FAILED)).state
+        trial = t.step(trial, t.TrialAttemptEnded(EndKind.FAILED)).state
         runs += not trial.state.terminal
     assert (runs, trial.restarts, trial.state) == (3, 2, TrialState.ERROR)
 
 
 def test_lifecycle_a_missing_metric_is_a_warning_where_the_search_can_do_without():
-    step = t.step(live(metric=t.Metric.MISSED), t.AttemptEnded(EndKind.FINISHED))
+    step = t.step(live(metric=t.MetricState.MISSED), t.TrialAttemptEnded(EndKind.FINISHED))
     assert step.state.state is TrialState.COMPLETED
     assert t.WarnNeverReported() in step.actions
 
@@ -323,11 +323,11 @@ def test_lifecycle_invalid_hp_is_told_to_the_searcher_once():
 
 
 def test_lifecycle_a_trial_without_a_task_ends_at_once():
-    waiting = t.Trial(state=TrialState.PAUSED, run=1)
+    waiting = t.TrialStatus(state=TrialState.PAUSED, run=1)
     for event, state in [
         (t.StopDecided(), TrialState.COMPLETED),
-        (t.CancelRequested(), TrialState.CANCELED),
-        (t.KillRequested(), TrialState.CANCELED),
+        (t.TrialCancelRequested(), TrialState.CANCELED),
+        (t.TrialKillRequested(), TrialState.CANCELED),
         (t.Condemned(), TrialState.ERROR),
     ]:
         step = t.step(waiting, event)
@@ -336,45 +336,45 @@ def test_lifecycle_a_trial_without_a_task_ends_at_once():
 
 
 def test_lifecycle_activated_while_still_leaving_asks_again_when_it_has_left():
-    paused = t.step(live(), t.PauseRequested()).state
-    active = t.step(paused, t.ActivateRequested())
+    paused = t.step(live(), t.TrialPauseRequested()).state
+    active = t.step(paused, t.TrialActivateRequested())
     assert requested(active) == []
-    assert requested(t.step(active.state, t.AttemptEnded(EndKind.PREEMPTED))) == [2]
+    assert requested(t.step(active.state, t.TrialAttemptEnded(EndKind.PREEMPTED))) == [2]
 
 
 trial_events = st.one_of(
     st.sampled_from(
         [
-            t.Created(),
+            t.TrialRowCreated(),
             t.StopDecided(),
-            t.PauseRequested(),
-            t.ActivateRequested(),
-            t.CancelRequested(),
-            t.KillRequested(),
+            t.TrialPauseRequested(),
+            t.TrialActivateRequested(),
+            t.TrialCancelRequested(),
+            t.TrialKillRequested(),
             t.Condemned(),
         ]
     ),
     st.builds(t.EarlyExitReported, st.sampled_from(t.EARLY_EXITS)),
-    st.builds(t.AttemptEnded, st.sampled_from(list(EndKind))),
+    st.builds(t.TrialAttemptEnded, st.sampled_from(list(EndKind))),
 )
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.integers(0, 3), st.sampled_from(list(t.Metric)), st.lists(trial_events, max_size=20))
+@given(st.integers(0, 3), st.sampled_from(list(t.MetricState)), st.lists(trial_events, max_size=20))
 def test_lifecycle_trials_only_degrade_and_end_once(max_restarts, metric, events):
-    trial, closings = t.Trial(max_restarts=max_restarts, metric=metric), 0
+    trial, closings = t.TrialStatus(max_restarts=max_restarts, metric=metric), 0
     for event in events:
-        if isinstance(event, t.AttemptEnded) and trial.attempt is t.Attempt.NONE:
+        if isinstance(event, t.TrialAttemptEnded) and trial.attempt is t.Attempt.NONE:
             continue
         step = t.step(trial, event)
         check_move(trial.state, step.state.state)
         assert step.state.restarts <= max_restarts
         assert step.state.run >= trial.run
         for action in step.actions:
-            if isinstance(action, t.AskToLeave | t.KillTask):
+            if isinstance(action, t.AskToLeave | t.KillTrialAttempt):
                 assert trial.attempt is t.Attempt.LIVE
-            if isinstance(action, t.RequestAllocation):
-                assert trial.attempt is t.Attempt.NONE or isinstance(event, t.AttemptEnded)
+            if isinstance(action, t.RequestTrialAllocation):
+                assert trial.attempt is t.Attempt.NONE or isinstance(event, t.TrialAttemptEnded)
         closings += closed(step)
         trial = step.state
     assert closings == (1 if trial.state.terminal else 0)
@@ -389,11 +389,11 @@ def test_lifecycle_trials_only_degrade_and_end_once(max_restarts, metric, events
 @pytest.mark.parametrize(
     ("old", "event", "new"),
     [
-        (ExperimentState.ACTIVE, e.PauseRequested(), ExperimentState.PAUSED),
-        (ExperimentState.PAUSED, e.ActivateRequested(), ExperimentState.ACTIVE),
-        (ExperimentState.PAUSED, e.CancelRequested(), ExperimentState.STOPPING_CANCELED),
-        (ExperimentState.STOPPING_CANCELED, e.KillRequested(), ExperimentState.STOPPING_KILLED),
-        (ExperimentState.STOPPING_KILLED, e.CancelRequested(), ExperimentState.STOPPING_KILLED),
+        (ExperimentState.ACTIVE, e.ExperimentPauseRequested(), ExperimentState.PAUSED),
+        (ExperimentState.PAUSED, e.ExperimentActivateRequested(), ExperimentState.ACTIVE),
+        (ExperimentState.PAUSED, e.ExperimentCancelRequested(), ExperimentState.STOPPING_CANCELED),
+        (ExperimentState.STOPPING_CANCELED, e.ExperimentKillRequested(), ExperimentState.STOPPING_KILLED),
+        (ExperimentState.STOPPING_KILLED, e.ExperimentCancelRequested(), ExperimentState.STOPPING_KILLED),
         (ExperimentState.STOPPING_KILLED, e.LastTrialClosed(), ExperimentState.CANCELED),
         (ExperimentState.STOPPING_ERROR, e.LastTrialClosed(), ExperimentState.ERROR),
         (ExperimentState.ACTIVE, e.LastTrialClosed(), ExperimentState.ACTIVE),
@@ -402,7 +402,7 @@ def test_lifecycle_trials_only_degrade_and_end_once(max_restarts, metric, events
         (ExperimentState.ACTIVE, e.SearchEnded(cancel=False, failure=True), ExperimentState.ERROR),
         (ExperimentState.ACTIVE, e.SearchEnded(cancel=True, failure=False), ExperimentState.CANCELED),
         (ExperimentState.STOPPING_KILLED, e.SearchEnded(cancel=False, failure=False), ExperimentState.STOPPING_KILLED),
-        (ExperimentState.COMPLETED, e.KillRequested(), ExperimentState.COMPLETED),
+        (ExperimentState.COMPLETED, e.ExperimentKillRequested(), ExperimentState.COMPLETED),
     ],
 )
 def test_lifecycle_experiment_moves(old, event, new):
@@ -410,7 +410,7 @@ def test_lifecycle_experiment_moves(old, event, new):
 
 
 @pytest.mark.parametrize("old", [ExperimentState.COMPLETED, ExperimentState.STOPPING_CANCELED])
-@pytest.mark.parametrize("event", [e.PauseRequested(), e.ActivateRequested()])
+@pytest.mark.parametrize("event", [e.ExperimentPauseRequested(), e.ExperimentActivateRequested()])
 def test_lifecycle_what_has_ended_or_is_ending_cannot_be_paused_or_activated(old, event):
     with pytest.raises(e.RequestRefusedError, match=str(old)):
         e.step(old, event)
@@ -419,10 +419,10 @@ def test_lifecycle_what_has_ended_or_is_ending_cannot_be_paused_or_activated(old
 experiment_events = st.one_of(
     st.sampled_from(
         [
-            e.PauseRequested(),
-            e.ActivateRequested(),
-            e.CancelRequested(),
-            e.KillRequested(),
+            e.ExperimentPauseRequested(),
+            e.ExperimentActivateRequested(),
+            e.ExperimentCancelRequested(),
+            e.ExperimentKillRequested(),
             e.SearchBroke(),
             e.LastTrialClosed(),
         ]
@@ -441,6 +441,6 @@ def test_lifecycle_experiments_only_degrade_and_finish_once(events):
         except e.RequestRefusedError:
             continue
         check_move(state, step.state)
-        finished += sum(isinstance(action, e.Finish) for action in step.actions)
+        finished += sum(isinstance(action, e.FinishExperiment) for action in step.actions)
         state = step.state
     assert finished == (1 if state.terminal else 0)

@@ -7,7 +7,7 @@ import pytest
 
 from detlab.errors import ClusterUnreachable
 from detlab.schemas.wire import CurvesView, Event, ExperimentView
-from detlab_magics.view.follow import Watch
+from detlab_magics.view.follow import ExperimentWatch
 from detlab_magics.view.text import progress_line
 
 EXPERIMENT = {"id": 1, "name": "x", "owner": "ada", "state": "ACTIVE", "metric": "a,b", "trials_total": 2}
@@ -38,7 +38,7 @@ def test_many_events_make_few_paintings_and_the_last_is_the_end():
         yield ended(500)
 
     painted = []
-    watch = Watch(Script(play), "loss", lambda state: painted.append(state.cursor), seconds=0.1)
+    watch = ExperimentWatch(Script(play), "loss", lambda state: painted.append(state.cursor), seconds=0.1)
     begun = time.monotonic()
     watch.start()
     state = watch.paint_until_end()
@@ -60,7 +60,7 @@ def test_a_break_is_told_while_it_lasts():
         if "no answer" in seen[-1]:
             go_on.set()
 
-    watch = Watch(Script(play), "loss", paint, seconds=0.01)
+    watch = ExperimentWatch(Script(play), "loss", paint, seconds=0.01)
     watch.start()
     watch.paint_until_end()
     assert any(line == "0/2 trials · no answer from the cluster, trying again" for line in seen)
@@ -73,7 +73,7 @@ def test_a_stream_that_breaks_for_good_raises_after_what_was_known_is_painted():
         yield
 
     painted = []
-    watch = Watch(Script(play), "loss", painted.append, seconds=0.01)
+    watch = ExperimentWatch(Script(play), "loss", painted.append, seconds=0.01)
     watch.start()
     with pytest.raises(ClusterUnreachable):
         watch.paint_until_end()
@@ -84,7 +84,7 @@ def test_a_stream_that_breaks_for_good_raises_after_what_was_known_is_painted():
 def test_a_metric_name_with_a_comma_is_not_asked_for_by_name():
     """Regression: the master splits `names` at commas, so the live view of such a metric stayed empty."""
     script = Script(lambda _notice: iter([ended(2)]))
-    watch = Watch(script, "a,b", lambda state: None, seconds=0.01)
+    watch = ExperimentWatch(script, "a,b", lambda state: None, seconds=0.01)
     watch.start()
     watch.paint_until_end()
     assert script.asked["name"] is None
@@ -101,7 +101,7 @@ def test_a_cell_that_waits_ends_when_the_master_pauses_the_search():
         yield Event(id=3, kind="experiment", experiment_id=1, data={**paused, "failure": failure})
         over.wait(30)
 
-    watch = Watch(Script(play), "loss", lambda state: None, seconds=0.01)
+    watch = ExperimentWatch(Script(play), "loss", lambda state: None, seconds=0.01)
     watch.start()
     try:
         state = watch.paint_until_end(settles=True)

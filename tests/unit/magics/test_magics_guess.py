@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 from detlab.client import Client
-from detlab.testing.api import FakeMaster
 from detlab_magics.kernel import KernelSession
-from detlab_magics.tables import Status
+from detlab_magics.tables import StatusTable
+from testbed.fake_master.api import FakeMaster
 
 
 def test_det_tells_a_guessed_cluster_from_a_named_one() -> None:
     with FakeMaster() as master, Client(master.url, master.token) as named:
-        assert "guess" not in repr(Status.collect(KernelSession(connected=named), []))
+        assert "guess" not in repr(StatusTable.collect(KernelSession(connected=named), []))
         guessed = replace(named.address, guess="the cluster started last, /x/.detlab")
         with Client(address=guessed) as client:
-            shown = Status.collect(KernelSession(connected=client), []).lines
+            shown = StatusTable.collect(KernelSession(connected=client), []).lines
     assert shown[1] == "a guess (the cluster started last, /x/.detlab): name it by DET_URL to change anything there"

@@ -16,7 +16,6 @@ from detlab.run.values import decode
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import TaskKind, TaskView
 from detlab.schemas.wire import AllocationState, TrialState
-from detlab.testing.api import FakeMaster
 from detlab_magics.borrowed.output import BATCH_CHARS, MOST_CHARS, CellOutput, shown
 from detlab_magics.borrowed.running import CellFailed, status_of
 from detlab_magics.borrowed.shipping import check_text, names_of, ship
@@ -26,6 +25,7 @@ from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession
 from detlab_magics.magics import magic_options, magic_table
 from detlab_magics.taskactions import Borrow, TaskListing, _config, link_to
+from testbed.fake_master.api import FakeMaster
 
 
 @pytest.fixture

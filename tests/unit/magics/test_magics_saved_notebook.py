@@ -18,7 +18,7 @@ from detlab.schemas.wire import (
     TrialView,
 )
 from detlab_magics.plaintext import plain, plain_lines
-from detlab_magics.tables import Listing, Status, html_table
+from detlab_magics.tables import Listing, StatusTable, html_table
 from detlab_magics.view import ViewState, mimebundle
 
 SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(1)><svg/onload=alert(1)>"
@@ -44,7 +44,7 @@ def outputs(text: str) -> dict[str, dict[str, str]]:
     curves = [SeriesView(trial_id=1, group="validation", name=text, steps=[1, 3], values=[0.7, 0.5])]
     state = ViewState.start(CurvesView(cursor=10, experiment=experiment, trials=[trial], series=curves))
     listing = Listing([experiment], active=False)
-    status = Status([plain(text)], [(plain(text), plain(text))])
+    status = StatusTable([plain(text)], [(plain(text), plain(text))])
     return {
         "view": {key: value for key, value in mimebundle(state, note=text).items() if key != "image/svg+xml"},
         "listing": {"text/html": listing._repr_html_(), "text/plain": repr(listing)},

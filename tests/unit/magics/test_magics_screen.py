@@ -11,7 +11,7 @@ from traitlets import Any, List
 from detlab.schemas.taskwire import TaskView
 from detlab.schemas.wire import CurvesView, ExperimentView
 from detlab_magics.borrowed.running import StatusLine
-from detlab_magics.view.screen import Output, TextScreen
+from detlab_magics.view.screen import ScreenOutput, TextScreen
 from detlab_magics.view.state import ViewState
 
 TASK = {"id": "cell-1", "kind": "cell", "name": "x", "state": "ACTIVE", "owner": "ada", "slots": []}
@@ -42,7 +42,7 @@ def publisher():
 
 def test_an_interrupt_at_the_first_display_makes_no_second_output(publisher):
     """Found in a cell that waited in the queue: its line stood there twice when it was interrupted at once."""
-    output, publisher.interrupt = Output(), True
+    output, publisher.interrupt = ScreenOutput(), True
     with pytest.raises(KeyboardInterrupt):
         output.put({"text/plain": "waits"})
     publisher.interrupt = False
@@ -74,14 +74,14 @@ def test_the_interrupt_that_waited_is_the_callers(publisher):
     came = []
     signal.signal(signal.SIGINT, lambda *_event: came.append(len(publisher.sent)))
     publisher.interrupt = True
-    Output().put({"text/plain": "waits"})
+    ScreenOutput().put({"text/plain": "waits"})
     assert came == [1]
     signal.raise_signal(signal.SIGINT)
     assert came == [1, 1]
 
 
 def test_other_threads_paint_as_well(publisher):
-    output = Output()
+    output = ScreenOutput()
     for line in ("one", "two"):
         thread = threading.Thread(target=output.put, args=({"text/plain": line},))
         thread.start()

@@ -8,10 +8,10 @@ import pytest
 
 from detlab.client import Client
 from detlab.errors import NotFound
-from detlab.testing.api import FakeMaster
 from detlab_magics import searchacts
 from detlab_magics.errors import MagicError
 from detlab_magics.kernel import KernelSession
+from testbed.fake_master.api import FakeMaster
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """The live view's widget: pages hear things in the order in which they came to be."""
 
+import importlib.util
+import shutil
 import threading
 
 import pytest
 
 from detlab.schemas.wire import CurvesView, Event, ExperimentView, TrialView
-from detlab_magics.view import ViewState
+from detlab_magics.view import ViewState, widget
 from detlab_magics.view.widget import LiveView
 
 WHILE = 0.3
@@ -55,3 +57,16 @@ def test_an_increment_made_while_a_snapshot_leaves_is_sent_after_it(state, asks,
     painter.join()
     assert lengths == [[], [1]]
     view.close()
+
+
+def test_a_checkout_on_a_machine_without_node_has_no_widget_and_says_so(tmp_path):
+    """Where `widget.js` was never built the module could not even be imported, and no live cell fell back to text."""
+    copy = tmp_path / "detlab_magics" / "view" / "widget.py"
+    copy.parent.mkdir(parents=True)
+    shutil.copy(widget.__file__, copy)
+    spec = importlib.util.spec_from_file_location("widget_without_node", copy)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert not module.available()

@@ -7,38 +7,39 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from detlab_hub.core.provisioning import (
-    Decision,
-    History,
     Instance,
     InstanceState,
-    Limits,
+    PoolHistory,
+    PoolLimits,
+    ProvisioningDecision,
     Situation,
     decide,
     launch_failed,
     launched,
 )
-from detlab_hub.core.scheduling import Agent, AgentState, Job, Pool, Quota, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, AgentState, Job, Pool, Quota, SchedulerTask, Snapshot, TaskState, schedule
 
 SLOTS = 4
 NOW = 10_000.0
 TEMPLATE = Agent("template", SLOTS, max_zero_slot_tasks=10)
 
 
-def waiting(*slots: int, job: str = "j", **more: Any) -> tuple[Task, ...]:
+def waiting(*slots: int, job: str = "j", **more: Any) -> tuple[SchedulerTask, ...]:
     """Pending tasks of so many slots."""
-    return tuple(Task(f"p{n}", job, need, requested=float(n), **more) for n, need in enumerate(slots))
+    return tuple(SchedulerTask(f"p{n}", job, need, requested=float(n), **more) for n, need in enumerate(slots))
 
 
-def running(**on: int) -> tuple[Task, ...]:
+def running(**on: int) -> tuple[SchedulerTask, ...]:
     """One running task on each agent named."""
     return tuple(
-        Task(f"r-{agent}", "j", slots, TaskState.RUNNING, on={agent: slots}) for agent, slots in sorted(on.items())
+        SchedulerTask(f"r-{agent}", "j", slots, TaskState.RUNNING, on={agent: slots})
+        for agent, slots in sorted(on.items())
     )
 
 
 def situation(
     instances: tuple[Instance, ...] = (),
-    tasks: tuple[Task, ...] = (),
+    tasks: tuple[SchedulerTask, ...] = (),
     *,
     agents: tuple[Agent | str, ...] | None = None,
     now: float = NOW,
@@ -58,7 +59,7 @@ def instances(*names: str, launched_at: float = 0.0, **more: Any) -> tuple[Insta
     return tuple(Instance(name, name, launched_at=launched_at, **more) for name in names)
 
 
-def ended(decision: Decision) -> dict[str, str]:
+def ended(decision: ProvisioningDecision) -> dict[str, str]:
     """Which end, and why."""
     return {ending.id: ending.reason.value for ending in decision.endings}
 
@@ -67,7 +68,7 @@ def ended(decision: Decision) -> dict[str, str]:
 class World:
     """A provider, agents and a scheduler, on a clock that a test moves on."""
 
-    limits: Limits
+    limits: PoolLimits
     seed: int = 0
     failing: bool = False
     """Launches fail."""
@@ -75,9 +76,9 @@ class World:
     lost: set[str] = field(default_factory=set)
     """Agents that never come, or are away."""
     now: float = NOW
-    history: History = field(default_factory=History)
+    history: PoolHistory = field(default_factory=PoolHistory)
     instances: dict[str, Instance] = field(default_factory=dict)
-    tasks: dict[str, Task] = field(default_factory=dict)
+    tasks: dict[str, SchedulerTask] = field(default_factory=dict)
     ends_at: dict[str, float] = field(default_factory=dict)
     disabled: set[str] = field(default_factory=set)
     launches: list[float] = field(default_factory=list)
@@ -90,7 +91,7 @@ class World:
     def submit(self, slots: int, takes: float, **more: Any) -> str:
         """Put a task into the queue."""
         name = f"t{len(self.tasks)}"
-        self.tasks[name] = Task(name, "j", slots, requested=self.now, **more)
+        self.tasks[name] = SchedulerTask(name, "j", slots, requested=self.now, **more)
         self.ends_at[name] = takes
         return name
 
@@ -111,7 +112,7 @@ class World:
         """Agents that run something."""
         return {name for task in self.tasks.values() for name in task.on}
 
-    def step(self, seconds: float = 5.0) -> Decision:
+    def step(self, seconds: float = 5.0) -> ProvisioningDecision:
         """Let time pass: tasks end, the scheduler and the provisioner each have a look."""
         self.now += seconds
         self._end_tasks()

@@ -5,31 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from elastic_scenes import NOW, SLOTS, TEMPLATE, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detlab_hub.core.provisioning import (
-    Decision,
-    EndReason,
-    History,
     Instance,
+    InstanceEndReason,
     InstanceState,
-    Limits,
+    PoolHistory,
+    PoolLimits,
+    ProvisioningDecision,
     Situation,
     decide,
 )
-from detlab_hub.core.provisioning.model import Remembered
-from detlab_hub.core.scheduling import AgentState, Job, Pool, Snapshot, Task, TaskState
+from detlab_hub.core.provisioning.model import InstanceHistory
+from detlab_hub.core.scheduling import AgentState, Job, Pool, SchedulerTask, Snapshot, TaskState
 
 NAMES = [f"i{n}" for n in range(6)]
 TIMES = st.sampled_from([0.0, NOW - 5000, NOW - 1300, NOW - 700, NOW - 10, NOW])
 
 
 @st.composite
-def bounds(draw: st.DrawFn) -> Limits:
+def bounds(draw: st.DrawFn) -> PoolLimits:
     most = draw(st.integers(0, 6))
-    return Limits(draw(st.integers(0, most)), most, launch_rate=draw(st.integers(1, 8)))
+    return PoolLimits(draw(st.integers(0, most)), most, launch_rate=draw(st.integers(1, 8)))
 
 
 @st.composite
@@ -44,25 +45,25 @@ def situations(draw: st.DrawFn) -> Situation:
         for name in draw(st.lists(st.sampled_from([*NAMES, "static"]), unique=True))
     ]
     tasks = [
-        Task(f"p{n}", "j", slots, requested=float(n), single_node=draw(st.booleans()))
+        SchedulerTask(f"p{n}", "j", slots, requested=float(n), single_node=draw(st.booleans()))
         for n, slots in enumerate(draw(st.lists(st.integers(0, 3 * SLOTS), max_size=8)))
     ]
     for name in draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=3)):
         slots = draw(st.integers(0, SLOTS))
-        tasks.append(Task(f"r{name}", "j", slots, TaskState.RUNNING, on={name: slots}))
+        tasks.append(SchedulerTask(f"r{name}", "j", slots, TaskState.RUNNING, on={name: slots}))
     return Situation(Snapshot(Pool(), tuple(agents), {"j": Job("j")}, tuple(tasks)), TEMPLATE, tuple(there), NOW)
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> History:
+def histories(draw: st.DrawFn) -> PoolHistory:
     known = {
-        name: Remembered(draw(st.booleans()), draw(st.none() | TIMES), draw(st.none() | TIMES))
+        name: InstanceHistory(draw(st.booleans()), draw(st.none() | TIMES), draw(st.none() | TIMES))
         for name in draw(st.lists(st.sampled_from(NAMES), unique=True))
     }
-    return History(known, tuple(draw(st.lists(TIMES, max_size=4))), draw(st.integers(0, 3)), draw(TIMES))
+    return PoolHistory(known, tuple(draw(st.lists(TIMES, max_size=4))), draw(st.integers(0, 3)), draw(TIMES))
 
 
-def alive_after(seen: Situation, decision: Decision) -> list[str]:
+def alive_after(seen: Situation, decision: ProvisioningDecision) -> list[str]:
     gone = {ending.id for ending in decision.endings}
     alive = (InstanceState.PENDING, InstanceState.RUNNING)
     return [i.id for i in seen.instances if i.state in alive and i.id not in gone]
@@ -70,7 +71,9 @@ def alive_after(seen: Situation, decision: Decision) -> list[str]:
 
 @settings(max_examples=200, deadline=None)
 @given(situations(), histories(), bounds())
-def test_never_over_max_never_below_min_never_a_busy_one(seen: Situation, history: History, limits: Limits) -> None:
+def test_never_over_max_never_below_min_never_a_busy_one(
+    seen: Situation, history: PoolHistory, limits: PoolLimits
+) -> None:
     decision = decide(seen, history, limits)
     known = {i.id: i for i in seen.instances}
     busy = {name for task in seen.pool.tasks for name in task.on}
@@ -79,21 +82,22 @@ def test_never_over_max_never_below_min_never_a_busy_one(seen: Situation, histor
     assert len({e.id for e in decision.endings}) == len(decision.endings)
     assert not decision.launch or len(left) + decision.launch <= limits.max_instances
     assert len(left) <= limits.max_instances or all(known[name].agent_id in busy for name in left)
-    by_choice = [e for e in decision.endings if e.reason in {EndReason.IDLE, EndReason.OVER_MAX}]
+    by_choice = [e for e in decision.endings if e.reason in {InstanceEndReason.IDLE, InstanceEndReason.OVER_MAX}]
     assert not by_choice or len(left) >= limits.min_instances
     wanted = min(max(decision.wanted, 0), max(0, limits.max_instances - len(left)))
     assert decision.launch == wanted or decision.held_back is not None
     assert decide(seen, history, limits) == decision
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(situations(), histories(), bounds())
 def test_nothing_is_ended_for_idleness_that_a_launch_then_replaces(
-    seen: Situation, history: History, limits: Limits
+    seen: Situation, history: PoolHistory, limits: PoolLimits
 ) -> None:
     """When what was decided has been carried out and the agents are there, nothing more is wanted."""
     first = decide(seen, history, limits)
-    idle = {e.id for e in first.endings if e.reason is EndReason.IDLE}
+    idle = {e.id for e in first.endings if e.reason is InstanceEndReason.IDLE}
     enabled = {agent.id for agent in seen.pool.agents if agent.state is AgentState.ENABLED}
     kept = tuple(i for i in seen.instances if i.id not in {e.id for e in first.endings})
     gone_agents = {i.agent_id for i in seen.instances} - {i.agent_id for i in kept}
@@ -112,7 +116,7 @@ def test_nothing_is_ended_for_idleness_that_a_launch_then_replaces(
 )
 def test_demand_is_satisfied_and_then_everything_goes(work: list[tuple[int, int, int]], least: int, seed: int) -> None:
     """Tasks come at any time; agents get lost; launches fail for a while. In the end all has run and min is left."""
-    limits = Limits(least, 3, max_idle_agent_period=300, max_agent_starting_period=200, max_disconnected_period=100)
+    limits = PoolLimits(least, 3, max_idle_agent_period=300, max_agent_starting_period=200, max_disconnected_period=100)
     world = World(limits, seed)
     waits = sorted(work, key=lambda item: item[2])
     begin = world.now
@@ -141,7 +145,7 @@ def test_demand_is_satisfied_and_then_everything_goes(work: list[tuple[int, int,
 @given(st.lists(st.integers(0, 3 * SLOTS), min_size=1, max_size=6), st.integers(1, 4))
 def test_under_the_same_demand_nothing_flaps(slots: list[int], most: int) -> None:
     """Tasks that run for hours: what is launched for them stays, and nothing more is launched."""
-    world = World(Limits(0, most, max_idle_agent_period=60, launch_rate=50))
+    world = World(PoolLimits(0, most, max_idle_agent_period=60, launch_rate=50))
     for need in slots:
         world.submit(need, 1e9)
     for _ in range(20):
@@ -154,10 +158,11 @@ def test_under_the_same_demand_nothing_flaps(slots: list[int], most: int) -> Non
     assert not endings
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 5))
 def test_a_provider_that_always_fails_is_asked_ever_more_rarely(tasks: int, rate: int) -> None:
-    world = World(Limits(0, 10, launch_rate=rate), failing=True)
+    world = World(PoolLimits(0, 10, launch_rate=rate), failing=True)
     for _ in range(tasks):
         world.submit(SLOTS, 10.0)
     for _ in range(300):

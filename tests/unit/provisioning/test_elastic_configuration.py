@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detlab_hub.backends.instances import Order
+from detlab_hub.backends.instances import InstanceOrder
 from detlab_hub.backends.instances.configuration import Surroundings, largest_growth, make_pools
 from detlab_hub.core.scheduling import UNBOUNDED, read_pools
 
@@ -145,7 +145,7 @@ def test_determined_s_names_of_ec2_s_settings_are_known() -> None:
     settings = pool.provider._settings
     assert settings.agent_arguments == ("--pool", "p", "--slots", "1")
     assert (settings.setup, settings.key_name, settings.name) == ("mount -a", "ops", "lab")
-    request = pool.provider._request(Order("p-1", "p", 0.0, "dtenrol_x"))
+    request = pool.provider._request(InstanceOrder("p-1", "p", 0.0, "dtenrol_x"))
     assert request["NetworkInterfaces"] == [
         {"DeviceIndex": 0, "AssociatePublicIpAddress": False, "SubnetId": "subnet-1", "Groups": ["sg-1"]}
     ]

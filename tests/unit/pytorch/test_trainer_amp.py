@@ -267,6 +267,7 @@ def test_an_autocast_model_stays_what_it_was():
     assert model(torch.ones(3, 4))["tuple"][0].abs().sum() > 0
 
 
+@pytest.mark.slow
 def test_a_model_may_be_compiled_before_and_after_autocast():
     context = make_context()
     x = torch.ones(3, 5)

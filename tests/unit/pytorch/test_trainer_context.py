@@ -349,6 +349,7 @@ def test_state_of_a_compiled_model_fits_a_plain_one_and_the_other_way_round(sour
     assert all(torch.equal(loaded[name], value) for name, value in states[0].items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_compiled_model_trains_as_a_plain_one(when, backend):

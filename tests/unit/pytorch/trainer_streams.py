@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from detlab.pytorch.data.loader import DataLoader
-from detlab.pytorch.data.resumable import Fetched, TrainingStream
+from detlab.pytorch.data.resumable import FetchedBatch, TrainingStream
 
 calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SIZES = {
@@ -47,7 +47,7 @@ def ranks(make: Callable[[], Any], size: int, seed: int = 0, state: State | None
     return [TrainingStream(make(), rank=rank, size=size, seed=seed, state=state) for rank in range(size)]
 
 
-def step(streams: list[TrainingStream]) -> tuple[list[Fetched], State]:
+def step(streams: list[TrainingStream]) -> tuple[list[FetchedBatch], State]:
     """Take one batch on every rank, and the state, which must not depend on the rank.
 
     A rank with weight zero has another's batch, and none of its samples.

@@ -9,7 +9,7 @@ from traitlets.config import Config
 
 from detlab.errors import DetlabError
 from detlab_hub.app import DetHub
-from detlab_hub.services.kernel.settings import Webhook
+from detlab_hub.services.base.settings import Webhook
 from detlab_hub.services.notify.configuration import read_webhooks
 
 

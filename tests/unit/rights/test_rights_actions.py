@@ -11,18 +11,19 @@ from detlab_hub.core.rights import (
     ACTIONS,
     TABLE,
     Action,
-    Agent,
-    Attempt,
+    AgentIdentity,
+    AttemptIdentity,
     CallerKind,
-    Kind,
+    CallerRelation,
+    ObjectKind,
     Person,
-    Relation,
     Right,
     Thing,
     may,
     may_ask,
     right_of,
 )
+from testbed.resource_tests import declared
 
 ANY_PERSON = """
 none  experiment.create bundle.upload model.create task.create
@@ -57,7 +58,7 @@ BOB = Person("bob")
 
 
 def written() -> dict[Action, tuple[Right, set[CallerKind]]]:
-    """The rows as they are written above."""
+    """The rows as they are written above, and in the tests of resources (`RIGHTS`)."""
     found = {}
     person, run = CallerKind.PERSON, CallerKind.RUN
     texts = [(ANY_PERSON, {person, run}), (NO_RUN, {person}), (ADMINISTRATORS, {CallerKind.ADMIN})]
@@ -65,6 +66,9 @@ def written() -> dict[Action, tuple[Right, set[CallerKind]]]:
         for line in text.strip().splitlines():
             right, *names = line.split()
             found |= {Action(name): (Right[right.upper()], callers_) for name in names}
+    for name, text in declared("RIGHTS").items():
+        right, tokens = text.split(maxsplit=1)
+        found[Action(name)] = (Right[right.upper()], {CallerKind(token) for token in tokens.split(", ")})
     return found
 
 
@@ -78,10 +82,10 @@ def test_a_row_that_lets_a_notebook_run_ask_lets_it_act(action: Action) -> None:
     """What the table of actions says of runs is what the table of rights gives them on what is their owner's."""
     rule = ACTIONS[action]
     for kind in rule.kinds:
-        given_ = TABLE[kind].get(Relation.RUN, Right.NONE) >= rule.least
+        given_ = TABLE[kind].get(CallerRelation.RUN, Right.NONE) >= rule.least
         assert given_ or CallerKind.RUN not in rule.callers
         if CallerKind.PERSON in rule.callers:
-            assert TABLE[kind][Relation.OWNER] >= rule.least
+            assert TABLE[kind][CallerRelation.OWNER] >= rule.least
             assert may(ANN, action, Thing(kind, "ann"))
             assert may(ANNS_RUN, action, Thing(kind, "ann")) is (CallerKind.RUN in rule.callers)
 
@@ -99,7 +103,7 @@ def test_what_deletes_shares_hides_or_purges_is_the_owners(action: Action) -> No
 @pytest.mark.parametrize("action", Action)
 def test_a_grant_for_changes_carries_what_needs_no_more(action: Action) -> None:
     rule = ACTIONS[action]
-    for kind in set(rule.kinds) & {Kind.EXPERIMENT, Kind.CHECKPOINT, Kind.MODEL}:
+    for kind in set(rule.kinds) & {ObjectKind.EXPERIMENT, ObjectKind.CHECKPOINT, ObjectKind.MODEL}:
         people = CallerKind.PERSON in rule.callers
         assert may(BOB, action, Thing(kind, "ann", users={"bob": True})) is (people and rule.least <= Right.WRITE)
         assert may(BOB, action, Thing(kind, "ann", users={"bob": False})) is (people and rule.least <= Right.READ)
@@ -115,7 +119,7 @@ relations = st.fixed_dictionaries(
 )
 
 
-@given(callers, st.sampled_from(Action), st.sampled_from(Kind), relations)
+@given(callers, st.sampled_from(Action), st.sampled_from(ObjectKind), relations)
 def test_nobody_may_without_the_right_and_the_kind_of_token(who, action, kind, facts) -> None:
     thing = Thing(kind, **facts)
     rule = ACTIONS[action]
@@ -124,7 +128,7 @@ def test_nobody_may_without_the_right_and_the_kind_of_token(who, action, kind, f
             may(who, action, thing)
         return
     assert may(who, action, thing) is (may_ask(who, action) and right_of(who, thing) >= rule.least)
-    if isinstance(who, Attempt):
+    if isinstance(who, AttemptIdentity):
         assert may_ask(who, action) is (CallerKind.TASK in rule.callers)
-    if isinstance(who, Agent):
+    if isinstance(who, AgentIdentity):
         assert may_ask(who, action) is (CallerKind.AGENT in rule.callers)

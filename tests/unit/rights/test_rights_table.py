@@ -8,28 +8,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab_hub.core.rights import TABLE, Agent, Attempt, Kind, Person, Relation, Right, Thing, Who, relations, right_of
+from detlab_hub.core.rights import (
+    TABLE,
+    AgentIdentity,
+    AttemptIdentity,
+    CallerRelation,
+    ObjectKind,
+    Person,
+    Right,
+    Thing,
+    Who,
+    relations,
+    right_of,
+)
 
 ANN = Person("ann", frozenset({"vision"}))
 ANNS_RUN = Person("ann", run=True)
 ROOT = Person("root", admin=True)
-TRIAL = Attempt(experiment_id=1, trial_id=2)
-NODE = Agent("node-1")
+TRIAL = AttemptIdentity(experiment_id=1, trial_id=2)
+NODE = AgentIdentity("node-1")
 
-CASES: dict[Relation, tuple[Who, dict[str, object]]] = {
-    Relation.ADMIN: (ROOT, {}),
-    Relation.OWNER: (ANN, {"owner": "ann"}),
-    Relation.RUN: (ANNS_RUN, {"owner": "ann"}),
-    Relation.EDITOR: (ANN, {"users": {"ann": True}}),
-    Relation.READER: (ANN, {"groups": {"vision": False}}),
-    Relation.ITSELF: (TRIAL, {"trial_id": 2}),
-    Relation.SIBLING: (TRIAL, {"experiment_id": 1}),
-    Relation.SOURCE: (TRIAL, {"source_of": (1,)}),
-    Relation.HOST: (NODE, {"agents": ("node-1",)}),
-    Relation.USES: (NODE, {"used_by": (Thing(Kind.TASK, agents=("node-1",)),)}),
-    Relation.USER: (ANN, {}),
+CASES: dict[CallerRelation, tuple[Who, dict[str, object]]] = {
+    CallerRelation.ADMIN: (ROOT, {}),
+    CallerRelation.OWNER: (ANN, {"owner": "ann"}),
+    CallerRelation.RUN: (ANNS_RUN, {"owner": "ann"}),
+    CallerRelation.EDITOR: (ANN, {"users": {"ann": True}}),
+    CallerRelation.READER: (ANN, {"groups": {"vision": False}}),
+    CallerRelation.ITSELF: (TRIAL, {"trial_id": 2}),
+    CallerRelation.SIBLING: (TRIAL, {"experiment_id": 1}),
+    CallerRelation.SOURCE: (TRIAL, {"source_of": (1,)}),
+    CallerRelation.HOST: (NODE, {"agents": ("node-1",)}),
+    CallerRelation.USES: (NODE, {"used_by": (Thing(ObjectKind.TASK, agents=("node-1",)),)}),
+    CallerRelation.USER: (ANN, {}),
 }
-ALWAYS = {Relation.USER}
+ALWAYS = {CallerRelation.USER}
 """Every user is that beside the relation of the case."""
 
 RIGHTS = """
@@ -49,15 +61,15 @@ administration   own   -     -     -      -      -      -       -      -    -   
 """
 
 
-def written() -> dict[tuple[Kind, Relation], Right]:
+def written() -> dict[tuple[ObjectKind, CallerRelation], Right]:
     """The cells of the table as it is written above."""
     head, *rows = RIGHTS.strip("\n").splitlines()
-    columns = [Relation[name.upper()] for name in head.split()]
+    columns = [CallerRelation[name.upper()] for name in head.split()]
     found = {}
     for row in rows:
         *name, cells = [" ".join(row.split()[: -len(columns)]), row.split()[-len(columns) :]]
         for relation, cell in zip(columns, cells, strict=True):
-            found[Kind(name[0]), relation] = Right.NONE if cell == "-" else Right[cell.upper()]
+            found[ObjectKind(name[0]), relation] = Right.NONE if cell == "-" else Right[cell.upper()]
     return found
 
 
@@ -65,8 +77,8 @@ WRITTEN = written()
 
 
 def test_the_table_is_whole():
-    assert {kind for kind, _ in WRITTEN} == set(Kind) == set(TABLE)
-    assert {relation for _, relation in WRITTEN} == set(Relation) == set(CASES)
+    assert {kind for kind, _ in WRITTEN} == set(ObjectKind) == set(TABLE)
+    assert {relation for _, relation in WRITTEN} == set(CallerRelation) == set(CASES)
 
 
 @pytest.mark.parametrize(("kind", "relation"), WRITTEN, ids=lambda one: one.name)
@@ -76,7 +88,7 @@ def test_a_caller_has_the_right_of_their_relation(kind, relation):
     assert set(relations(who, thing)) - ALWAYS == {relation} - ALWAYS
     wanted = WRITTEN[kind, relation]
     if isinstance(who, Person):
-        wanted = max(wanted, WRITTEN[kind, Relation.USER])
+        wanted = max(wanted, WRITTEN[kind, CallerRelation.USER])
     assert right_of(who, thing) is wanted
 
 
@@ -92,11 +104,11 @@ numbers = st.none() | st.integers(1, 3)
 tasks = st.none() | st.sampled_from(["shell-1", "shell-2"])
 grants = st.dictionaries(names, st.booleans(), max_size=3)
 persons = st.builds(Person, names, st.frozensets(names, max_size=2), st.booleans())
-attempts = st.builds(Attempt, numbers, numbers, tasks)
-callers = persons | attempts | st.builds(Agent, st.sampled_from(["node-1", "node-2"]))
+attempts = st.builds(AttemptIdentity, numbers, numbers, tasks)
+callers = persons | attempts | st.builds(AgentIdentity, st.sampled_from(["node-1", "node-2"]))
 plain = st.builds(
     Thing,
-    st.sampled_from(Kind),
+    st.sampled_from(ObjectKind),
     st.none() | names,
     grants,
     grants,
@@ -117,11 +129,11 @@ def test_i9_without_a_relation_nobody_has_any_right(who, thing):
         assert right_of(who, thing) is Right.NONE
 
 
-@given(callers, st.sampled_from(Kind))
+@given(callers, st.sampled_from(ObjectKind))
 def test_i9_an_object_without_facts_is_for_administrators_and_what_all_users_may_read(who, kind):
-    everybody = TABLE[kind].get(Relation.USER, Right.NONE) if isinstance(who, Person) else Right.NONE
+    everybody = TABLE[kind].get(CallerRelation.USER, Right.NONE) if isinstance(who, Person) else Right.NONE
     if isinstance(who, Person) and who.admin:
-        assert right_of(who, Thing(kind)) is TABLE[kind][Relation.ADMIN]
+        assert right_of(who, Thing(kind)) is TABLE[kind][CallerRelation.ADMIN]
     else:
         assert right_of(who, Thing(kind)) is everybody
     assert everybody <= Right.READ
@@ -162,5 +174,7 @@ def test_a_task_has_no_right_of_its_owner(who, thing):
 @given(persons, objects)
 def test_an_administrator_has_what_an_owner_has(who, thing):
     row = TABLE[thing.kind]
-    assert row[Relation.ADMIN] >= max(row.get(one, Right.NONE) for one in Relation if one is not Relation.ADMIN)
+    assert row[CallerRelation.ADMIN] >= max(
+        row.get(one, Right.NONE) for one in CallerRelation if one is not CallerRelation.ADMIN
+    )
     assert right_of(replace(who, admin=True), thing) >= right_of(who, thing)

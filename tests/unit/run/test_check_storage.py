@@ -18,8 +18,8 @@ from detlab.run.check_storage import check
 from detlab.schemas.checkpoint_ids import new_checkpoint_id
 from detlab.schemas.taskwire import StoredItem, StoredPage
 from detlab.storage import StorageManager, from_config
-from detlab.storage.inventory import Stored, Upload, inventory
-from detlab.storage.ownership import Holder
+from detlab.storage.inventory import StoredCheckpoint, Upload, inventory
+from detlab.storage.ownership import StorageHolder
 
 TRIAL = 7
 OWNER = f"c1-{TRIAL}"
@@ -34,10 +34,10 @@ class Knows:
         self.never: set[str] = set()
         self.known: dict[str, str] = {}
 
-    def verdicts(self, items: Sequence[Stored]) -> Mapping[str, str]:
+    def verdicts(self, items: Sequence[StoredCheckpoint]) -> Mapping[str, str]:
         return {one.uuid: self.known.get(one.uuid) or self._told(one) for one in items}
 
-    def _told(self, one: Stored) -> str:
+    def _told(self, one: StoredCheckpoint) -> str:
         if one.uuid in self.committed:
             return "kept"
         return "never" if one.uuid in self.never or any(owner == OWNER for owner, _ in one.marks) else "unknown"
@@ -118,8 +118,8 @@ def test_what_is_not_its_own_is_not_repaired(store: StorageManager, verdict: str
 
 def test_what_another_installation_owns_is_not_repaired(store: StorageManager) -> None:
     uuid = publish(store)
-    store.held_by(Holder("c1", "original")).check()
-    found = looked(store.held_by(Holder("c1", "copy")), Knows(), repair=True)
+    store.held_by(StorageHolder("c1", "original")).check()
+    found = looked(store.held_by(StorageHolder("c1", "copy")), Knows(), repair=True)
     assert (found.never_count, found.repaired) == (1, 0)
     assert "another installation" in found.not_repaired
     assert store.uuids() == [uuid]
@@ -175,10 +175,11 @@ def attempt(block: dict[str, Any], run: int, commits: Path, more: int, draw: flo
     os.waitpid(pid, 0)
 
 
-def told(commits: Path, items: Sequence[Stored]) -> Mapping[str, str]:
+def told(commits: Path, items: Sequence[StoredCheckpoint]) -> Mapping[str, str]:
     return {one.uuid: "kept" if (commits / one.uuid).exists() else "never" for one in items}
 
 
+@pytest.mark.slow
 def test_nothing_is_found_after_a_hundred_kills(block: dict[str, Any], tmp_path: Path) -> None:
     """What each attempt leaves, published or not, the next one removes; what was committed stays."""
     commits, rng = tmp_path / "commits", random.Random(3)
@@ -200,7 +201,7 @@ def test_nothing_is_found_after_a_hundred_kills(block: dict[str, Any], tmp_path:
 class AsksInTerms(Knows):
     """Asks as the real master takes it."""
 
-    def verdicts(self, items: Sequence[Stored]) -> Mapping[str, str]:
+    def verdicts(self, items: Sequence[StoredCheckpoint]) -> Mapping[str, str]:
         StoredPage(items=[StoredItem(uuid=one.uuid) for one in items])
         return super().verdicts(items)
 

@@ -16,7 +16,7 @@ from run_fake_master import Taker, make_task_dir, taking
 from detlab.errors import NotInCluster, StorageError
 from detlab.info import ClusterInfo
 from detlab.run.cell import compiled
-from detlab.run.outputs import LatestUpload, Outputs, Refused
+from detlab.run.outputs import LatestUpload, OutputRefused, TaskOutputs
 from detlab.run.values import decode, encode
 from testbed.waiting import until
 
@@ -152,6 +152,7 @@ def test_exits_are_ends(run, text, status, ok):
     assert ran.values == {"x": 1}
 
 
+@pytest.mark.slow
 def test_top_level_await_and_a_thread_left_behind(run):
     ran = run(
         """
@@ -184,7 +185,7 @@ def test_a_semicolon_hides_the_last_value(run):
 @pytest.fixture
 def outputs(tmp_path, master):
     work = make_task_dir(tmp_path / "task", master.url)
-    return Outputs(ClusterInfo.from_task_dir(work.parent), patience=3.0)
+    return TaskOutputs(ClusterInfo.from_task_dir(work.parent), patience=3.0)
 
 
 def test_an_upload_is_repeated_while_the_master_is_away_and_with_a_renewed_token(outputs, master, tmp_path):
@@ -212,7 +213,7 @@ def test_a_refusal_before_the_body_is_read_is_told_at_once(outputs, master):
 def test_outside_of_a_task_nothing_can_be_handed_over(monkeypatch):
     monkeypatch.delenv("DET_TASK_DIR", raising=False)
     with pytest.raises(NotInCluster):
-        Outputs()
+        TaskOutputs()
 
 
 def test_only_the_newest_state_is_uploaded_and_the_last_one_always(outputs, master):
@@ -251,7 +252,7 @@ def test_a_state_that_was_refused_is_sent_again_only_at_the_end_and_smaller_ones
     upload.offer(bytes(3_000))
     assert not upload.close(10), "the last state was not handed over"
     assert master.taken == {"n.ipynb": b"small"}
-    assert [type(problem) for problem in problems] == [Refused, Refused]
+    assert [type(problem) for problem in problems] == [OutputRefused, OutputRefused]
 
 
 def test_a_state_that_failed_is_sent_again_though_no_other_follows():

@@ -168,7 +168,7 @@ def test_a_task_of_collection_asks_the_master_for_credentials(tmp_path: Path, mo
 
     monkeypatch.setattr(collect, "get_cluster_info", lambda: SimpleNamespace(storage_instance=""))
     monkeypatch.setattr(collect, "TaskSession", Session)
-    monkeypatch.setattr(collect, "Master", Listing)
+    monkeypatch.setattr(collect, "CollectionClient", Listing)
     monkeypatch.setattr(collect, "clear_checkpoint", lambda store, *_: int(isinstance(store, ObjectStorage)))
     assert collect.main() == 0
     assert asked == ["task/storage-credentials", "closed"]

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from detlab.errors import ConfigError, Problem
-from detlab.run.search import Errors, Master, run
+from detlab.run.search import CustomSearchClient, Errors, run
 from detlab.run.search_class import Wrong, plain
 from detlab.schemas import expconf
 from detlab.schemas.wire import FeedEvent
@@ -47,7 +47,7 @@ def valley(hparams: Mapping[str, Any]) -> float:
     return float((1 - x) ** 2 + 100 * (y - x**2) ** 2)
 
 
-class InMemory(Master):
+class InMemory(CustomSearchClient):
     """A search without a cluster; each trial reports its epochs when it is created or resumed, in order.
 
     Args:
@@ -165,6 +165,7 @@ def test_example_finds_the_valley(monkeypatch) -> None:
     assert min(losses[100:]) < 0.3 * min(losses[:20])
 
 
+@pytest.mark.slow
 def test_class_and_config_of_the_guide_work_together(folder: Path) -> None:
     pytest.importorskip("optuna")
     page = GUIDE.read_text(encoding="utf-8")
@@ -219,6 +220,7 @@ def test_class_that_raises_is_named_with_file_and_line(folder: Path) -> None:
     assert "    return 1 / 0" in said.splitlines()
 
 
+@pytest.mark.slow
 def test_class_that_hangs_is_ended_after_its_time_and_says_where_it_was(folder: Path) -> None:
     body = (
         "class Mine(SearchMethod):\n    def initial_operations(self, state):\n        while True:\n            state\n"

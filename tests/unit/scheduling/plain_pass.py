@@ -10,11 +10,11 @@ import pytest
 from detlab_hub.core.scheduling import (
     Agent,
     AgentState,
-    Decision,
     Fitting,
     Job,
+    PlacementDecision,
+    SchedulerTask,
     Snapshot,
-    Task,
     backfill,
     fair_share,
     planner,
@@ -23,7 +23,7 @@ from detlab_hub.core.scheduling import (
     schedule,
 )
 from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
-from detlab_hub.core.scheduling.fit.free_index import Node, hash_of
+from detlab_hub.core.scheduling.fit.free_index import FreeNode, hash_of
 from detlab_hub.core.scheduling.fit.multi_node import Placement
 from detlab_hub.core.scheduling.fit.shapes import suits
 
@@ -31,7 +31,7 @@ from detlab_hub.core.scheduling.fit.shapes import suits
 class PlainRooms(FreeCapacity):
     """Fits as they are defined."""
 
-    def fit(self, task: Task, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
+    def fit(self, task: SchedulerTask, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
         """The slots that the task would get now."""
         shape = self.shape(task)
         barred = shape.blocked_nodes | avoid
@@ -59,19 +59,19 @@ class PlainRooms(FreeCapacity):
                 return found
         return None
 
-    def _value(self, node: Node) -> float:
+    def _value(self, node: FreeNode) -> float:
         if self._pool.fitting is Fitting.BEST:
             return 1 / (1 + node.free)
         return node.free / node.agent.slots if node.agent.slots else 0.0
 
-    def _zero_value(self, node: Node) -> float:
+    def _zero_value(self, node: FreeNode) -> float:
         if node.free != node.agent.slots:
             return self._value(node)
         most = node.agent.max_zero_slot_tasks
         left = most - node.zero_slot_tasks
         return 1 / (1 + left) if self._pool.fitting is Fitting.BEST else left / most
 
-    def _on_many(self, slots: int, nodes: Sequence[Node], number: int) -> Placement | None:
+    def _on_many(self, slots: int, nodes: Sequence[FreeNode], number: int) -> Placement | None:
         idle = [node for node in nodes if node.free and node.free == node.agent.slots]
         for each in sorted({node.free for node in idle}, reverse=True):
             alike = [node for node in idle if node.free == each]
@@ -93,7 +93,7 @@ class PlainRooms(FreeCapacity):
         return found
 
 
-def preference(agent: Agent, task: Task) -> int:
+def preference(agent: Agent, task: SchedulerTask) -> int:
     """The weights of all that a task prefers and an agent has."""
     total = 0
     for (label, values, negated), weight in task.constraints.preferred:
@@ -102,37 +102,37 @@ def preference(agent: Agent, task: Task) -> int:
     return total
 
 
-def _most_preferred(nodes: Sequence[Node], task: Task) -> list[Node]:
+def _most_preferred(nodes: Sequence[FreeNode], task: SchedulerTask) -> list[FreeNode]:
     most = max((preference(node.agent, task) for node in nodes), default=0)
     return [node for node in nodes if preference(node.agent, task) == most]
 
 
-def has(node: Node, task: Task) -> bool:
+def has(node: FreeNode, task: SchedulerTask) -> bool:
     """Whether the CPUs and the memory that a task asks for are there."""
     return node.millicpus >= task.millicpus and node.memory >= task.memory
 
 
-class _Usable(Node):
+class _Usable(FreeNode):
     """A node as a task sees it: full if it has too little of what the task asks for."""
 
-    def __init__(self, node: Node, task: Task) -> None:
+    def __init__(self, node: FreeNode, task: SchedulerTask) -> None:
         super().__init__(node.agent)
         self.free = node.free if has(node, task) else 0
 
 
-def _distance(node: Node, number: int) -> tuple[int, str]:
+def _distance(node: FreeNode, number: int) -> tuple[int, str]:
     return (number - hash_of(node.agent.id)) % 2**64, node.agent.id
 
 
-def _near(nodes: Iterable[Node], number: int) -> list[Node]:
+def _near(nodes: Iterable[FreeNode], number: int) -> list[FreeNode]:
     return sorted(nodes, key=lambda node: _distance(node, number))
 
 
-def _first(nodes: Sequence[Node], value: Callable[[Node], float], number: int) -> Node:
+def _first(nodes: Sequence[FreeNode], value: Callable[[FreeNode], float], number: int) -> FreeNode:
     return min(nodes, key=lambda node: (-value(node), _distance(node, number)))
 
 
-def _whole(slots: int, idle: Sequence[Node], number: int) -> Placement | None:
+def _whole(slots: int, idle: Sequence[FreeNode], number: int) -> Placement | None:
     found: Placement = {}
     for node in sorted(_near(idle, number), key=lambda node: -node.free):
         if node.free <= slots - sum(found.values()):
@@ -143,7 +143,7 @@ def _whole(slots: int, idle: Sequence[Node], number: int) -> Placement | None:
 class PlainVictims:
     """One candidate after the other leaves until the task fits; then each that is not needed comes back."""
 
-    def __init__(self, capacity: FreeCapacity, candidates: Sequence[Task]) -> None:
+    def __init__(self, capacity: FreeCapacity, candidates: Sequence[SchedulerTask]) -> None:
         self._capacity, self._left = capacity, dict(enumerate(candidates))
         self.count = len(candidates)
 
@@ -151,7 +151,7 @@ class PlainVictims:
         """As `Victims.leave_out`."""
         self._left = {number: task for number, task in self._left.items() if not set(agents) & task.on.keys()}
 
-    def make_room(self, task: Task, limit: int) -> tuple[Placement | None, list[Task]]:
+    def make_room(self, task: SchedulerTask, limit: int) -> tuple[Placement | None, list[SchedulerTask]]:
         """As `Victims.make_room`."""
         gone: list[int] = []
         for number in [number for number in self._left if number < limit]:
@@ -168,8 +168,8 @@ class PlainVictims:
         return self._capacity.fit(task), [self._left.pop(number) for number in gone]
 
 
-def _plain_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
-    def place(task: Task) -> tuple[float, float, float, str]:
+def _plain_order(tasks: Iterable[SchedulerTask], jobs: Mapping[str, Job]) -> list[SchedulerTask]:
+    def place(task: SchedulerTask) -> tuple[float, float, float, str]:
         job = jobs[task.job]
         return (
             job.submitted if job.position is None else job.position,
@@ -180,7 +180,7 @@ def _plain_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
     return sorted(tasks, key=place)
 
 
-def plain_schedule(snapshot: Snapshot) -> Decision:
+def plain_schedule(snapshot: Snapshot) -> PlacementDecision:
     """What `schedule` decides, found without any shortcut."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (planner, backfill, reservation):

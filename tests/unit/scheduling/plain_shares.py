@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from detlab_hub.core.scheduling import AgentState, Decision, Job, Reason, ReasonCode, Snapshot, Task
+from detlab_hub.core.scheduling import AgentState, Job, PlacementDecision, Reason, ReasonCode, SchedulerTask, Snapshot
 from detlab_hub.core.scheduling.fair_share import (
     _beyond_offers,
     _may_go,
@@ -26,8 +26,8 @@ class PlainShare:
     """A job in the filling."""
 
     job: Job
-    pending: list[Task] = field(default_factory=list)
-    running: list[Task] = field(default_factory=list)
+    pending: list[SchedulerTask] = field(default_factory=list)
+    running: list[SchedulerTask] = field(default_factory=list)
     held: int = 0
     fixed: int = 0
     given: int = 0
@@ -52,7 +52,7 @@ class PlainShare:
         return self.offered - self.held
 
 
-def plain_fair_share(snapshot: Snapshot) -> Decision:
+def plain_fair_share(snapshot: Snapshot) -> PlacementDecision:
     """Schedule a pool by shares."""
     planner = Planner(snapshot)
     put_off = _start_zero_slot_tasks(planner)
@@ -61,7 +61,7 @@ def plain_fair_share(snapshot: Snapshot) -> Decision:
     capacity = sum(agent.slots for agent in planner.agents if agent.id in enabled)
     staying = [task for task in planner.running if not task.leaving]
     capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
-    gathered: list[tuple[Task, list[Task]]] = []
+    gathered: list[tuple[SchedulerTask, list[SchedulerTask]]] = []
     plain_fill(shares, capacity)
     kept = _serve_aged(planner, shares, gathered)
     repeat = True
@@ -90,7 +90,7 @@ def plain_fair_share(snapshot: Snapshot) -> Decision:
 
 
 def _serve_aged(
-    planner: Planner, shares: Sequence[PlainShare], gathered: list[tuple[Task, list[Task]]]
+    planner: Planner, shares: Sequence[PlainShare], gathered: list[tuple[SchedulerTask, list[SchedulerTask]]]
 ) -> frozenset[str]:
     """The first of all that have waited for too long, by when they came; then the next, until one does not start."""
     victims = Victims(planner.capacity, _beyond_offers(planner, shares))  # type: ignore[arg-type]  # alike

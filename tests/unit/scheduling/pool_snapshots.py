@@ -10,14 +10,14 @@ from typing import Any
 from detlab_hub.core.scheduling import (
     Agent,
     AgentState,
-    Decision,
     Fitting,
     Job,
+    PlacementDecision,
     Pool,
     Quota,
     Scheduler,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
     schedule,
 )
@@ -26,8 +26,8 @@ from detlab_hub.core.scheduling import (
 def pool_of(
     agents: dict[str, int | Agent],
     jobs: dict[str, dict[str, Any]],
-    pending: dict[str, tuple[str, int] | Task],
-    running: dict[str, tuple[str, dict[str, int]] | Task] | None = None,
+    pending: dict[str, tuple[str, int] | SchedulerTask],
+    running: dict[str, tuple[str, dict[str, int]] | SchedulerTask] | None = None,
     quotas: tuple[Quota, ...] = (),
     **pool: Any,
 ) -> Snapshot:
@@ -37,13 +37,13 @@ def pool_of(
     """
     tasks = []
     for number, (name, what) in enumerate((running or {}).items()):
-        if isinstance(what, Task):
+        if isinstance(what, SchedulerTask):
             tasks.append(what)
         else:
             job, on = what
-            tasks.append(Task(name, job, sum(on.values()), TaskState.RUNNING, on=on, requested=number))
+            tasks.append(SchedulerTask(name, job, sum(on.values()), TaskState.RUNNING, on=on, requested=number))
     for number, (name, waits) in enumerate(pending.items(), len(tasks)):
-        tasks.append(Task(name, waits[0], waits[1], requested=number) if isinstance(waits, tuple) else waits)
+        tasks.append(SchedulerTask(name, waits[0], waits[1], requested=number) if isinstance(waits, tuple) else waits)
     return Snapshot(
         Pool(**pool),
         tuple(Agent(name, size) if isinstance(size, int) else size for name, size in agents.items()),
@@ -53,17 +53,17 @@ def pool_of(
     )
 
 
-def placed(decision: Decision) -> dict[str, dict[str, int]]:
+def placed(decision: PlacementDecision) -> dict[str, dict[str, int]]:
     """Who starts where."""
     return {name: dict(placement) for name, placement in decision.allocate.items()}
 
 
-def reasons(decision: Decision) -> dict[str, str]:
+def reasons(decision: PlacementDecision) -> dict[str, str]:
     """Why the others wait."""
     return {name: reason.code.value for name, reason in decision.waiting.items()}
 
 
-def after(snapshot: Snapshot, decision: Decision) -> Snapshot:
+def after(snapshot: Snapshot, decision: PlacementDecision) -> Snapshot:
     """The pool when a decision has been carried out: what was released waits again, and who was leaving is gone."""
     tasks = []
     for task in snapshot.tasks:
@@ -76,7 +76,7 @@ def after(snapshot: Snapshot, decision: Decision) -> Snapshot:
     return replace(snapshot, tasks=tuple(tasks))
 
 
-def meanwhile(snapshot: Snapshot, decision: Decision) -> Snapshot:
+def meanwhile(snapshot: Snapshot, decision: PlacementDecision) -> Snapshot:
     """The pool when a decision was told to everybody, and nobody has left yet."""
     tasks = []
     for task in snapshot.tasks:
@@ -124,7 +124,7 @@ def random_snapshot(seed: int, *, preemption: bool | None = None, scheduler: Sch
     tasks = []
     for number in range(draw.randint(0, 14)):
         task = demands.of(
-            Task(
+            SchedulerTask(
                 f"t{number}",
                 draw.choice(sorted(jobs)),
                 draw.choice([0, 1, 1, 2, 3, 4, 8, 16]),
@@ -168,18 +168,18 @@ class Demands:
         self._left[agent.id] = [agent.millicpus, agent.host_memory]
         return agent
 
-    def of(self, task: Task) -> Task:
+    def of(self, task: SchedulerTask) -> SchedulerTask:
         """A task that asks for so much, or for nothing."""
         if self._none or self._draw.random() < 0.4:
             return task
         cpus, memory = self._draw.choice([0, 100, 500, 1500, 4000]), self._draw.choice([0, 1, 3, 16]) << 30
         return replace(task, millicpus=cpus, memory=memory)
 
-    def has(self, name: str, task: Task) -> bool:
+    def has(self, name: str, task: SchedulerTask) -> bool:
         """Whether an agent has so much left."""
         return self._left[name][0] >= task.millicpus and self._left[name][1] >= task.memory
 
-    def held(self, task: Task, on: dict[str, int] | None) -> dict[str, int] | None:
+    def held(self, task: SchedulerTask, on: dict[str, int] | None) -> dict[str, int] | None:
         """Where a task runs; what it asked for is taken there."""
         for name in on or ():
             self._left[name][0] -= task.millicpus
@@ -188,7 +188,7 @@ class Demands:
 
 
 def somewhere(
-    draw: random.Random, task: Task, free: dict[str, int], aside: dict[str, int], demands: Demands
+    draw: random.Random, task: SchedulerTask, free: dict[str, int], aside: dict[str, int], demands: Demands
 ) -> dict[str, int] | None:
     """Slots for a running task, taken from what is free: on one agent, or on several."""
     if task.slots == 0:
@@ -221,7 +221,7 @@ def used_slots(snapshot: Snapshot) -> Counter[str]:
     return used
 
 
-def over_allocated(snapshot: Snapshot, decision: Decision) -> list[str]:
+def over_allocated(snapshot: Snapshot, decision: PlacementDecision) -> list[str]:
     """Agents of whose slots, CPUs or memory more is given away than there is; what is released is still held."""
     slots, cpus, memory = Counter[str](), Counter[str](), Counter[str]()
     for task in snapshot.tasks:
@@ -236,7 +236,7 @@ def over_allocated(snapshot: Snapshot, decision: Decision) -> list[str]:
     ]
 
 
-def passes(snapshot: Snapshot, most: int = 60) -> list[Decision]:
+def passes(snapshot: Snapshot, most: int = 60) -> list[PlacementDecision]:
     """Decisions, each carried out, until one changes nothing."""
     found = []
     for _ in range(most):

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from detlab_hub.core.scheduling import Agent, Job, Pool, Quota, Scheduler, Snapshot, Task, TaskState, divide, hand_over
+from detlab_hub.core.scheduling import (
+    Agent,
+    Job,
+    Pool,
+    Quota,
+    Scheduler,
+    SchedulerTask,
+    Snapshot,
+    TaskState,
+    divide,
+    hand_over,
+)
 
 
-def pool_of(*tasks: Task, jobs: tuple[Job, ...], quotas: tuple[Quota, ...] = (), pool: Pool | None = None) -> Snapshot:
+def pool_of(
+    *tasks: SchedulerTask, jobs: tuple[Job, ...], quotas: tuple[Quota, ...] = (), pool: Pool | None = None
+) -> Snapshot:
     return Snapshot(pool or Pool(), (), {job.id: job for job in jobs}, tasks, quotas)
 
 
 def test_all_goes_over_by_priority_then_in_the_order_of_the_queue_whatever_its_size() -> None:
     jobs = (Job("late", submitted=3), Job("early", submitted=1), Job("urgent", priority=1, submitted=9))
-    tasks = [Task(f"{job.id}.{n}", job.id, slots=10_000 * n, requested=n) for job in jobs for n in (2, 1, 0)]
+    tasks = [SchedulerTask(f"{job.id}.{n}", job.id, slots=10_000 * n, requested=n) for job in jobs for n in (2, 1, 0)]
     decision = hand_over(pool_of(*tasks, jobs=jobs), "slurm")
     names = [f"{job}.{n}" for job in ("urgent", "early", "late") for n in (0, 1, 2)]
     assert list(decision.allocate) == names
@@ -25,15 +38,15 @@ def test_all_goes_over_by_priority_then_in_the_order_of_the_queue_whatever_its_s
 
 def test_what_may_not_be_held_waits_with_its_reason_and_is_in_nobodys_way() -> None:
     jobs = (Job("a", submitted=1), Job("b", submitted=2, max_slots=2))
-    held = Task("held", "a", slots=3, state=TaskState.RUNNING, on={"slurm": 0}, user="ada")
+    held = SchedulerTask("held", "a", slots=3, state=TaskState.RUNNING, on={"slurm": 0}, user="ada")
     tasks = (
         held,
-        Task("over", "a", slots=2, user="ada"),
-        Task("fits", "a", slots=1, user="ada", requested=1),
-        Task("large", "b", slots=3, user="bob"),
-        Task("first", "b", slots=2, user="bob", requested=1),
-        Task("second", "b", slots=1, user="bob", requested=2),
-        Task("none", "a", slots=0, user="ada", requested=9),
+        SchedulerTask("over", "a", slots=2, user="ada"),
+        SchedulerTask("fits", "a", slots=1, user="ada", requested=1),
+        SchedulerTask("large", "b", slots=3, user="bob"),
+        SchedulerTask("first", "b", slots=2, user="bob", requested=1),
+        SchedulerTask("second", "b", slots=1, user="bob", requested=2),
+        SchedulerTask("none", "a", slots=0, user="ada", requested=9),
     )
     decision = hand_over(pool_of(*tasks, jobs=jobs, quotas=(Quota(4, user="ada"),)), "slurm")
     assert decision.allocate == {"fits": {"slurm": 1}, "none": {"slurm": 0}, "first": {"slurm": 2}}
@@ -45,14 +58,20 @@ def test_what_may_not_be_held_waits_with_its_reason_and_is_in_nobodys_way() -> N
 
 
 def test_a_task_that_was_refused_a_moment_ago_is_not_handed_over_again_at_once() -> None:
-    tasks = (Task("refused", "a", slots=1, blocked_nodes=frozenset({"slurm"})), Task("next", "a", slots=1, requested=1))
+    tasks = (
+        SchedulerTask("refused", "a", slots=1, blocked_nodes=frozenset({"slurm"})),
+        SchedulerTask("next", "a", slots=1, requested=1),
+    )
     decision = hand_over(pool_of(*tasks, jobs=(Job("a"),)), "slurm")
     assert decision.allocate == {"next": {"slurm": 1}}
     assert "slurm refused it a moment ago" in decision.waiting["refused"].detail
 
 
 def test_who_serves_one_user_gets_the_tasks_of_no_other() -> None:
-    tasks = (Task("adas", "a", slots=1, user="ada"), Task("bobs", "a", slots=1, user="bob", requested=1))
+    tasks = (
+        SchedulerTask("adas", "a", slots=1, user="ada"),
+        SchedulerTask("bobs", "a", slots=1, user="bob", requested=1),
+    )
     of_ada = Agent("slurm", 0, serves_user="ada")
     for agents in ((of_ada,), (of_ada, Agent("slurm", 0)), (Agent("slurm", 0), of_ada)):
         decision = hand_over(replace(pool_of(*tasks, jobs=(Job("a"),)), agents=agents), "slurm")

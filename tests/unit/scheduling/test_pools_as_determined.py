@@ -17,7 +17,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from detlab_hub.core.scheduling import Agent, Fitting, Job, Pool, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import (
+    Agent,
+    Fitting,
+    Job,
+    Pool,
+    Scheduler,
+    SchedulerTask,
+    Snapshot,
+    TaskState,
+    schedule,
+)
 
 
 def number_of(name: str) -> int:
@@ -34,13 +44,13 @@ class Fits:
         self._used = dict.fromkeys((agent.id for agent in agents), 0)
         self._zero = self._used.copy()
 
-    def put(self, task: Task, on: Mapping[str, int], sign: int = 1) -> None:
+    def put(self, task: SchedulerTask, on: Mapping[str, int], sign: int = 1) -> None:
         """A task takes what it has there (1), or gives it back (-1)."""
         for name, slots in on.items():
             self._used[name] += sign * slots
             self._zero[name] += sign * (task.slots == 0)
 
-    def fit(self, task: Task) -> dict[str, int] | None:
+    def fit(self, task: SchedulerTask) -> dict[str, int] | None:
         """On one agent with room, the best; else on idle ones."""
         able = [agent for agent in self._agents if agent.id not in task.blocked_nodes and self._has(agent, task)]
         if able:
@@ -49,16 +59,16 @@ class Fits:
             return None
         return self._dedicated(task)
 
-    def _has(self, agent: Agent, task: Task) -> bool:
+    def _has(self, agent: Agent, task: SchedulerTask) -> bool:
         if task.slots == 0:
             return self._zero[agent.id] < agent.max_zero_slot_tasks
         return task.slots <= agent.slots - self._used[agent.id]
 
-    def _key(self, task: Task) -> Callable[[Agent], tuple[float, int, str]]:
+    def _key(self, task: SchedulerTask) -> Callable[[Agent], tuple[float, int, str]]:
         number = number_of(task.id)
         return lambda agent: (-self._score(agent, task), (number - number_of(agent.id)) % 2**64, agent.id)
 
-    def _score(self, agent: Agent, task: Task) -> float:
+    def _score(self, agent: Agent, task: SchedulerTask) -> float:
         free, most = agent.slots - self._used[agent.id], agent.slots
         if not self._used[agent.id] and not task.slots:
             free, most = agent.max_zero_slot_tasks - self._zero[agent.id], agent.max_zero_slot_tasks
@@ -66,7 +76,7 @@ class Fits:
                 return 0.0
         return 1 / (1 + free) if self._best else free / most
 
-    def _dedicated(self, task: Task) -> dict[str, int] | None:
+    def _dedicated(self, task: SchedulerTask) -> dict[str, int] | None:
         idle: dict[int, list[Agent]] = {}
         for agent in sorted(self._agents, key=self._key(task)):
             if agent.id not in task.blocked_nodes and not self._used[agent.id]:
@@ -92,13 +102,13 @@ class Passes:
         for zero in (False, True):
             self._run(zero)
 
-    def _priority(self, task: Task) -> int:
+    def _priority(self, task: SchedulerTask) -> int:
         return self._snapshot.jobs[task.job].priority
 
-    def _submitted(self, task: Task) -> float:
+    def _submitted(self, task: SchedulerTask) -> float:
         return self._snapshot.jobs[task.job].submitted
 
-    def _queue(self, tasks: Sequence[Task], priority: int) -> list[Task]:
+    def _queue(self, tasks: Sequence[SchedulerTask], priority: int) -> list[SchedulerTask]:
         alike = [task for task in tasks if self._priority(task) == priority]
         return sorted(alike, key=lambda task: (self._submitted(task), task.requested, task.id))
 
@@ -108,7 +118,7 @@ class Passes:
         fits = Fits(self._snapshot.pool, self._snapshot.agents)
         for task in self._snapshot.tasks:
             fits.put(task, task.on)
-        chosen: list[Task] = []
+        chosen: list[SchedulerTask] = []
         preempts, backfilling = self._snapshot.pool.preemption, False
         for priority in sorted({self._priority(task) for task in pending}):
             failed = []
@@ -124,9 +134,11 @@ class Passes:
                 self._make_room(task, fits, running, chosen)
         self.release |= {task.id for task in chosen}
 
-    def _make_room(self, task: Task, fits: Fits, running: Sequence[Task], chosen: list[Task]) -> None:
+    def _make_room(
+        self, task: SchedulerTask, fits: Fits, running: Sequence[SchedulerTask], chosen: list[SchedulerTask]
+    ) -> None:
         """From the lowest priority and the newest on, until it fits; else nobody."""
-        victims: list[Task] = []
+        victims: list[SchedulerTask] = []
         candidates = iter(self._candidates(task, running))
         while (found := fits.fit(task)) is None:
             victim = next((one for one in candidates if one.preemptible and one not in chosen), None)
@@ -139,8 +151,8 @@ class Passes:
         chosen += victims
         fits.put(task, found)
 
-    def _candidates(self, task: Task, running: Sequence[Task]) -> list[Task]:
-        found: list[Task] = []
+    def _candidates(self, task: SchedulerTask, running: Sequence[SchedulerTask]) -> list[SchedulerTask]:
+        found: list[SchedulerTask] = []
         for priority in range(99, self._priority(task) - 1, -1):
             for one in reversed(self._queue(running, priority)):
                 if priority == self._priority(task) and self._submitted(task) >= self._submitted(one):
@@ -170,7 +182,7 @@ def shares(snapshot: Snapshot) -> dict[str, int]:
     return offered
 
 
-def held(draw: random.Random, agents: Sequence[Agent], tasks: Sequence[Task]) -> list[Task]:
+def held(draw: random.Random, agents: Sequence[Agent], tasks: Sequence[SchedulerTask]) -> list[SchedulerTask]:
     """The same tasks, each running on one agent if that has room."""
     fits = Fits(Pool(), agents)
     found = []
@@ -183,17 +195,19 @@ def held(draw: random.Random, agents: Sequence[Agent], tasks: Sequence[Task]) ->
     return found
 
 
-def fitted(seed: int) -> tuple[Snapshot, Task]:
+def fitted(seed: int) -> tuple[Snapshot, SchedulerTask]:
     """A random pool, and one task that waits."""
     draw = random.Random(seed)
     agents = tuple(
         Agent(f"a{number}{draw.randrange(10**6)}", draw.choice([1, 2, 3, 4, 8]), max_zero_slot_tasks=draw.randint(0, 3))
         for number in range(draw.randint(1, 7))
     )
-    running = held(draw, agents, [Task(f"r{n}", "j", draw.choice([0, 0, 1, 2, 4])) for n in range(draw.randint(0, 6))])
+    running = held(
+        draw, agents, [SchedulerTask(f"r{n}", "j", draw.choice([0, 0, 1, 2, 4])) for n in range(draw.randint(0, 6))]
+    )
     blocked = frozenset({agents[0].id}) if draw.random() < 0.2 else frozenset[str]()
     slots, single = draw.choice([0, 0, 1, 2, 3, 4, 6, 8, 12, 16]), draw.random() < 0.3
-    task = Task(f"t{seed}", "j", slots, requested=99.0, single_node=single, blocked_nodes=blocked)
+    task = SchedulerTask(f"t{seed}", "j", slots, requested=99.0, single_node=single, blocked_nodes=blocked)
     pool = Pool(fitting=draw.choice(list(Fitting)), heterogeneous=draw.random() < 0.5)
     return Snapshot(pool, agents, {"j": Job("j")}, (*running, task)), task
 
@@ -206,7 +220,7 @@ def ranked(seed: int) -> Snapshot:
     )
     jobs = {f"j{n}": Job(f"j{n}", draw.choice([1, 42, 42, 99]), submitted=float(n)) for n in range(4)}
     tasks = [
-        Task(
+        SchedulerTask(
             f"t{n}", draw.choice(sorted(jobs)), draw.choice([0, 1, 1, 2]), requested=float(n),
             preemptible=draw.random() < 0.7, single_node=True,
         )
@@ -230,7 +244,9 @@ def shared(seed: int) -> Snapshot:
         )
         for n in range(draw.randint(1, 6))
     }  # fmt: skip
-    tasks = [Task(f"t{n}", draw.choice(sorted(jobs)), 1, requested=float(n)) for n in range(draw.randint(0, 30))]
+    tasks = [
+        SchedulerTask(f"t{n}", draw.choice(sorted(jobs)), 1, requested=float(n)) for n in range(draw.randint(0, 30))
+    ]
     running = held(draw, agents, [task for task in tasks if draw.random() < 0.5])
     kept, by_job = [], Counter[str]()
     for task in running:  # nothing runs beyond what a job may have

@@ -16,8 +16,8 @@ from detlab_hub.core.scheduling import (
     Quota,
     ReasonCode,
     Scheduler,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
     schedule,
 )
@@ -72,7 +72,7 @@ def unnecessary(snapshot: Snapshot) -> list[str]:
     return found
 
 
-def queued(snapshot: Snapshot) -> list[Task]:
+def queued(snapshot: Snapshot) -> list[SchedulerTask]:
     """Who waits, in the order in which the scheduler looks at them."""
     waiting = [task for task in in_order(snapshot.tasks, snapshot.jobs) if task.state is TaskState.PENDING]
     if snapshot.pool.scheduler is Scheduler.PRIORITY:
@@ -132,10 +132,12 @@ def crowded(seed: int, scheduler: Scheduler, *, agents: int = 3, waiting: int = 
         while left:
             slots = draw.randint(1, left)
             name, kept = f"r{len(tasks)}", draw.random() < 0.1
-            held = Task(name, "first", slots, TaskState.RUNNING, requested=draw.random(), preemptible=not kept)
+            held = SchedulerTask(name, "first", slots, TaskState.RUNNING, requested=draw.random(), preemptible=not kept)
             tasks.append(replace(held, on={agent.id: slots}))
             left -= slots
-    tasks += [Task(f"w{n}", f"j{n % 3}", draw.choice([1, 1, 2, 3, 4, 6]), requested=float(n)) for n in range(waiting)]
+    tasks += [
+        SchedulerTask(f"w{n}", f"j{n % 3}", draw.choice([1, 1, 2, 3, 4, 6]), requested=float(n)) for n in range(waiting)
+    ]
     return Snapshot(Pool(scheduler, preemption=True, heterogeneous=draw.random() < 0.5), nodes, jobs, tuple(tasks))
 
 
@@ -152,11 +154,11 @@ def test_what_is_being_released_is_given_to_no_command_either() -> None:
     """A command that came after one that waits for CPUs started, under fair share, on CPUs that were still held."""
     jobs = {name: Job(name, submitted=float(place)) for place, name in enumerate(("one", "two"))}
     tasks = (
-        Task("goes", "one", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6000),
-        Task("stays", "one", 2, TaskState.RUNNING, on={"a": 2}, requested=1.0),
-        Task("waits", "two", 2, requested=5.0, millicpus=1000, aged=True),
-        Task("command", "two", 0, requested=6.0, millicpus=5000),
-        Task("small", "two", 0, requested=7.0, millicpus=2000),
+        SchedulerTask("goes", "one", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6000),
+        SchedulerTask("stays", "one", 2, TaskState.RUNNING, on={"a": 2}, requested=1.0),
+        SchedulerTask("waits", "two", 2, requested=5.0, millicpus=1000, aged=True),
+        SchedulerTask("command", "two", 0, requested=6.0, millicpus=5000),
+        SchedulerTask("small", "two", 0, requested=7.0, millicpus=2000),
     )
     snapshot = Snapshot(Pool(Scheduler.FAIR_SHARE), (Agent("a", 4, millicpus=8000),), jobs, tasks)
     decision = schedule(snapshot)
@@ -171,12 +173,12 @@ def test_what_comes_later_goes_where_nobody_waits_if_its_first_place_is_only_bei
     weights = {"two": 9.0, "three": 9.0, "one": 1.0, "four": 1.0}
     jobs = {name: Job(name, weight=weight, submitted=float(n)) for n, (name, weight) in enumerate(weights.items())}
     tasks = (
-        Task("goes", "one", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6000),
-        Task("kernel", "four", 0, TaskState.RUNNING, on={"b": 0}, millicpus=4000),
-        Task("stays", "four", 2, TaskState.RUNNING, on={"c": 2}, preemptible=False),
-        Task("takes", "two", 2, requested=4.0, millicpus=5000, aged=True),
-        Task("waits", "three", 2, requested=5.0, millicpus=6000, aged=True, single_node=True),
-        Task("command", "four", 0, requested=6.0, millicpus=3000),
+        SchedulerTask("goes", "one", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6000),
+        SchedulerTask("kernel", "four", 0, TaskState.RUNNING, on={"b": 0}, millicpus=4000),
+        SchedulerTask("stays", "four", 2, TaskState.RUNNING, on={"c": 2}, preemptible=False),
+        SchedulerTask("takes", "two", 2, requested=4.0, millicpus=5000, aged=True),
+        SchedulerTask("waits", "three", 2, requested=5.0, millicpus=6000, aged=True, single_node=True),
+        SchedulerTask("command", "four", 0, requested=6.0, millicpus=3000),
     )
     agents = tuple(Agent(name, 2, millicpus=8000) for name in "abc")
     decision = schedule(Snapshot(Pool(Scheduler.FAIR_SHARE, fitting=Fitting.WORST), agents, jobs, tasks))

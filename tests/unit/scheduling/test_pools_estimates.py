@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from pool_snapshots import pool_of
 
-from detlab_hub.core.scheduling import Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import SchedulerTask, Snapshot, TaskState, schedule
 from detlab_hub.core.scheduling.estimates import estimated_starts
 
 
-def running(name: str, job: str, slots: int, agent: str, max_time: float | None) -> Task:
-    return Task(name, job, slots, TaskState.RUNNING, on={agent: slots}, max_time=max_time)
+def running(name: str, job: str, slots: int, agent: str, max_time: float | None) -> SchedulerTask:
+    return SchedulerTask(name, job, slots, TaskState.RUNNING, on={agent: slots}, max_time=max_time)
 
 
 def starts(snapshot: Snapshot) -> dict[str, float | None]:
@@ -33,9 +33,9 @@ def test_one_after_the_other() -> None:
         {"a1": 4},
         {"j1": {}, "j2": {}, "j3": {}, "j4": {}},
         {
-            "t2": Task("t2", "j2", 4, requested=1, max_time=50.0),
-            "t3": Task("t3", "j3", 4, requested=2),
-            "t4": Task("t4", "j4", 4, requested=3),
+            "t2": SchedulerTask("t2", "j2", 4, requested=1, max_time=50.0),
+            "t3": SchedulerTask("t3", "j3", 4, requested=2),
+            "t4": SchedulerTask("t4", "j4", 4, requested=3),
         },
         {"t1": running("t1", "j1", 4, "a1", 100.0)},
     )
@@ -63,7 +63,7 @@ def test_a_passed_maximum_time_is_now_and_a_task_that_never_fits_is_unknown() ->
 
 
 def test_much_waiting_is_given_up_and_not_waited_for() -> None:
-    tasks = tuple(Task(f"p{n}", "j1", 1, requested=n, max_time=10.0) for n in range(400))
+    tasks = tuple(SchedulerTask(f"p{n}", "j1", 1, requested=n, max_time=10.0) for n in range(400))
     snapshot = replace(pool_of({"a1": 1}, {"j1": {}}, {}), tasks=tasks)
     told = starts(snapshot)
     assert told["p0"] == 0.0

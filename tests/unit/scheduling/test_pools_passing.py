@@ -9,42 +9,42 @@ from dataclasses import replace
 import pytest
 from pool_snapshots import after, pool_of, random_snapshot
 
-from detlab_hub.core.scheduling import ReasonCode, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import ReasonCode, Scheduler, SchedulerTask, Snapshot, TaskState, schedule
 from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 
 JOBS = {"head": {"priority": 10}, "second": {"priority": 10}, "low": {"priority": 50}, "runs": {"priority": 1}}
 
 
-def runs(name: str, agent: str, slots: int, max_time: float | None = None) -> Task:
+def runs(name: str, agent: str, slots: int, max_time: float | None = None) -> SchedulerTask:
     """A task that holds slots."""
-    return Task(name, "runs", slots, TaskState.RUNNING, on={agent: slots}, max_time=max_time)
+    return SchedulerTask(name, "runs", slots, TaskState.RUNNING, on={agent: slots}, max_time=max_time)
 
 
-def waiting(second: Task, fill: Task, *more: Task) -> Snapshot:
+def waiting(second: SchedulerTask, fill: SchedulerTask, *more: SchedulerTask) -> Snapshot:
     """On `a` one slot is free, another one in 100 seconds, two in 1,000: for a task of 4 slots that comes first."""
     running = {task.id: task for task in (runs("short", "a", 1, 100), runs("long", "a", 2, 1000), *more)}
-    pending = {"head": Task("head", "head", 4, blocked_nodes=frozenset("b")), "second": second, "fill": fill}
+    pending = {"head": SchedulerTask("head", "head", 4, blocked_nodes=frozenset("b")), "second": second, "fill": fill}
     return pool_of({"a": 4, "b": 2}, JOBS, pending, running)
 
 
 @pytest.mark.parametrize(("max_time", "starts"), [(900, False), (100, False), (99, True), (None, False)])
 def test_what_passes_the_first_does_not_delay_the_second_of_that_priority(max_time: float | None, starts: bool) -> None:
     """It ended before the first could start, but long after the second could have."""
-    second = Task("second", "second", 2, blocked_nodes=frozenset("b"))
-    fill = Task("fill", "low", 1, max_time=max_time, blocked_nodes=frozenset("b"))
+    second = SchedulerTask("second", "second", 2, blocked_nodes=frozenset("b"))
+    fill = SchedulerTask("fill", "low", 1, max_time=max_time, blocked_nodes=frozenset("b"))
     assert ("fill" in schedule(waiting(second, fill)).allocate) is starts
 
 
 def test_what_ends_before_the_first_can_start_passes_where_the_second_could_never_run() -> None:
-    second = Task("second", "second", 2, blocked_nodes=frozenset("a"))
-    fill = Task("fill", "low", 1, max_time=900)
+    second = SchedulerTask("second", "second", 2, blocked_nodes=frozenset("a"))
+    fill = SchedulerTask("fill", "low", 1, max_time=900)
     decision = schedule(waiting(second, fill, runs("soon", "b", 1, 10)))
     assert dict(decision.allocate) == {"fill": {"a": 1}}
 
 
 def test_nothing_passes_one_of_which_nobody_knows_when_it_can_start_where_that_could_run() -> None:
-    second = Task("second", "second", 2, blocked_nodes=frozenset("a"))
-    fill = Task("fill", "low", 1, max_time=1, blocked_nodes=frozenset("a"))
+    second = SchedulerTask("second", "second", 2, blocked_nodes=frozenset("a"))
+    fill = SchedulerTask("fill", "low", 1, max_time=1, blocked_nodes=frozenset("a"))
     assert dict(schedule(waiting(second, fill, runs("endless", "b", 1))).allocate) == {}
 
 
@@ -91,7 +91,7 @@ def delayed(snapshot: Snapshot) -> list[str]:
     return found
 
 
-def room_in(snapshot: Snapshot, task: Task, holding: Sequence[Task]) -> float:
+def room_in(snapshot: Snapshot, task: SchedulerTask, holding: Sequence[SchedulerTask]) -> float:
     """In how many seconds a task has room, alone, if those that hold slots take their maximum times."""
     for time in sorted({0.0, *(one.max_time for one in holding if one.max_time is not None)}):
         capacity = FreeCapacity(snapshot.pool, snapshot.agents)
@@ -113,5 +113,8 @@ def test_when_a_task_can_start_is_known_to_the_second_however_many_run(
     """It is not looked for room after each end: only among those after which there is some."""
     agents = {f"a{number}": 1 for number in range(100)}
     running = {f"r{number}": runs(f"r{number}", f"a{number}", 1, number + 1.0) for number in range(100)}
-    pending = {"head": Task("head", "head", slots), "fill": Task("fill", "low", 0, max_time=max_time, millicpus=1)}
+    pending = {
+        "head": SchedulerTask("head", "head", slots),
+        "fill": SchedulerTask("fill", "low", 0, max_time=max_time, millicpus=1),
+    }
     assert ("fill" in schedule(pool_of(agents, JOBS, pending, running)).allocate) is starts

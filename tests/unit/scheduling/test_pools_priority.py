@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pool_snapshots import after, passes, placed, pool_of, reasons
 
-from detlab_hub.core.scheduling import Agent, Quota, ReasonCode, Scheduler, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, Quota, ReasonCode, Scheduler, SchedulerTask, TaskState, schedule
 
 HIGH, LOW = {"priority": 10}, {"priority": 90}
 
@@ -32,7 +32,7 @@ def test_within_a_priority_what_fits_starts() -> None:
 
 
 def test_within_a_priority_nothing_overtakes_what_has_waited_too_long() -> None:
-    big = Task("big", "j", 4, aged=True)
+    big = SchedulerTask("big", "j", 4, aged=True)
     decision = schedule(pool_of({"a": 4}, {"j": {}}, {"big": big, "small": ("j", 2)}, {"r": ("j", {"a": 2})}))
     assert placed(decision) == {}
     assert reasons(decision) == {"big": "no_free_slots", "small": "behind"}
@@ -49,15 +49,15 @@ def test_without_preemption_a_task_that_waits_stops_lower_priorities() -> None:
 def test_without_preemption_a_task_passes_that_ends_before_the_head_can_start() -> None:
     jobs = {"h": HIGH, "l": LOW}
     running = {
-        "r": Task("r", "h", 2, TaskState.RUNNING, on={"a": 2}, max_time=100),
-        "s": Task("s", "h", 1, TaskState.RUNNING, on={"a": 1}, max_time=60),
+        "r": SchedulerTask("r", "h", 2, TaskState.RUNNING, on={"a": 2}, max_time=100),
+        "s": SchedulerTask("s", "h", 1, TaskState.RUNNING, on={"a": 1}, max_time=60),
     }
     pending = {
         "big": ("h", 4),
-        "long": Task("long", "l", 1, max_time=101),
-        "endless": Task("endless", "l", 1),
-        "just": Task("just", "l", 1, max_time=100),
-        "short": Task("short", "l", 1, max_time=99),
+        "long": SchedulerTask("long", "l", 1, max_time=101),
+        "endless": SchedulerTask("endless", "l", 1),
+        "just": SchedulerTask("just", "l", 1, max_time=100),
+        "short": SchedulerTask("short", "l", 1, max_time=99),
     }
     decision = schedule(pool_of({"a": 4}, jobs, pending, running))
     assert placed(decision) == {"short": {"a": 1}}
@@ -66,22 +66,26 @@ def test_without_preemption_a_task_passes_that_ends_before_the_head_can_start() 
 
 def test_nothing_passes_while_nobody_knows_when_the_head_can_start() -> None:
     jobs = {"h": HIGH, "l": LOW}
-    pending = {"big": ("h", 4), "short": Task("short", "l", 1, max_time=1)}
+    pending = {"big": ("h", 4), "short": SchedulerTask("short", "l", 1, max_time=1)}
     decision = schedule(pool_of({"a": 4}, jobs, pending, {"r": ("h", {"a": 2})}))
     assert placed(decision) == {}
 
 
 def test_a_task_starts_where_none_that_waits_ever_could() -> None:
     jobs = {"h": HIGH, "l": LOW}
-    big = Task("big", "h", 4, blocked_nodes=frozenset({"b"}))
+    big = SchedulerTask("big", "h", 4, blocked_nodes=frozenset({"b"}))
     decision = schedule(pool_of({"a": 4, "b": 4}, jobs, {"big": big, "small": ("l", 1)}, {"r": ("h", {"a": 3})}))
     assert placed(decision) == {"small": {"b": 1}}
 
 
 def test_with_preemption_lower_priorities_fill_what_is_left_if_they_can_be_preempted() -> None:
     jobs = {"h": HIGH, "l": LOW}
-    pending = {"big": ("h", 4), "kept": Task("kept", "l", 1, preemptible=False), "small": Task("small", "l", 1)}
-    fixed = Task("r", "h", 2, TaskState.RUNNING, on={"a": 2}, preemptible=False)
+    pending = {
+        "big": ("h", 4),
+        "kept": SchedulerTask("kept", "l", 1, preemptible=False),
+        "small": SchedulerTask("small", "l", 1),
+    }
+    fixed = SchedulerTask("r", "h", 2, TaskState.RUNNING, on={"a": 2}, preemptible=False)
     decision = schedule(pool_of({"a": 4}, jobs, pending, {"r": fixed}, preemption=True))
     assert placed(decision) == {"small": {"a": 1}}
     assert reasons(decision) == {"big": "no_free_slots", "kept": "behind"}
@@ -110,9 +114,9 @@ def test_who_is_not_needed_is_spared() -> None:
 def test_nobody_leaves_for_a_task_that_would_find_room_in_what_is_kept_for_one_that_waits_as_well() -> None:
     """It could not start before that one anyway; the simulation found it (seed 999)."""
     jobs = {"first": HIGH, "early": {"priority": 45}, "late": {"priority": 45}, "l": LOW}
-    tasks = {"big": Task("big", "first", 2, single_node=True)}
-    tasks |= {name: Task(name, job, 1, preemptible=False) for name, job in (("kept", "early"), ("t", "late"))}
-    running = {"r": ("l", {"b": 1}), "k": Task("k", "l", 1, TaskState.RUNNING, on={"b": 1}, preemptible=False)}
+    tasks = {"big": SchedulerTask("big", "first", 2, single_node=True)}
+    tasks |= {name: SchedulerTask(name, job, 1, preemptible=False) for name, job in (("kept", "early"), ("t", "late"))}
+    running = {"r": ("l", {"b": 1}), "k": SchedulerTask("k", "l", 1, TaskState.RUNNING, on={"b": 1}, preemptible=False)}
     decision = schedule(pool_of({"a": 1, "b": 2}, jobs, tasks, running, preemption=True))
     assert placed(decision) == {}
     assert decision.release == ()
@@ -121,7 +125,7 @@ def test_nobody_leaves_for_a_task_that_would_find_room_in_what_is_kept_for_one_t
 
 def test_nobody_gives_back_what_does_not_help() -> None:
     jobs = {"h": HIGH, "l": LOW}
-    running = {"r": ("l", {"a": 1}), "k": Task("k", "l", 3, TaskState.RUNNING, on={"a": 3}, preemptible=False)}
+    running = {"r": ("l", {"a": 1}), "k": SchedulerTask("k", "l", 3, TaskState.RUNNING, on={"a": 3}, preemptible=False)}
     decision = schedule(pool_of({"a": 4}, jobs, {"t": ("h", 2)}, running, preemption=True))
     assert decision.release == ()
     assert reasons(decision) == {"t": "no_free_slots"}
@@ -154,8 +158,8 @@ def test_max_slots_holds_a_job_back_and_nobody_else() -> None:
 
 
 def test_a_quota_holds_its_user_back_and_nobody_else() -> None:
-    mine = {f"t{n}": Task(f"t{n}", "j", 1, user="ada", groups=frozenset({"vision"})) for n in range(3)}
-    theirs = {"u": Task("u", "k", 1, user="bob", groups=frozenset({"vision"}))}
+    mine = {f"t{n}": SchedulerTask(f"t{n}", "j", 1, user="ada", groups=frozenset({"vision"})) for n in range(3)}
+    theirs = {"u": SchedulerTask("u", "k", 1, user="bob", groups=frozenset({"vision"}))}
     jobs: dict[str, dict[str, object]] = {"j": {}, "k": {}}
     decision = schedule(pool_of({"a": 8}, jobs, {**mine, **theirs}, quotas=(Quota(2, user="ada"),)))
     assert set(placed(decision)) == {"t0", "t1", "u"}
@@ -169,7 +173,7 @@ def test_a_quota_holds_its_user_back_and_nobody_else() -> None:
 @pytest.mark.parametrize("scheduler", list(Scheduler))
 def test_a_task_held_back_by_its_quota_is_told_so_where_no_agent_is_connected_either(scheduler: Scheduler) -> None:
     quotas = (Quota(slots=4, user="ada", elsewhere=4),)
-    pending = {name: Task(name, name, 1, user=name) for name in ("ada", "ben")}
+    pending = {name: SchedulerTask(name, name, 1, user=name) for name in ("ada", "ben")}
     snapshot = pool_of({}, {"ada": {}, "ben": {}}, pending, quotas=quotas, scheduler=scheduler)
     why = schedule(snapshot).waiting
     assert why["ada"].code is ReasonCode.AT_QUOTA
@@ -203,7 +207,7 @@ def test_tasks_without_slots_wait_for_nobody_with_slots() -> None:
 def test_an_agent_of_one_user_runs_only_theirs() -> None:
     agents: dict[str, int | Agent] = {"a": Agent("a", 4, serves_user="ada")}
     jobs: dict[str, dict[str, object]] = {"j": {}}
-    pending = {"t": Task("t", "j", 1, user="ada"), "u": Task("u", "j", 1, user="bob")}
+    pending = {"t": SchedulerTask("t", "j", 1, user="ada"), "u": SchedulerTask("u", "j", 1, user="bob")}
     decision = schedule(pool_of(agents, jobs, pending))
     assert set(placed(decision)) == {"t"}
     assert decision.waiting["u"].detail == "no agent runs tasks of user bob: agent a serves only user ada"
@@ -211,7 +215,7 @@ def test_an_agent_of_one_user_runs_only_theirs() -> None:
 
 def test_i9_whom_agents_serve_is_told_as_a_count_where_reasons_are_private() -> None:
     jobs: dict[str, dict[str, object]] = {"j": {}}
-    pending = {"u": Task("u", "j", 1, user="bob")}
+    pending = {"u": SchedulerTask("u", "j", 1, user="bob")}
     one: dict[str, int | Agent] = {"a": Agent("a", 4, serves_user="ada")}
     two: dict[str, int | Agent] = {**one, "eve": Agent("eve", 4, serves_user="eve")}
     for agents, said in ((one, "the only agent serves another user"), (two, "all 2 serve other users")):
@@ -228,7 +232,7 @@ def test_jobs_of_different_weights_do_not_take_each_others_slots_for_ever() -> N
 
 
 def test_a_job_does_not_take_its_own_slots_nor_those_of_one_in_the_same_place() -> None:
-    late = Task("r", "j", 1, TaskState.RUNNING, on={"a": 1}, requested=5.0)
+    late = SchedulerTask("r", "j", 1, TaskState.RUNNING, on={"a": 1}, requested=5.0)
     assert schedule(pool_of({"a": 1}, {"j": {}}, {"t": ("j", 1)}, {"r": late}, preemption=True)).release == ()
     jobs = {"i": {"submitted": 1.0}, "j": {"submitted": 2.0, "position": 1.0}}
     assert schedule(pool_of({"a": 1}, jobs, {"t": ("i", 1)}, {"r": late}, preemption=True)).release == ()
@@ -236,7 +240,7 @@ def test_a_job_does_not_take_its_own_slots_nor_those_of_one_in_the_same_place() 
 
 def test_who_is_not_needed_for_a_task_on_several_agents_is_spared() -> None:
     jobs = {"h": HIGH, "m": {"priority": 80}, "l": LOW}
-    fixed = Task("f", "l", 1, TaskState.RUNNING, on={"a": 1}, preemptible=False)
+    fixed = SchedulerTask("f", "l", 1, TaskState.RUNNING, on={"a": 1}, preemptible=False)
     running = {"f": fixed, "v1": ("l", {"b": 1}), "v2": ("m", {"b": 1})}
     decision = schedule(pool_of({"a": 2, "b": 2}, jobs, {"t": ("h", 2)}, running, preemption=True))
     assert decision.release == ("v1",)
@@ -264,8 +268,8 @@ def test_of_jobs_submitted_at_once_the_first_request_goes_first() -> None:
 def test_tasks_without_slots_take_each_others_places_too(single_node: bool) -> None:
     """Those of users are on a single node, too: they took nobody's place."""
     agents: dict[str, int | Agent] = {"a": Agent("a", 4, max_zero_slot_tasks=1)}
-    running = {"z": Task("z", "l", 0, TaskState.RUNNING, on={"a": 0})}
-    pending = {"t": Task("t", "h", 0, single_node=single_node), "u": ("l", 1)}
+    running = {"z": SchedulerTask("z", "l", 0, TaskState.RUNNING, on={"a": 0})}
+    pending = {"t": SchedulerTask("t", "h", 0, single_node=single_node), "u": ("l", 1)}
     pool = pool_of(agents, {"h": HIGH, "l": LOW}, pending, running, preemption=True)
     decision = schedule(pool)
     assert decision.release == ("z",)
@@ -276,8 +280,8 @@ def test_tasks_without_slots_take_each_others_places_too(single_node: bool) -> N
 def test_slots_that_are_gathered_for_a_task_do_not_go_back_to_those_that_gave_them() -> None:
     """Of two victims of the same priority the first is out and waits again, the second is still on its way."""
     jobs = {"ahead": {"position": -1.0}, "behind": {}}
-    leaving = Task("s2", "behind", 1, TaskState.RUNNING, on={"a": 1}, leaving=True)
-    big = Task("big", "ahead", 2, single_node=True)
+    leaving = SchedulerTask("s2", "behind", 1, TaskState.RUNNING, on={"a": 1}, leaving=True)
+    big = SchedulerTask("big", "ahead", 2, single_node=True)
     pool = pool_of({"a": 2}, jobs, {"big": big, "s1": ("behind", 1)}, {"s2": leaving}, preemption=True)
     decision = schedule(pool)
     assert placed(decision) == {}
@@ -290,7 +294,7 @@ def test_nobody_is_told_to_leave_twice_for_the_same_task() -> None:
     """A storm: four victims leave one after the other, and each waits again as soon as it is out."""
     jobs = {"ahead": {"position": -1.0}, "behind": {}}
     running = {f"s{n}": ("behind", {"a": 1}) for n in range(4)}
-    now = pool_of({"a": 4}, jobs, {"big": Task("big", "ahead", 4, single_node=True)}, running, preemption=True)
+    now = pool_of({"a": 4}, jobs, {"big": SchedulerTask("big", "ahead", 4, single_node=True)}, running, preemption=True)
     told: list[str] = []
     for _ in range(10):
         decision = schedule(now)

@@ -12,10 +12,12 @@ from dataclasses import replace
 
 import pytest
 
-from detlab_hub.core.scheduling import Agent, Job, Pool, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, Job, Pool, Scheduler, SchedulerTask, Snapshot, TaskState, schedule
 
 
-def come_to_rest(pool: Pool, agents: tuple[Agent, ...], jobs: dict[str, Job], tasks: list[Task]) -> Counter[str]:
+def come_to_rest(
+    pool: Pool, agents: tuple[Agent, ...], jobs: dict[str, Job], tasks: list[SchedulerTask]
+) -> Counter[str]:
     """Run passes until nothing changes; how often each task was asked to leave. The tasks are changed in place."""
     asked = Counter[str]()
     for _ in range(60 * len(tasks) + 1):
@@ -34,7 +36,7 @@ def come_to_rest(pool: Pool, agents: tuple[Agent, ...], jobs: dict[str, Job], ta
     raise AssertionError(f"it does not come to rest: {asked}")
 
 
-def held(tasks: list[Task]) -> Counter[str]:
+def held(tasks: list[SchedulerTask]) -> Counter[str]:
     found = Counter[str]()
     for task in tasks:
         found[task.job] += sum(task.on.values())
@@ -45,7 +47,7 @@ def held(tasks: list[Task]) -> Counter[str]:
 def test_a_weight_moves_shares_once(weight: float) -> None:
     """Two jobs share four slots evenly; then the second one's weight is raised."""
     jobs = {"long": Job("long", submitted=1.0), "short": Job("short", submitted=2.0)}
-    tasks = [Task(f"{job}{n}", job, 1, requested=float(n), single_node=True) for job in jobs for n in range(4)]
+    tasks = [SchedulerTask(f"{job}{n}", job, 1, requested=float(n), single_node=True) for job in jobs for n in range(4)]
     agents, pool = (Agent("a", 4),), Pool(Scheduler.FAIR_SHARE)
     assert not come_to_rest(pool, agents, jobs, tasks)
     assert held(tasks) == {"long": 2, "short": 2}
@@ -65,7 +67,7 @@ def test_random_pools_come_to_rest(scheduler: Scheduler) -> None:
             for n in range(draw.randint(2, 4))
         }
         tasks = [
-            Task(f"{job}.{n}", job, draw.choice([1, 1, 2]), requested=float(n), single_node=True)
+            SchedulerTask(f"{job}.{n}", job, draw.choice([1, 1, 2]), requested=float(n), single_node=True)
             for job in jobs
             for n in range(draw.randint(1, 4))
         ]

@@ -9,7 +9,18 @@ from dataclasses import replace
 import pytest
 from pool_snapshots import over_allocated
 
-from detlab_hub.core.scheduling import Agent, Decision, Job, Pool, Quota, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import (
+    Agent,
+    Job,
+    PlacementDecision,
+    Pool,
+    Quota,
+    Scheduler,
+    SchedulerTask,
+    Snapshot,
+    TaskState,
+    schedule,
+)
 
 USERS = ("ada", "bob", "eve")
 GROUPS = {"ada": frozenset({"vision"}), "bob": frozenset({"vision", "speech"}), "eve": frozenset[str]()}
@@ -26,7 +37,7 @@ class Storm:
         self.pool = Pool(scheduler, preemption=True, heterogeneous=self.draw.random() < 0.5)
         self.agents = tuple(Agent(f"a{n}", 4, millicpus=4000) for n in range(3))
         self.jobs: dict[str, Job] = {}
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, SchedulerTask] = {}
         self.quotas: tuple[Quota, ...] = ()
         self.told: dict[str, list[int]] = {}
         self.leaves: dict[str, int] = {}
@@ -43,7 +54,7 @@ class Storm:
             user = self.draw.choice(USERS)
             for number in range(self.draw.randint(1, 4)):
                 slots, cpus = self.draw.choice([1, 1, 2, 4, 6]), self.draw.choice([0, 0, 1500])
-                task = Task(
+                task = SchedulerTask(
                     f"{name}.{number}", name, slots, requested=float(self.round), user=user, groups=GROUPS[user],
                     millicpus=cpus,
                 )  # fmt: skip
@@ -83,7 +94,7 @@ class Storm:
             if task.on and not task.leaving and self.draw.random() < 0.15:
                 del self.tasks[task.id]
 
-    def judge(self, snapshot: Snapshot, decision: Decision) -> None:
+    def judge(self, snapshot: Snapshot, decision: PlacementDecision) -> None:
         """What must hold of every pass."""
         assert not over_allocated(snapshot, decision)
         held = Counter[str]()
@@ -141,11 +152,13 @@ PATIENCE = 10
 class Stream:
     """A pool that four small tasks a pass keep full: they come faster than they end. Then a large one comes."""
 
-    def __init__(self, pool: Pool, agents: tuple[Agent, ...], large: Task, small: Task, *, small_first: bool) -> None:
+    def __init__(
+        self, pool: Pool, agents: tuple[Agent, ...], large: SchedulerTask, small: SchedulerTask, *, small_first: bool
+    ) -> None:
         self.pool, self.agents, self.small = pool, agents, small
         submitted = 0.0 if small_first else 2.0
         self.jobs = {"large": Job("large", submitted=1.0), "small": Job("small", submitted=submitted)}
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, SchedulerTask] = {}
         self.ends: dict[str, int] = {}
         self.number = 0
         while self.number < 4:
@@ -154,7 +167,7 @@ class Stream:
         alone = Snapshot(pool, agents, self.jobs, (self.tasks["large"],))
         assert schedule(alone).allocate, "it could start in an empty pool"
 
-    def step(self) -> Decision:
+    def step(self) -> PlacementDecision:
         """One pass, carried out: of the small tasks of a pass each runs a pass longer than the one before it."""
         number, tasks = self.number, self.tasks
         for one in range(4):
@@ -184,21 +197,25 @@ class Stream:
 def test_a_large_task_does_not_starve_behind_a_stream_of_small_ones(scheduler: Scheduler, preemption: bool) -> None:
     """The large one is half of the pool, its job's fair share."""
     agents = (Agent("a", 4), Agent("b", 4))
-    stream = Stream(Pool(scheduler, preemption), agents, Task("", "", 4), Task("", "", 1), small_first=False)
+    stream = Stream(
+        Pool(scheduler, preemption), agents, SchedulerTask("", "", 4), SchedulerTask("", "", 1), small_first=False
+    )
     assert stream.starts_in(4 * PATIENCE)
 
 
 @pytest.mark.parametrize("scheduler", [Scheduler.FAIR_SHARE, Scheduler.ROUND_ROBIN])
 def test_a_stream_of_a_job_that_was_there_first_leaves_others_their_share(scheduler: Scheduler) -> None:
     agents = (Agent("a", 4), Agent("b", 4))
-    stream = Stream(Pool(scheduler), agents, Task("", "", 4), Task("", "", 1), small_first=True)
+    stream = Stream(Pool(scheduler), agents, SchedulerTask("", "", 4), SchedulerTask("", "", 1), small_first=True)
     assert stream.starts_in(4 * PATIENCE)
 
 
 def test_by_priority_a_stream_of_a_job_that_was_there_first_stays_ahead_until_it_is_moved() -> None:
     """The queue's order is strict, as Determined's: patience is for those behind. `det job update` changes it."""
     agents = (Agent("a", 4), Agent("b", 4))
-    stream = Stream(Pool(Scheduler.PRIORITY), agents, Task("", "", 4), Task("", "", 1), small_first=True)
+    stream = Stream(
+        Pool(Scheduler.PRIORITY), agents, SchedulerTask("", "", 4), SchedulerTask("", "", 1), small_first=True
+    )
     assert not stream.starts_in(4 * PATIENCE)
     stream.jobs["large"] = replace(stream.jobs["large"], position=-1.0)
     assert any("large" in stream.step().allocate for _ in range(4 * PATIENCE))
@@ -208,7 +225,7 @@ def test_by_priority_a_stream_of_a_job_that_was_there_first_stays_ahead_until_it
 def test_a_task_does_not_starve_for_cpus_behind_a_stream_of_commands(scheduler: Scheduler) -> None:
     """Commands without slots start first, but what they ask for is what others wait for, too."""
     agents = (Agent("a", 16, millicpus=8000),)
-    large, small = Task("", "", 1, millicpus=5000), Task("", "", 0, millicpus=1000)
+    large, small = SchedulerTask("", "", 1, millicpus=5000), SchedulerTask("", "", 0, millicpus=1000)
     stream = Stream(Pool(scheduler), agents, large, small, small_first=False)
     assert stream.starts_in(4 * PATIENCE)
 
@@ -217,12 +234,14 @@ def test_a_task_does_not_starve_for_cpus_behind_a_stream_of_commands(scheduler: 
 def test_commands_wait_only_for_who_came_before_them_and_lacks_nothing_else(scheduler: Scheduler) -> None:
     agents = (Agent("a", 4, millicpus=8000), Agent("b", 2, millicpus=2000))
     jobs = {name: Job(name) for name in ("one", "two")}
-    runs = Task("runs", "one", 2, TaskState.RUNNING, on={"a": 2}, millicpus=4000)
-    waits = Task("waits", "two", 1, requested=5.0, millicpus=6000, aged=True)
-    before, after = (Task(name, "one", 0, requested=at, millicpus=3000) for name, at in (("before", 4.0), ("after", 6)))
+    runs = SchedulerTask("runs", "one", 2, TaskState.RUNNING, on={"a": 2}, millicpus=4000)
+    waits = SchedulerTask("waits", "two", 1, requested=5.0, millicpus=6000, aged=True)
+    before, after = (
+        SchedulerTask(name, "one", 0, requested=at, millicpus=3000) for name, at in (("before", 4.0), ("after", 6))
+    )
     small, free = replace(after, id="small", millicpus=2000), replace(after, id="free", millicpus=0)
 
-    def starts(*tasks: Task) -> set[str]:
+    def starts(*tasks: SchedulerTask) -> set[str]:
         return set(schedule(Snapshot(Pool(scheduler), agents, jobs, (runs, *tasks))).allocate)
 
     assert starts(waits, before) == {"before"}

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from detlab_hub.core.scheduling import Agent, Job, Pool, Snapshot, Task, TaskState, priority
+from detlab_hub.core.scheduling import Agent, Job, Pool, SchedulerTask, Snapshot, TaskState, priority
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.preemption.victims import Victims
 
@@ -22,10 +22,12 @@ def busy(pairs: int) -> Snapshot:
     agents = tuple(Agent(f"a{n}", 8, millicpus=96000, host_memory=512 << 30) for n in range(AGENTS))
     jobs = {f"j{n}": Job(f"j{n}", draw.choice([10, 30, 42, 60]), submitted=float(n)) for n in range(60)}
 
-    def task(name: str, slots: int, on: str | None = None) -> Task:
+    def task(name: str, slots: int, on: str | None = None) -> SchedulerTask:
         state = TaskState.PENDING if on is None else TaskState.RUNNING
         held = {} if on is None else {on: slots}
-        return Task(name, f"j{draw.randrange(60)}", slots, state, on=held, single_node=True, **draw.choice(asked))
+        return SchedulerTask(
+            name, f"j{draw.randrange(60)}", slots, state, on=held, single_node=True, **draw.choice(asked)
+        )
 
     runs = [task(f"r{n}", draw.choice([1, 2, 4]), f"a{n}") for n in range(AGENTS)]
     runs += [task(f"q{n}", 2, f"a{n}") for n in range(AGENTS)]

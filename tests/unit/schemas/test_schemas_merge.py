@@ -306,6 +306,7 @@ def test_law_nothing_above_is_the_template(template: Raw) -> None:
     assert merge({}, template) == template
 
 
+@pytest.mark.slow
 @given(CONFIGS, CONFIGS)
 def test_law_arguments_are_untouched_and_unshared(user: Raw, template: Raw) -> None:
     before = copy.deepcopy((user, template))

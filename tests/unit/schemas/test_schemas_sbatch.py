@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from detlab.schemas.expconf import check
-from detlab.schemas.sbatch import OPTIONS, SbatchNotAllowed, elsewhere, parse_sbatch
+from detlab.schemas.sbatch import ELSEWHERE, OPTIONS, SbatchNotAllowed, parse_sbatch
 from testbed.sbatch_words import ALLOWED, HOSTILE, SBATCH
 
 WHOLE = re.compile(r"--([a-z]+(?:-[a-z]+)*)(?:=([^\s=/-][^\s/]*))?")
@@ -40,7 +40,7 @@ def test_every_abbreviation_of_every_option_is_refused() -> None:
 
 def test_no_option_that_opens_a_file_or_names_the_job_is_in_the_table() -> None:
     assert not set(OPTIONS) & {*FILES, "uid", "gid", "array", "job-name", "comment", "priority", "clusters", "export"}
-    assert not set(OPTIONS) & set(elsewhere())
+    assert not set(OPTIONS) & set(ELSEWHERE)
     assert set(OPTIONS) <= set(SBATCH) | {"prefer"}, "it is an option of sbatch"
 
 

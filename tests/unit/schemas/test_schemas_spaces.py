@@ -243,6 +243,7 @@ def test_two_hyperparameters_of_one_dotted_name_are_refused() -> None:
     assert problems({"a.b": width(), "a": {"c": width()}}) == {}
 
 
+@pytest.mark.slow
 def test_large_spaces_are_judged_with_bounded_effort() -> None:
     """Each of these took minutes, or gigabytes: the master judges what anybody sends."""
     slow = [" or ".join(["w ** 64 < 0"] * 33)] * 50
@@ -442,6 +443,7 @@ def _spent(judge: Callable[[], object]) -> float:
     return time.process_time() - begun
 
 
+@pytest.mark.slow
 def test_a_grid_over_a_long_chain_of_conditions_is_refused_in_seconds() -> None:
     choice = {"type": "categorical", "vals": [0, 1]}
     chain = {f"h{at:04}": {**choice, "when": {f"h{at - 1:04}": 1}} if at else choice for at in range(4000)}
@@ -449,6 +451,7 @@ def test_a_grid_over_a_long_chain_of_conditions_is_refused_in_seconds() -> None:
     assert "a grid may have 100,000" in problems(chain, **GRID)["hyperparameters"]
 
 
+@pytest.mark.slow
 def test_similar_names_are_sought_only_for_the_mistakes_that_are_shown() -> None:
     space = {f"h{at:04}": width(when={f"h{at:04}x": 1}) for at in range(3000)}
     assert _spent(lambda: problems(space)) < 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
-from detlab.testing.searchers import SearchMethodContract
+from detlab_hub.testing.searchers import SearchMethodContract
 
 HALVING = {"metric": "loss", "time_metric": "step", "max_time": 9, "divisor": 3, "max_trials": 12}
 MB = {"metric": "loss", "max_trials": 12, "max_concurrent_trials": 3, "startup_trials": 4}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.viz import fronts
-from detlab_hub.core.searchers.objectives import Bound, Objectives
+from detlab_hub.core.searchers.objectives import MetricBound, Objectives
 
 BELOW, ABOVE = math.nextafter(2.0, -math.inf), math.nextafter(5.0, math.inf)
 CASES = [
@@ -39,7 +39,7 @@ def test_a_search_and_its_figures_keep_both_ends(given_: dict[str, float | None]
 @given(finite, finite, finite)
 def test_the_violation_is_the_distance_to_the_range(one: float, other: float, value: float) -> None:
     low, high = sorted((one, other))
-    violation = Bound("m", low, high).violation(value)
+    violation = MetricBound("m", low, high).violation(value)
     if value < low:
         assert violation == low - value > 0
     elif value > high:
@@ -50,5 +50,5 @@ def test_the_violation_is_the_distance_to_the_range(one: float, other: float, va
 
 @given(finite, finite)
 def test_each_end_alone_leaves_the_other_open(end: float, value: float) -> None:
-    assert (Bound("m", low=end).violation(value) > 0) is (value < end)
-    assert (Bound("m", high=end).violation(value) > 0) is (value > end)
+    assert (MetricBound("m", low=end).violation(value) > 0) is (value < end)
+    assert (MetricBound("m", high=end).violation(value) > 0) is (value > end)

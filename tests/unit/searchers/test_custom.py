@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from detlab.testing.searchers import SearchMethodContract
 from detlab_hub.core.searchers import (
     Answered,
     BudgetSpent,
@@ -38,6 +37,7 @@ from detlab_hub.core.searchers import (
     event_to_json,
     make_searcher,
 )
+from detlab_hub.testing.searchers import SearchMethodContract
 
 CONFIG: dict[str, Any] = {
     "name": "custom",
@@ -103,6 +103,7 @@ def by_length(feed: Sequence[Mapping[str, Any]], search: Searcher) -> list[dict[
     return []
 
 
+@pytest.mark.slow
 class TestCustomByReports(SearchMethodContract):
     """A scripted class that closes trials after three reports."""
 
@@ -117,6 +118,7 @@ class TestCustomByLength(SearchMethodContract):
     answers = by_length
 
 
+@pytest.mark.slow
 class TestCustomWithSeeds(SearchMethodContract):
     """Each point of the class is trained twice."""
 

@@ -81,6 +81,7 @@ def courses(draw: st.DrawFn) -> list[Score | int]:
     return draw(st.lists(st.one_of(score, score, score, score, st.integers(0, 9)), max_size=40))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(courses())
 def test_a_rung_ranks_as_the_definition_does_after_every_report(course: list[Score | int]) -> None:
@@ -116,6 +117,7 @@ def drawn(shape: str, axes: int, draw: random.Random) -> Score:
     return Score(0.0, tuple(found))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axes", [2, 3])
 @pytest.mark.parametrize("shape", ["unrelated", "together", "against"])
 def test_a_rung_of_many_ranks_as_the_definition_does(shape: str, axes: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from detlab.schemas import expconf
 from detlab.schemas.space.grid import log_int_point
 from detlab_hub.core.searchers import SearcherConfigError, make_searcher
-from detlab_hub.core.searchers.hyperparameters import Grid
+from detlab_hub.core.searchers.hyperparameters import SpaceGrid
 from detlab_hub.core.searchers.quasi_random.sobol import BITS, dimensions, element
 from detlab_hub.core.searchers.simulation import simulate
 
@@ -42,6 +42,7 @@ def problems(space: dict[str, Any], **searcher: Any) -> dict[str, str]:
     return {one.path: one.message for one in expconf.check(raw) if one.level == "error"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random", "sobol"])
 def test_draws_of_an_integer_on_a_log_scale_are_even_in_their_logarithms(name: str) -> None:
     found = points(LEARNING | {"name": name, "max_trials": 2048}, WIDTH)
@@ -75,7 +76,7 @@ def test_every_method_keeps_an_integer_on_a_log_scale_whole_and_inside(config: d
 
 
 def test_a_grid_of_an_integer_on_a_log_scale_has_different_values() -> None:
-    grid = Grid({"width": {**WIDTH["width"], "count": 13}})
+    grid = SpaceGrid({"width": {**WIDTH["width"], "count": 13}})
     assert sorted(grid.point(at)["width"] for at in range(grid.size)) == [2**power for power in range(13)]
     for low, high in [(1, 100), (1, 5), (3, 4000), (1, 2), (7, 9)]:
         for count in range(1, min(high - low + 1, 200) + 1):
@@ -94,6 +95,7 @@ def test_a_log_scale_from_zero_or_with_steps_is_refused_with_its_path() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["random", "sobol", "tpe", "cmaes"])
 def test_choices_are_drawn_by_their_weights(name: str) -> None:
     config = LEARNING | {"name": name, "max_trials": 1000, "startup_trials": 1000, "max_concurrent_trials": 0}

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import pytest
 from test_built_in_methods_contract import HALVING, MB, TestBOHB, TestDEHB, TestPBT
 
-from detlab.testing.searchers import SearchMethodContract, drive
 from detlab_hub.core.searchers import Question, StopTrial, WouldStop
 from detlab_hub.core.searchers.model_based import samplers
 from detlab_hub.core.searchers.model_based.records import Record
+from detlab_hub.testing.searchers import SearchMethodContract, drive
 
 TWO = {"metrics": [{"name": "loss"}, {"name": "speed", "smaller_is_better": False}]}
 BOUND = {"constraints": {"size": {"max": 0.6}}}
@@ -52,6 +52,7 @@ class TestBOHBOfBoth(Both):
     seeds = range(1)
 
 
+@pytest.mark.slow
 class TestDEHBOfBoth(Both):
     config: ClassVar[dict[str, Any]] = {**TestDEHB.config, **TWO, **BOUND}
 
@@ -70,6 +71,7 @@ class TestTPE(Both):
     seeds = range(1)
 
 
+@pytest.mark.slow
 class TestGP(Both):
     config: ClassVar[dict[str, Any]] = {"name": "gp", **MB, "max_trials": 8, **TWO, **BOUND}
     seeds = range(1)
@@ -97,6 +99,7 @@ def test_policies_decide_in_these_searches() -> None:
     assert len(noted) == len(set(noted)), "each trial is noted once"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "nsga2", "cmaes"])
 def test_samplers_keep_away_from_what_breaks_a_constraint(sampler: str) -> None:
     """The smaller x the better, but below 5 it is not allowed."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from detlab.testing.searchers import drive
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
     Continued,
@@ -33,6 +32,7 @@ from detlab_hub.core.searchers import (
 )
 from detlab_hub.core.searchers.population.explore import Explore
 from detlab_hub.core.searchers.randomness import SearchRandom
+from detlab_hub.testing.searchers import drive
 
 SPACE: dict[str, Any] = {
     "act": {"type": "categorical", "vals": ["relu", "tanh"]},
@@ -205,6 +205,7 @@ def test_pbt_draws_a_number_anew_whose_parent_had_none(value: Any) -> None:
     assert explore.changed(space, {"x": value}, SearchRandom(3))["x"] in (3, 4, 5)
 
 
+@pytest.mark.slow
 def test_pbt_no_parent_is_lost_over_a_thousand_schedules_that_delete_what_may_be_deleted() -> None:
     block = {**BLOCK, "population_size": 4, "num_rounds": 3, "length_per_round": 1}
     block["replace_function"] = {"truncate_fraction": 0.5}

@@ -80,6 +80,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[Space]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("require", [RARE, NEVER], ids=["rare", "hardly ever met"])
 @pytest.mark.parametrize(
     ("name", "more"),

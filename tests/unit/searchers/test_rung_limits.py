@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from detlab.schemas.expconf.checks.search_plans import plans
 from detlab.schemas.expconf.rungs import rungs_within
-from detlab.testing.searchers import Driven, drive
 from detlab_hub.core.searchers import (
     ConcurrencySet,
     Continued,
@@ -36,6 +35,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.core.searchers.halving.adaptive import plan_brackets
 from detlab_hub.core.searchers.halving.hyperband import bracket_sizes
 from detlab_hub.core.searchers.halving.rungs import rung_units
+from detlab_hub.testing.searchers import Driven, drive
 
 SPACE: dict[str, Any] = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0, "count": 9}}
 RUNGS = {"metric": "loss", "time_metric": "step", "max_trials": 30}
@@ -99,6 +99,7 @@ def create_all(feed: Any, search: Any) -> list[dict[str, Any]]:
     return [{"type": "create", "request_id": str(n), "hparams": {"x": 0.1}} for n in range(12)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 2, 3])
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name not in ("pbt", "pb2")])
 def test_max_concurrent_trials_is_honoured(name: str, limit: int) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from detlab.schemas.expconf import BOHBConfig, HyperbandConfig
-from detlab.testing.searchers import drive
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
     CreateTrial,
@@ -40,6 +39,7 @@ from detlab_hub.core.searchers.population import bandit
 from detlab_hub.core.searchers.population.dehb import jobs_of
 from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.searchers.scores import comparable
+from detlab_hub.testing.searchers import drive
 
 SPACE: dict[str, Any] = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}}
 BLOCK = {"metric": "loss", "time_metric": "step", "max_time": 9, "divisor": 3}

@@ -11,7 +11,6 @@ import pytest
 
 from detlab.schemas.space import distinct
 from detlab.schemas.space.relations import Relation
-from detlab.testing.searchers import SearchMethodContract
 from detlab_hub.core.searchers import (
     CreateTrial,
     Extended,
@@ -30,6 +29,7 @@ from detlab_hub.core.searchers import (
     replay,
 )
 from detlab_hub.core.searchers.simulation import ObjectiveError, simulate
+from detlab_hub.testing.searchers import SearchMethodContract
 
 LINE = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}}
 FOUR = {"x": {"type": "int", "minval": 1, "maxval": 2}, "y": {"type": "categorical", "vals": ["a", "b"]}}
@@ -274,6 +274,7 @@ class TestSmallSobol(_SmallContract):
     config: ClassVar[dict[str, Any]] = {"name": "sobol", **LEARNING}
 
 
+@pytest.mark.slow
 class TestSmallTPE(_SmallContract):
     config: ClassVar[dict[str, Any]] = {"name": "tpe", **LEARNING}
     seeds: ClassVar[range] = range(4)

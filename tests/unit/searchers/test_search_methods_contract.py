@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import pytest
 
 from detlab.schemas.expconf import SearcherBlock
-from detlab.testing.searchers import drive
 from detlab_hub.core.searchers import (
     CheckpointCommitted,
     CreateTrial,
@@ -30,6 +29,7 @@ from detlab_hub.core.searchers import (
 from detlab_hub.core.searchers.searcher import Searcher
 from detlab_hub.core.searchers.sweep import RandomSearch
 from detlab_hub.core.stopping import Report, StopPolicy
+from detlab_hub.testing.searchers import drive
 
 HALVING = {"metric": "loss", "time_metric": "step", "max_time": 9, "divisor": 3, "max_trials": 12}
 

@@ -209,18 +209,21 @@ def follow(config, course):
     return pair
 
 
+@pytest.mark.slow
 @calm
 @given(config=halvings, course=courses)
 def test_searchers_halving_is_its_model(config, course):
     follow(config, course)
 
 
+@pytest.mark.slow
 @calm
 @given(config=adaptives, course=courses)
 def test_searchers_adaptive_is_its_model(config, course):
     follow(config, course)
 
 
+@pytest.mark.slow
 @calm
 @given(config=sweeps, course=courses)
 def test_searchers_sweeps_are_their_models(config, course):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab_hub.core.searchers import CreateTrial, SearcherConfigError, Started, make_searcher
-from detlab_hub.core.searchers.hyperparameters import Grid, check_space, even_point, int_point, sample
+from detlab_hub.core.searchers.hyperparameters import SpaceGrid, check_space, even_point, int_point, sample
 from detlab_hub.core.searchers.randomness import SearchRandom
 
 SPACE = {
@@ -144,7 +144,7 @@ def test_searchers_points_of_an_int_are_those_of_the_formula_in_floats_where_flo
 
 @pytest.mark.parametrize(("low", "high"), [(-(2**62), 2**62 - 1), (2**53 + 1, 2**63 - 1), (-(2**63), -(2**62) + 3)])
 def test_searchers_points_of_a_wide_int_are_exact_and_within_its_range(low, high):
-    grid = Grid({"p": {"type": "int", "minval": low, "maxval": high, "count": 10**9}})
+    grid = SpaceGrid({"p": {"type": "int", "minval": low, "maxval": high, "count": 10**9}})
     assert (grid.point(0)["p"], grid.point(10**9 - 1)["p"]) == (low, high)
     some = [grid.point(i)["p"] for i in range(0, 10**9, 10**7)]
     assert some == sorted(set(some))
@@ -185,12 +185,12 @@ def test_searchers_points_of_a_double_do_not_overflow_on_the_way():
     ],
 )
 def test_searchers_grid_axis(spec, values):
-    grid = Grid({"p": spec})
+    grid = SpaceGrid({"p": spec})
     assert [grid.point(i)["p"] for i in range(grid.size)] == values
 
 
 def test_searchers_grid_last_sorted_axis_is_fastest_nested_maps_included():
-    grid = Grid(
+    grid = SpaceGrid(
         {
             "b": {
                 "q": {"type": "categorical", "vals": [1, 2]},
@@ -216,13 +216,13 @@ def test_searchers_a_huge_grid_costs_nothing_and_is_counted_exactly():
     space = {f"p{i:02}": {"type": "double", "minval": 0, "maxval": 1, "count": 10**9} for i in range(20)}
     tracemalloc.start()
     try:
-        grid = Grid(space)
+        grid = SpaceGrid(space)
         assert grid.size == 10**180
         assert grid.point(10**180 - 1) == dict.fromkeys(space, 1.0)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
-    assert Grid({f"b{i}": {"type": "categorical", "vals": [True, False]} for i in range(63)}).size == 2**63
+    assert SpaceGrid({f"b{i}": {"type": "categorical", "vals": [True, False]} for i in range(63)}).size == 2**63
 
 
 @pytest.mark.parametrize(

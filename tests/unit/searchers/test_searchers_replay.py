@@ -162,6 +162,7 @@ def histories(draw):
     return history
 
 
+@pytest.mark.slow
 @calm
 @given(histories())
 def test_searchers_i8_replay_gives_the_same_decisions(history):
@@ -180,6 +181,7 @@ def test_searchers_i8_a_crash_at_any_point_does_not_change_the_rest(history, dat
     assert search.fingerprint() == history.search.fingerprint()
 
 
+@pytest.mark.slow
 @calm
 @given(histories())
 def test_searchers_i8_events_that_leave_the_revision_alone_need_no_journal(history):
@@ -191,6 +193,7 @@ def test_searchers_i8_events_that_leave_the_revision_alone_need_no_journal(histo
     assert search.fingerprint() == history.search.fingerprint()
 
 
+@pytest.mark.slow
 @calm
 @given(histories())
 def test_searchers_budget_and_concurrency_hold_under_any_interleaving(history):
@@ -201,6 +204,7 @@ def test_searchers_budget_and_concurrency_hold_under_any_interleaving(history):
     assert history.most_active <= at_a_time
 
 
+@pytest.mark.slow
 @calm
 @given(histories())
 def test_searchers_shutdown_comes_exactly_once_when_all_trials_are_closed(history):
@@ -226,6 +230,7 @@ def _first_early(journal):
             seen.add(event.request_id)
 
 
+@pytest.mark.slow
 @calm
 @given(histories())
 def test_searchers_decisions_survive_json(history):

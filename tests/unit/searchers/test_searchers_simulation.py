@@ -115,6 +115,7 @@ def test_searchers_simulated_halving_is_the_blackboards(
     assert seen(trials) == naive_search([bracket], metric, every, max_time, seed)
 
 
+@pytest.mark.slow
 @calm
 @given(seed=st.integers(0, 1000), every=st.integers(1, 5), wobble=st.floats(0, 2))
 def test_searchers_simulated_adaptive_asha_is_the_blackboards(seed, every, wobble):

@@ -9,7 +9,6 @@ import pytest
 
 from detlab.schemas.expconf import check, errors_of
 from detlab.schemas.space import Space
-from detlab.testing.searchers import SearchMethodContract, drive
 from detlab_hub.core.searchers import (
     BudgetSpent,
     CheckpointCommitted,
@@ -36,10 +35,11 @@ from detlab_hub.core.searchers import (
     make_searcher,
     replay,
 )
-from detlab_hub.core.searchers.hyperparameters import Grid
+from detlab_hub.core.searchers.hyperparameters import SpaceGrid
 from detlab_hub.core.searchers.model_based.axes import axes_of, coordinates
 from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.searchers.suggesting import answer, to_json
+from detlab_hub.testing.searchers import SearchMethodContract, drive
 
 TREE: dict[str, Any] = {
     "optimizer": {"type": "categorical", "vals": ["sgd", "adam"]},
@@ -92,11 +92,11 @@ def test_order_of_draws_is_sorted_where_no_condition_says_otherwise() -> None:
 
 
 def test_grid_multiplies_only_axes_that_exist() -> None:
-    grid = Grid(TREE)
+    grid = SpaceGrid(TREE)
     points = [grid.point(at) for at in range(grid.size)]
     assert grid.size == (3 + 3 * (3 + 1)) * (1 + 3 + 3)
     assert len({repr(point) for point in points}) == grid.size
-    filtered = Grid(TREE, RELATIONS)
+    filtered = SpaceGrid(TREE, RELATIONS)
     kept = [filtered.point(at) for at in range(filtered.size)]
     assert all(is_of_tree(point) for point in kept)
     assert filtered.size == (3 + 3 * (3 + 1)) * (1 + 2 + 3)
@@ -106,12 +106,12 @@ def test_grid_multiplies_only_axes_that_exist() -> None:
 def test_grid_of_many_axes_with_conditions_needs_no_recursion() -> None:
     space: dict[str, Any] = {f"p{at:04}": {"type": "categorical", "vals": [at]} for at in range(3000)}
     space["q"] = {"type": "categorical", "vals": [1, 2], "when": {"p0000": 0}}
-    assert Grid(space).size == 2
+    assert SpaceGrid(space).size == 2
 
 
 def test_impossible_grid_is_refused() -> None:
     with pytest.raises(SearcherConfigError, match="no point of the grid"):
-        Grid(TREE, ["depth > 3"])
+        SpaceGrid(TREE, ["depth > 3"])
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,10 @@ def test_suggestion_that_breaks_a_relation_is_replaced() -> None:
 def test_stepped_values_are_drawn_walked_and_found_again(spec: dict[str, Any], values: list[Any]) -> None:
     space = {"h": spec}
     assert {point["h"] for point in draws(space, 300)} == set(values)
-    grid = Grid(space)
+    grid = SpaceGrid(space)
     assert [grid.point(at)["h"] for at in range(grid.size)] == values
     if spec["type"] != "ordinal":
-        few = Grid({"h": spec | {"count": 2}})
+        few = SpaceGrid({"h": spec | {"count": 2}})
         assert [few.point(at)["h"] for at in range(few.size)] == [values[0], values[-1]]
     (axis,) = axes_of(space)
     assert [axis.value(at) for at in range(len(values))] == values
@@ -347,15 +347,18 @@ class _TreeContract(SearchMethodContract):
 MB = {"metric": "m", "max_trials": 14, "max_concurrent_trials": 3, "startup_trials": 4, "require": RELATIONS}
 
 
+@pytest.mark.slow
 class TestRandomTree(_TreeContract):
     config: ClassVar[dict[str, Any]] = {"name": "random", "metric": "m", "max_trials": 12, "require": RELATIONS}
 
 
+@pytest.mark.slow
 class TestGridTree(_TreeContract):
     config: ClassVar[dict[str, Any]] = {"name": "grid", "metric": "m", "require": RELATIONS}
     seeds = range(3)
 
 
+@pytest.mark.slow
 class TestTPETree(_TreeContract):
     config: ClassVar[dict[str, Any]] = {"name": "tpe", **MB}
     seeds = range(2)
@@ -371,10 +374,12 @@ class TestNSGA2Tree(_TreeContract):
     seeds = range(2)
 
 
+@pytest.mark.slow
 class TestRepeatedRandom(SearchMethodContract):
     config: ClassVar[dict[str, Any]] = {"name": "random", "metric": "m", "max_trials": 5, "seeds": 3}
 
 
+@pytest.mark.slow
 class TestRepeatedHalving(SearchMethodContract):
     config: ClassVar[dict[str, Any]] = {
         "name": "adaptive_asha",

@@ -12,7 +12,7 @@ from optuna.samplers import RandomSampler
 from detlab_hub.core.searchers import Question
 from detlab_hub.core.searchers.model_based import samplers
 from detlab_hub.core.searchers.model_based.records import Record
-from detlab_hub.core.searchers.model_based.studies import MOST, Kind, Studies
+from detlab_hub.core.searchers.model_based.studies import MOST, Studies, StudyKind
 
 SPACE: dict[str, Any] = {
     "act": {"type": "categorical", "vals": ["relu", "gelu"]},
@@ -73,7 +73,7 @@ def test_an_answer_does_not_depend_on_earlier_questions(
 def test_a_study_is_told_only_the_results_that_are_new_and_no_trial_of_a_question_stays() -> None:
     rng = random.Random(1)
     ended = [Record((rng.random(),), "done", rng.random(), place) for place in range(10)]
-    kind = Kind({"x": FloatDistribution(0.0, 1.0)}, 1, 0, False)
+    kind = StudyKind({"x": FloatDistribution(0.0, 1.0)}, 1, 0, False)
     studies = Studies()
     first = studies.study(kind, ended[:8], [Record((0.5,), "running", None, 8)], RandomSampler(seed=1))
     first.tell(first.ask(), 0.0)
@@ -85,12 +85,12 @@ def test_a_study_is_told_only_the_results_that_are_new_and_no_trial_of_a_questio
 
 
 def test_other_results_or_another_space_have_a_study_of_their_own_and_the_oldest_is_dropped() -> None:
-    kind = Kind({"x": FloatDistribution(0.0, 1.0)}, 1, 0, False)
-    wider = Kind({"x": FloatDistribution(0.0, 2.0)}, 1, 0, False)
+    kind = StudyKind({"x": FloatDistribution(0.0, 1.0)}, 1, 0, False)
+    wider = StudyKind({"x": FloatDistribution(0.0, 2.0)}, 1, 0, False)
     ended = [Record((0.5,), "done", 1.0, 0)]
     studies = Studies()
 
-    def told(kind: Kind, ended: list[Record]) -> Any:
+    def told(kind: StudyKind, ended: list[Record]) -> Any:
         return studies.study(kind, ended, [], RandomSampler(seed=1)).trials[0]
 
     first = told(kind, ended)

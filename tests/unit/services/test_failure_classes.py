@@ -8,7 +8,7 @@ import time
 import pytest
 
 from detlab_hub.services.failures.diagnosis import Evidence, classify
-from detlab_hub.services.failures.rank_faults import Line, failing_rank
+from detlab_hub.services.failures.rank_faults import RankLine, failing_rank
 
 HEAD = ("Traceback (most recent call last):", '  File "train.py", line 7, in <module>', "    step()")
 CUDA_OOM = (
@@ -25,8 +25,8 @@ LOST = "2 reports of this task were lost: /t/spool/metrics.jsonl was changed bef
 KERNEL = "detlab: the kernel ran out of memory and ended a process while this task ran"
 
 
-def raised(error: str, rank: int | None = None) -> list[Line]:
-    return [Line(rank, text) for text in (*HEAD, error)]
+def raised(error: str, rank: int | None = None) -> list[RankLine]:
+    return [RankLine(rank, text) for text in (*HEAD, error)]
 
 
 ERRORS = [
@@ -69,6 +69,24 @@ def test_an_error_is_of_the_class_that_its_last_line_says(error: str, code: int,
 
 
 @pytest.mark.parametrize(
+    ("error", "means", "helps"),
+    [
+        ("AssertionError: Torch not compiled with CUDA enabled", "a GPU that this task does not have", "is_available"),
+        ("RuntimeError: Found no NVIDIA driver on your system.", "a GPU that this task does not have", "det slot list"),
+        ("RuntimeError: No CUDA GPUs are available", "a GPU that this task does not have", "a pool with GPUs"),
+        ("torch.AcceleratorError: CUDA error: invalid device ordinal", "a number that this task does not", "cuda:0"),
+    ],
+)
+def test_a_gpu_that_is_not_there_is_said_with_what_helps(error: str, means: str, helps: str) -> None:
+    """Regression: the card said `Torch not compiled with CUDA enabled` and to read the whole output."""
+    found = classify(raised(error), Evidence(1))
+    assert found.kind == "exception"
+    assert means in found.message
+    assert found.message.endswith(error)
+    assert helps in found.helps
+
+
+@pytest.mark.parametrize(
     ("texts", "evidence", "kind", "said"),
     [
         (["step 3", f"detlab: {LOST}"], Evidence(1), "exception", LOST),
@@ -90,7 +108,7 @@ def test_an_error_is_of_the_class_that_its_last_line_says(error: str, code: int,
 def test_an_end_without_an_error_is_of_the_class_that_exit_code_and_metric_say(
     texts: list[str], evidence: Evidence, kind: str, said: str
 ) -> None:
-    found = classify([Line(None, text) for text in texts], evidence)
+    found = classify([RankLine(None, text) for text in texts], evidence)
     assert found.kind == kind
     assert said in found.message
 
@@ -103,7 +121,7 @@ def test_a_metric_that_is_no_number_explains_an_error_about_numbers_only(error: 
 
 
 def test_a_handled_error_before_a_sigkill_is_not_its_cause() -> None:
-    found = classify([*raised("ImportError: no fast kernels"), Line(None, "going on without")], Evidence(-9))
+    found = classify([*raised("ImportError: no fast kernels"), RankLine(None, "going on without")], Evidence(-9))
     assert (found.kind, found.message) == ("killed", "killed by SIGKILL")
 
 
@@ -159,7 +177,12 @@ def test_of_two_ranks_that_fail_by_themselves_the_first_counts() -> None:
 
 
 def test_the_rank_that_a_signal_ended_is_taken_from_torchruns_summary() -> None:
-    lines = [Line(0, "fine"), Line(1, "fine too"), *raised(GLOO_CLOSED, 0), *(Line(None, text) for text in SUMMARY)]
+    lines = [
+        RankLine(0, "fine"),
+        RankLine(1, "fine too"),
+        *raised(GLOO_CLOSED, 0),
+        *(RankLine(None, text) for text in SUMMARY),
+    ]
     found = classify(lines, Evidence(1))
     assert (found.kind, found.rank, found.signal) == ("killed", 1, "SIGKILL")
     assert found.log_tail == ("fine too",)
@@ -167,8 +190,8 @@ def test_the_rank_that_a_signal_ended_is_taken_from_torchruns_summary() -> None:
 
 @pytest.mark.parametrize("kernel", [False, True])
 def test_a_rank_that_the_kernel_ended_for_memory_is_told_apart_from_one_that_was_killed(kernel: bool) -> None:
-    lines = [Line(1, "step 3"), *(Line(None, text) for text in SUMMARY)]
-    lines += [Line(None, KERNEL)] if kernel else []
+    lines = [RankLine(1, "step 3"), *(RankLine(None, text) for text in SUMMARY)]
+    lines += [RankLine(None, KERNEL)] if kernel else []
     assert classify(lines, Evidence(1, rank=1)).kind == ("oom" if kernel else "killed")
 
 
@@ -176,16 +199,16 @@ def test_a_rank_that_the_kernel_ended_for_memory_is_told_apart_from_one_that_was
     ("lines", "size", "rank"),
     [
         (raised(GLOO_TIMEOUT, 0), 2, 1),
-        ([Line(None, NCCL_TIMEOUT)], 2, 1),
-        ([Line(0, NCCL_TIMEOUT), Line(1, "loading data")], None, 1),
-        ([*raised(GLOO_TIMEOUT, 0), *raised(GLOO_TIMEOUT, 3), Line(1, "x")], 4, 1),
+        ([RankLine(None, NCCL_TIMEOUT)], 2, 1),
+        ([RankLine(0, NCCL_TIMEOUT), RankLine(1, "loading data")], None, 1),
+        ([*raised(GLOO_TIMEOUT, 0), *raised(GLOO_TIMEOUT, 3), RankLine(1, "x")], 4, 1),
         (raised(BARRIER, 0), 4, 1),
         (raised(GATHER, 0), 4, 2),
         ([*raised(GLOO_TIMEOUT, 0), *raised(GLOO_TIMEOUT, 1)], 2, None),
     ],
 )
 def test_a_collective_that_one_rank_did_not_join_is_a_hang_of_that_rank(
-    lines: list[Line], size: int | None, rank: int | None
+    lines: list[RankLine], size: int | None, rank: int | None
 ) -> None:
     found = classify(lines, Evidence(1, rank=0, size=size))
     assert (found.kind, found.rank) == ("hang", rank)
@@ -198,7 +221,7 @@ def test_a_rank_that_failed_while_the_others_waited_has_not_hung() -> None:
 
 
 def test_the_tail_of_a_rank_has_twenty_lines_and_no_other_ranks() -> None:
-    lines = [Line(n % 2, f"line {n}") for n in range(100)]
+    lines = [RankLine(n % 2, f"line {n}") for n in range(100)]
     found = classify(lines, Evidence(1, rank=1))
     assert found.log_tail == tuple(f"line {n}" for n in range(61, 100, 2))
 
@@ -212,14 +235,14 @@ def test_hostile_text_stays_text_and_costs_little() -> None:
         "rank 1, " * 2000,
     ]
     began = time.process_time()
-    found = classify([*(Line(0, text) for text in long * 100), Line(0, hostile)], Evidence(1))
+    found = classify([*(RankLine(0, text) for text in long * 100), RankLine(0, hostile)], Evidence(1))
     assert time.process_time() - began < 5.0
     assert found.log_tail[-1] == hostile
 
 
 # --- a rank that left
 
-LEFT = Line(None, "detlab: rank 1 ended with exit code 0 1.2 s before rank 0 failed")
+LEFT = RankLine(None, "detlab: rank 1 ended with exit code 0 1.2 s before rank 0 failed")
 GLOO_RESET = (
     "RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:30621: Connection reset by peer."
 )
@@ -228,7 +251,7 @@ GLOO_RESET = (
 @pytest.mark.parametrize("lost", [GLOO_CLOSED, GLOO_RESET])
 def test_a_rank_that_left_early_is_named_and_not_the_one_that_needed_it(lost: str) -> None:
     """Rank 1 called sys.exit(0), or skipped a backward: the card named rank 0's "Connection closed by peer"."""
-    found = classify([Line(1, "finished"), *raised(lost, 0), LEFT], Evidence(1, rank=0, size=2))
+    found = classify([RankLine(1, "finished"), *raised(lost, 0), LEFT], Evidence(1, rank=0, size=2))
     assert (found.kind, found.rank) == ("exception", 1)
     assert found.message.startswith("rank 1 ended with exit code 0 1.2 s before rank 0 failed, for want of it: ")
     assert "backward()" in found.helps
@@ -238,14 +261,14 @@ def test_a_rank_that_left_early_is_named_and_not_the_one_that_needed_it(lost: st
 def test_a_rank_that_had_ended_well_is_not_blamed_for_another_ones_own_error() -> None:
     found = classify([*raised("ValueError: saving failed", 0), LEFT], Evidence(1, rank=0, size=2))
     assert (found.rank, found.message) == (0, "ValueError: saving failed")
-    plain = classify([Line(0, LEFT.text), *raised(GLOO_CLOSED, 0)], Evidence(1, rank=0, size=2))
+    plain = classify([RankLine(0, LEFT.text), *raised(GLOO_CLOSED, 0)], Evidence(1, rank=0, size=2))
     assert plain.rank == 0, "a rank cannot say it in the launcher's place"
 
 
 def test_a_rank_that_ended_without_a_word_is_named() -> None:
     """`os._exit(3)`: the launcher saw it end first."""
     summary = [text.replace("exitcode  : -9", "exitcode  : 3 ") for text in SUMMARY]
-    lines = [*raised(GLOO_CLOSED, 0), *(Line(None, text) for text in summary)]
+    lines = [*raised(GLOO_CLOSED, 0), *(RankLine(None, text) for text in summary)]
     found = classify(lines, Evidence(1, rank=1, size=2))
     assert (found.rank, found.message) == (1, "exited with code 3")
 
@@ -268,7 +291,7 @@ def test_a_rank_that_ended_without_a_word_is_named() -> None:
     ],
 )
 def test_what_the_abort_of_a_rank_means_is_said(words: list[str], said: str) -> None:
-    found = classify([*raised(GLOO_CLOSED, 0), *(Line(1, text) for text in words)], Evidence(-6, rank=1, size=2))
+    found = classify([*raised(GLOO_CLOSED, 0), *(RankLine(1, text) for text in words)], Evidence(-6, rank=1, size=2))
     assert found.rank == 1
     assert found.message.startswith(said)
     assert found.helps

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from detlab_hub.services.failures.diagnosis import Diagnosis, Evidence, classify, is_lasting
-from detlab_hub.services.failures.rank_faults import Line
+from detlab_hub.services.failures.rank_faults import RankLine
 
 CAUSES = {
     # name: (program, what the message must begin with, what else it must hold, line of `where`)
@@ -329,8 +329,8 @@ def run(folder: Path, program: str) -> Diagnosis:
         env={"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1", "LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"},
         check=False,
     )
-    lines = [Line(None, text, "stdout") for text in ended.stdout.split("\n")[:-1]]
-    lines += [Line(None, text, "stderr") for text in ended.stderr.split("\n")[:-1]]
+    lines = [RankLine(None, text, "stdout") for text in ended.stdout.split("\n")[:-1]]
+    lines += [RankLine(None, text, "stderr") for text in ended.stderr.split("\n")[:-1]]
     return classify(lines, Evidence(ended.returncode), allocation_id="a")
 
 
@@ -376,6 +376,7 @@ LOADERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOADERS)
 def test_what_happened_in_a_worker_of_a_data_loader_is_the_title(tmp_path: Path, name: str) -> None:
     """Was "Caught ValueError in DataLoader worker process 0." or "exited unexpectedly"."""
@@ -402,6 +403,7 @@ if __name__ == "__main__":
     assert found.helps or not name.startswith(("SIG", "os"))
 
 
+@pytest.mark.slow
 def test_the_error_of_a_spawned_process_is_the_title(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     program = """
@@ -436,14 +438,14 @@ def test_text_that_looks_like_a_traceback_stays_text_and_costs_little() -> None:
         "terminate called after throwing an instance of '" * 400,
     ]
     began = time.process_time()
-    found = classify([Line(0, text) for text in texts * 3], Evidence(1, rank=0))
+    found = classify([RankLine(0, text) for text in texts * 3], Evidence(1, rank=0))
     assert time.process_time() - began < 5.0
     assert found.rank == 0
 
 
 def test_a_title_is_bounded() -> None:
     lines = ["Traceback (most recent call last):", '  File "a.py", line 1', "ValueError: x:", *["y" * 900] * 50]
-    assert len(classify([Line(None, text) for text in lines], Evidence(1)).message) <= 2000
+    assert len(classify([RankLine(None, text) for text in lines], Evidence(1)).message) <= 2000
 
 
 def _causes_in_groups(levels: int) -> Exception:
@@ -462,7 +464,7 @@ def _causes_in_groups(levels: int) -> Exception:
 def test_groups_in_causes_in_groups_cost_little() -> None:
     printed = traceback.TracebackException.from_exception(_causes_in_groups(20), max_group_depth=100)
     begun = time.process_time()
-    found = classify([Line(0, text, "stderr") for text in "".join(printed.format()).splitlines()], Evidence(1, 0))
+    found = classify([RankLine(0, text, "stderr") for text in "".join(printed.format()).splitlines()], Evidence(1, 0))
     assert time.process_time() - begun < 1.5
     assert found.message.startswith("ValueError: the first (in ExceptionGroup)")
 
@@ -474,7 +476,7 @@ def test_groups_in_groups_are_read_to_a_depth() -> None:
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(500)
     try:
-        found = classify([Line(0, text, "stderr") for text in lines], Evidence(1, 0))
+        found = classify([RankLine(0, text, "stderr") for text in lines], Evidence(1, 0))
     finally:
         sys.setrecursionlimit(before)
     assert found.kind == "exception"
@@ -493,5 +495,5 @@ def test_groups_in_groups_are_read_to_a_depth() -> None:
 @pytest.mark.parametrize("digits", [900, 15_000])
 def test_numbers_of_many_digits_in_output_are_no_ranks(text: str, digits: int) -> None:
     lines = text.replace("{}", "1" * digits).split("\n")
-    found = classify([Line(None, line, "stderr") for line in lines], Evidence(1))
+    found = classify([RankLine(None, line, "stderr") for line in lines], Evidence(1))
     assert found.rank is None or found.rank < 10**9

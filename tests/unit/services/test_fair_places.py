@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from detlab_hub.services.kernel.threads import FairPlaces
+from detlab_hub.services.base.threads import FairPlaces
 
 
 async def started(*tasks: asyncio.Task[None]) -> None:

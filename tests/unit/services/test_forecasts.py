@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from detlab_hub.core.scheduling import Agent, Job, Pool, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, Job, Pool, SchedulerTask, Snapshot, TaskState, schedule
 from detlab_hub.core.scheduling.estimates import estimated_starts
 from detlab_hub.services.queue import start_estimates
 from detlab_hub.services.queue.start_estimates import FRESH_SECONDS, Forecasts
 
-RUNS = Task("r", "j", 1, TaskState.RUNNING, on={"a": 1}, max_time=100.0)
-POOL = Snapshot(Pool(), (Agent("a", 1),), {"j": Job("j")}, (RUNS, Task("t", "j", 1)))
+RUNS = SchedulerTask("r", "j", 1, TaskState.RUNNING, on={"a": 1}, max_time=100.0)
+POOL = Snapshot(Pool(), (Agent("a", 1),), {"j": Job("j")}, (RUNS, SchedulerTask("t", "j", 1)))
 
 
 def later(seconds: float) -> Snapshot:
@@ -48,7 +48,7 @@ def test_an_answer_is_used_again_and_goes_on_with_the_time(asked: list[Snapshot]
     "changed",
     [
         replace(POOL, tasks=(replace(RUNS, leaving=True), POOL.tasks[1])),
-        replace(POOL, tasks=(*POOL.tasks, Task("u", "j", 1))),
+        replace(POOL, tasks=(*POOL.tasks, SchedulerTask("u", "j", 1))),
         replace(POOL, jobs={"j": Job("j", 7)}),
         replace(POOL, agents=(Agent("a", 2),)),
         replace(POOL, agents=(Agent("a", 1, labels={"rack": "r"}),)),

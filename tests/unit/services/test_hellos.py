@@ -119,6 +119,7 @@ def filled(field: str, item: str) -> str:
     return f'{head}, "{field}": {begin}{items}{end}}}'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "item"),
     [
@@ -159,6 +160,7 @@ _JSON = st.recursive(
 _FIELDS = st.sampled_from([*sorted(Hello.model_fields), "more"])
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.dictionaries(_FIELDS, _JSON, max_size=6))
 def test_any_hello_is_taken_or_refused_in_words(said: dict[str, Any]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.token_cache import LASTS, MOST, KnownTasks
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.token_cache import LASTS, MOST, KnownTasks
 
 
 def task(name: str) -> TaskCaller:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab_hub.services.kernel.limits.bucket import Bucket, Buckets
+from detlab_hub.services.base.limits.bucket import Bucket, Buckets
 
 
 def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:

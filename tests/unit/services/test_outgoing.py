@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from detlab_hub.services.kernel.outgoing import AddressRefused, Allowed, Outgoing, OutgoingError
+from detlab_hub.services.base.outgoing import AddressRefused, Allowed, Outgoing, OutgoingError
 
 PUBLIC = "93.184.216.34"
 SECRET = b"the-words-of-the-answer"

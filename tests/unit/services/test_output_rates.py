@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.schemas.wire import LogRecord, RecordBatch
-from detlab_hub.services.kernel.limits.model import Limits
-from detlab_hub.services.kernel.limits.output import AHEAD, OutputRates, Writer
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.output import AHEAD, OutputRates, OutputWriter
 
 NOW = 1_800_000_000.0
 HOURS = 3600.0
-BEGAN = Writer(NOW - 2 * HOURS)
-SMALL = replace(Limits(), log_lines_per_second=2, log_lines_burst=10, log_kb_per_second=100, log_burst_mb=1)
+BEGAN = OutputWriter(NOW - 2 * HOURS)
+SMALL = replace(PerUserLimits(), log_lines_per_second=2, log_lines_burst=10, log_kb_per_second=100, log_burst_mb=1)
 
 
 def batch_of(first: int, times: list[float], text: str = "x") -> RecordBatch:
@@ -37,7 +37,7 @@ def backlog(kb_per_second: int, seconds: int, offset: float = 0.0) -> Iterator[R
 @pytest.mark.parametrize("offset", [0.0, -3 * HOURS, 30.0])
 def test_two_hours_of_a_slow_task_delivered_at_once_pass_whole(offset: float) -> None:
     """Also where the node's clock is hours behind the master's, or a little ahead."""
-    rates = OutputRates(replace(Limits(), log_burst_mb=16, log_lines_burst=10_000))
+    rates = OutputRates(replace(PerUserLimits(), log_burst_mb=16, log_lines_burst=10_000))
     lost = [rates.thinned("1.1", 0, BEGAN, batch, NOW)[1] for batch in backlog(50, 7200, offset)]
     assert len(lost) == 72
     assert sum(lost) == 0
@@ -45,7 +45,7 @@ def test_two_hours_of_a_slow_task_delivered_at_once_pass_whole(offset: float) ->
 
 @pytest.mark.slow
 def test_the_backlog_of_each_node_passes() -> None:
-    rates = OutputRates(replace(Limits(), log_burst_mb=16, log_lines_burst=10_000))
+    rates = OutputRates(replace(PerUserLimits(), log_burst_mb=16, log_lines_burst=10_000))
     writer = replace(BEGAN, nodes=2)
     assert sum(rates.thinned("1.1", node, writer, b, NOW)[1] for node in (0, 1) for b in backlog(50, 7200)) == 0
 
@@ -90,6 +90,7 @@ FORGED: dict[str, Callable[[int], float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED)
 def test_a_flood_with_forged_times_is_bounded(forged: Callable[[int], float]) -> None:
     rates, kept, number = OutputRates(SMALL), 0, 0
@@ -106,7 +107,7 @@ def test_a_flood_with_forged_times_is_bounded(forged: Callable[[int], float]) ->
     )
 )
 def test_no_times_get_more_than_the_age_of_the_task_allows(steps: list[tuple[float, list[float]]]) -> None:
-    rates, now, writer, kept, number = OutputRates(SMALL), NOW, Writer(NOW), 0, 1
+    rates, now, writer, kept, number = OutputRates(SMALL), NOW, OutputWriter(NOW), 0, 1
     for wait, offsets in steps:
         now += wait
         kept += len(offsets) - rates.thinned("1.1", 0, writer, batch_of(number, [NOW + x for x in offsets]), now)[1]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from detlab_hub.services.cluster.refusals import ROWS_AT_ONCE, ROWS_PER_HOUR, SUMMARY_PERIOD, WINDOW, Refused, Tally
+from detlab_hub.services.cluster.refusals import ROWS_AT_ONCE, ROWS_PER_HOUR, SUMMARY_PERIOD, WINDOW, RefusedCall, Tally
 
 
-def refused(path: str = "experiments/7", actor: str = "mallory", verb: str = "GET") -> Refused:
-    return Refused(actor, verb, "experiments/{experiment_id}", path, "not theirs, told not_found")
+def refused(path: str = "experiments/7", actor: str = "mallory", verb: str = "GET") -> RefusedCall:
+    return RefusedCall(actor, verb, "experiments/{experiment_id}", path, "not theirs, told not_found")
 
 
 def told(tally: Tally, now: float) -> list[tuple[str, str, str]]:

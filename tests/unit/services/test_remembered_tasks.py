@@ -9,20 +9,20 @@ from typing import Any
 
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import Job, Pool, Scheduler, schedule
-from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.placement.active_rows import Placed, Waiting
-from detlab_hub.services.placement.remembered import KnownTasks
-from detlab_hub.services.placement.snapshots import ClusterSnapshot, Holder
+from detlab_hub.services.base.settings import Settings
+from detlab_hub.services.placement.active_rows import PlacedRow, WaitingRow
+from detlab_hub.services.placement.remembered import PreviousPassTasks
+from detlab_hub.services.placement.snapshots import ClusterSnapshot, JobFromRow
 
 HERE = Path("/nowhere")
 SETTINGS = Settings(cluster_id="c", state_dir=HERE, bundles_dir=HERE)
 POOL = SETTINGS.pools.by_name["default"]
 
 
-def waiting(number: int, draw: random.Random) -> Waiting:
+def waiting(number: int, draw: random.Random) -> WaitingRow:
     """A request."""
-    more: dict[str, Any] = {name: 0 for name in Waiting._fields if name in ("millicpus", "memory")}
-    return Waiting(
+    more: dict[str, Any] = {name: 0 for name in WaitingRow._fields if name in ("millicpus", "memory")}
+    return WaitingRow(
         id=f"1.t{number}.1",
         trial_id=number,
         task_id=None,
@@ -38,11 +38,11 @@ def waiting(number: int, draw: random.Random) -> Waiting:
     )
 
 
-def placed(row: Waiting, agent: str, draw: random.Random) -> Placed:
+def placed(row: WaitingRow, agent: str, draw: random.Random) -> PlacedRow:
     """The same when it has a place."""
-    values = {name: value for name, value in row._asdict().items() if name in Placed._fields}
+    values = {name: value for name, value in row._asdict().items() if name in PlacedRow._fields}
     slots = [f"cpu{number}" for number in draw.sample(range(4), row.slots_needed)]
-    return Placed(
+    return PlacedRow(
         **values, state="RUNNING", agent_id=agent, slots=slots, started_at=draw.random(), preempt_at=None, nodes=1
     )
 
@@ -68,7 +68,7 @@ def changed(cluster: ClusterSnapshot, draw: random.Random) -> ClusterSnapshot:
         pending=pending,
         placed=running,
         seats=seats_of(running),
-        holders={"experiment 1": Holder("default", Job("experiment 1"), groups)},
+        holders={"experiment 1": JobFromRow("default", Job("experiment 1"), groups)},
         refused={row.trial_id: frozenset("a") for row in pending if row.trial_id and draw.random() < 0.1},
         at_preemption_limit=frozenset(
             row.trial_id for row in (*pending, *running) if row.trial_id and draw.random() < 0.1
@@ -78,14 +78,14 @@ def changed(cluster: ClusterSnapshot, draw: random.Random) -> ClusterSnapshot:
     )
 
 
-def seats_of(running: list[Placed]) -> dict[str, dict[str, frozenset[str]]]:
+def seats_of(running: list[PlacedRow]) -> dict[str, dict[str, frozenset[str]]]:
     """The parts of what runs, each on one agent."""
     return {row.id: {row.agent_id or "": frozenset(row.slots)} for row in running}
 
 
 def first(draw: random.Random) -> ClusterSnapshot:
     """Some that wait."""
-    holders = {"experiment 1": Holder("default", Job("experiment 1"), frozenset())}
+    holders = {"experiment 1": JobFromRow("default", Job("experiment 1"), frozenset())}
     rows = [waiting(number, draw) for number in range(1, 8)]
     return ClusterSnapshot(SETTINGS, 400.0, [Node("a", ("cpu0",))], {}, rows, [], holders, [], {}, frozenset())
 
@@ -98,7 +98,7 @@ def test_a_remembered_task_is_what_its_row_says_now() -> None:
         for _ in range(12):
             cluster.known.begin()
             seen = cluster.snapshot(POOL)
-            assert seen == replace(cluster, known=KnownTasks(), held=[]).snapshot(POOL), seed
+            assert seen == replace(cluster, known=PreviousPassTasks(), held=[]).snapshot(POOL), seed
             same += len(before.intersection(map(id, seen.tasks)))
             before, kept = set(map(id, seen.tasks)), seen  # kept: no other object has one of these ids meanwhile
             cluster = changed(cluster, draw)
@@ -137,7 +137,7 @@ def beside_a_trial(trial_at: float, command_at: float) -> tuple[ClusterSnapshot,
         pending=[trial, command],
         placed=(running := [placed(runs, "a", random.Random(1))]),
         seats=seats_of(running),
-        holders={name: Holder("default", Job(name), frozenset()) for name in ("experiment 1", "c", "r")},
+        holders={name: JobFromRow("default", Job(name), frozenset()) for name in ("experiment 1", "c", "r")},
         held=[],
     )
     return cluster, trial.id, command.id
@@ -174,14 +174,16 @@ def test_a_trial_that_waited_too_long_keeps_its_slots_for_as_long() -> None:
         pending=others,
         placed=[late],
         seats=seats_of([late]),
-        holders={f"experiment {n}": Holder("default", Job(f"experiment {n}"), frozenset()) for n in (1, *range(4, 9))},
+        holders={
+            f"experiment {n}": JobFromRow("default", Job(f"experiment {n}"), frozenset()) for n in (1, *range(4, 9))
+        },
     )
 
     def released(now: float, *, started_at: float | None = 1000.0, requested_at: float = 0.0) -> bool:
         row = late._replace(started_at=started_at, requested_at=requested_at)
         fresh = [other._replace(slots_needed=1, requested_at=now) for other in others]
         seen = replace(
-            cluster, now=now, pending=fresh, placed=[row], seats=seats_of([row]), held=[], known=KnownTasks()
+            cluster, now=now, pending=fresh, placed=[row], seats=seats_of([row]), held=[], known=PreviousPassTasks()
         ).snapshot(SHARED)
         return schedule(seen).release == (late.id,)
 

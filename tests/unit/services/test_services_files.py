@@ -8,13 +8,21 @@ import pytest
 
 from detlab.errors import CheckpointError, NotFound
 from detlab_hub.services.checkpoints import files
-from detlab_hub.services.checkpoints.files import open_verified, remove
+from detlab_hub.services.checkpoints.files import open_found, remove, verifying
 from detlab_hub.services.checkpoints.stores import OpenStore
 
 UUID = "0b7c5a52-7a3e-4c39-9d1c-0d6a1c1f2a11"
 ALICE, EVE = 23091, 23092
 DIGEST = f"sha256:{hashlib.sha256(b'secret').hexdigest()}"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+def open_verified(store, owner=None):
+    """Open and check the file as the master does before it sends one."""
+    file = open_found(store, UUID, "file", 6, owner)
+    for _ in verifying(file, UUID, "file", DIGEST, 6):
+        pass
+    return file
 
 
 @pytest.fixture
@@ -31,12 +39,12 @@ def alices(tmp_path):
 @needs_root
 def test_root_reads_nobody_elses_file_for_a_user(alices, tmp_path):
     with pytest.raises(NotFound, match="its user's own"):
-        open_verified(alices, UUID, "file", DIGEST, 6, EVE)
-    with open_verified(alices, UUID, "file", DIGEST, 6, ALICE)[0] as file:
+        open_verified(alices, EVE)
+    with open_verified(alices, ALICE) as file:
         assert file.read() == b"secret"
     (tmp_path / "link").hardlink_to(tmp_path / UUID / "file")
     with pytest.raises(NotFound):
-        open_verified(alices, UUID, "file", DIGEST, 6, ALICE)
+        open_verified(alices, ALICE)
 
 
 @needs_root
@@ -56,7 +64,7 @@ def test_a_sparse_file_of_a_terabyte_is_not_digested(tmp_path):
         file.truncate(1 << 40)
     storage = OpenStore({"type": "directory", "container_path": str(tmp_path)})
     with pytest.raises(CheckpointError, match="not what was committed"):
-        open_verified(storage, UUID, "file", DIGEST, 6)
+        open_verified(storage)
 
 
 def test_a_checkpoint_is_gone_only_if_its_folder_is_not_where_others_could_be(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from detlab.errors import ConfigError
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.services.admission.preparing import prepare
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.lifecycle.launching import _operators_directories
 
 RANDOM = {"name": "random", "metric": "loss"}

@@ -13,9 +13,9 @@ import pytest
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.stores import (
     ACCESS,
+    NamedStore,
     NotTheClusters,
     OpenStore,
-    Store,
     StoreOperation,
     Who,
     kind_of,
@@ -45,7 +45,7 @@ GCS: dict[str, Any] = {"type": "gcs", "bucket": "lab", "prefix": "/a/b/"}
     ],
 )
 def test_a_block_that_names_the_operators_store_is_the_clusters_own(block: dict[str, Any], own: dict[str, Any]) -> None:
-    assert kind_of(block, [own]) is Store.CLUSTER
+    assert kind_of(block, [own]) is NamedStore.CLUSTER
     store = readable(block, [own])
     assert dict(store.block) == {**own, "prefix": block.get("prefix")}, "all but the prefix is the operator's"
 
@@ -84,7 +84,7 @@ def test_a_block_that_names_the_operators_store_is_the_clusters_own(block: dict[
     ],
 )
 def test_a_store_that_only_a_user_names_is_not_opened(block: dict[str, Any], own: dict[str, Any]) -> None:
-    assert kind_of(block, [own]) is Store.USERS
+    assert kind_of(block, [own]) is NamedStore.USERS
     assert [one for one in StoreOperation if opened_by_master(one, block, [own]) is not None] == []
     with pytest.raises(NotTheClusters, match="one of the cluster's own") as caught:
         readable(block, [own])
@@ -93,19 +93,19 @@ def test_a_store_that_only_a_user_names_is_not_opened(block: dict[str, Any], own
 
 def test_fsspec_is_never_opened_not_even_the_operators() -> None:
     block = {"type": "fsspec", "url": "file:///etc"}
-    assert kind_of(block, [block]) is Store.FSSPEC
+    assert kind_of(block, [block]) is NamedStore.FSSPEC
     assert [one for one in StoreOperation if opened_by_master(one, block, [block]) is not None] == []
 
 
 def test_further_stores_of_the_operators_are_the_clusters_own() -> None:
-    assert kind_of(GCS, [MINIO, PLAIN, GCS]) is Store.CLUSTER
-    assert kind_of(GCS, [MINIO, PLAIN]) is Store.USERS
+    assert kind_of(GCS, [MINIO, PLAIN, GCS]) is NamedStore.CLUSTER
+    assert kind_of(GCS, [MINIO, PLAIN]) is NamedStore.USERS
 
 
 def test_each_operation_says_of_each_store_who_opens_it() -> None:
     for operation in StoreOperation:
-        assert ACCESS[operation].keys() == set(Store)
-        for store in (Store.USERS, Store.FSSPEC):
+        assert ACCESS[operation].keys() == set(NamedStore)
+        for store in (NamedStore.USERS, NamedStore.FSSPEC):
             assert ACCESS[operation][store] is not Who.MASTER, f"{operation} x {store}"
 
 

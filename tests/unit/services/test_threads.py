@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from detlab.errors import StaleAttempt
-from detlab_hub.services.kernel import threads as module
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.threads import Threads, TooSlow, Workers, user_of
+from detlab_hub.services.base import threads as module
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.threads import Threads, TooSlow, Workers, user_of
 
 
 class Away:

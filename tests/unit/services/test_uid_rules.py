@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detlab.launch.host.identity import IdentityError, UidRules
-from detlab_hub.services.kernel.settings import UidPolicy, errors_in
+from detlab_hub.services.base.settings import UidPolicy, errors_in
 from detlab_hub.services.lifecycle.uids import disagreements
 
 NAMES = st.sampled_from(["ada", "ben", "carol", "mallory"])

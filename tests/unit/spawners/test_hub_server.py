@@ -139,6 +139,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch, capsys):
     assert "no_such_package" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_hold_keeps_its_slots_until_it_is_told_to_end():
     child = subprocess.Popen([sys.executable, "-m", "detlab.launch.hub_server", "--kind", "hold"])
     try:
@@ -211,9 +212,10 @@ def watch(answers, tmp_path, kind="notebook"):
         "DET_MASTER": answers,
         "DET_TASK_DIR": str(tmp_path),
     }
-    return idle_watch.Watch(kind, env, os.getpid(), tmp_path / "server.sock")
+    return idle_watch.IdleWatch(kind, env, os.getpid(), tmp_path / "server.sock")
 
 
+@pytest.mark.slow
 def test_the_watcher_reports_without_being_activity_itself(answers, tmp_path):
     looking = watch(answers, tmp_path)
     assert looking.once()
@@ -226,6 +228,7 @@ def test_the_watcher_reports_without_being_activity_itself(answers, tmp_path):
     assert looking._period == 5.0, "four looks before the end"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [{"execution_state": "busy"}, {"execution_state": "idle", "connections": 1}])
 def test_a_busy_kernel_and_an_open_connection_are_use(answers, tmp_path, kernel):
     Answers.kernels = [kernel]

@@ -18,8 +18,8 @@ from detlab.storage import from_config
 from detlab.storage.objects.client import ObjectMissing, Objects, StoreAway, StoreRefused
 from detlab.storage.objects.fsspecs import FsspecObjects, FsspecStorage
 from detlab.testing.storage import UUID, StorageContract
+from detlab_hub.services.base.masking import masked_config, masked_storage, secrets_of
 from detlab_hub.services.checkpoints import stores
-from detlab_hub.services.kernel.masking import masked_config, masked_storage, secrets_of
 
 
 class TestFsspec(StorageContract):

@@ -18,7 +18,7 @@ from detlab.storage.objects.obstores import _azure_settings
 from detlab.storage.objects.store import ObjectStorage, _key
 from detlab.storage.objects.transfers import Patience
 from detlab.storage.objects.words import error_of
-from detlab_hub.services.kernel.masking import masked_config, masked_storage, secrets_of
+from detlab_hub.services.base.masking import masked_config, masked_storage, secrets_of
 
 S3_ANSWER = (
     "Generic S3 error: Error performing list request: Error performing GET "

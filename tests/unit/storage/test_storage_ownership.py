@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from detlab.storage.ownership import FOLDER, Holder, StorageOwned
+from detlab.storage.ownership import FOLDER, StorageHolder, StorageOwned
 from detlab.storage.posix import DirectoryStorage, PosixStorage
 from detlab.testing.storage import METADATA, UUID
 
 OWN = f".owner-{os.geteuid()}"
-ORIGINAL = Holder("c0ffee", "original", 1)
-COPY = Holder("c0ffee", "copy", 1)
-TOOK_OVER = Holder("c0ffee", "copy", 1_700_000_000)
-ANOTHER = Holder("another", "x", 1)
+ORIGINAL = StorageHolder("c0ffee", "original", 1)
+COPY = StorageHolder("c0ffee", "copy", 1)
+TOOK_OVER = StorageHolder("c0ffee", "copy", 1_700_000_000)
+ANOTHER = StorageHolder("another", "x", 1)
 OTHER_UUID = "0" * 8 + "-0000-4000-8000-" + "1" * 12
 
 
-def opened(root: Path, holder: Holder | None) -> PosixStorage:
+def opened(root: Path, holder: StorageHolder | None) -> PosixStorage:
     return DirectoryStorage(root).held_by(holder)
 
 
@@ -72,7 +72,7 @@ def test_who_has_taken_over_goes_on_and_the_original_is_refused(root: Path) -> N
     with pytest.raises(StorageOwned):
         opened(root, ORIGINAL).delete(UUID)
     opened(root, TOOK_OVER).delete(UUID)
-    back = Holder("c0ffee", "original", TOOK_OVER.epoch + 1)
+    back = StorageHolder("c0ffee", "original", TOOK_OVER.epoch + 1)
     opened(root, back).delete(OTHER_UUID)
     with pytest.raises(StorageOwned):
         save(opened(root, TOOK_OVER))
@@ -113,7 +113,7 @@ def test_a_record_that_cannot_be_read_is_another_s(root: Path, text: str) -> Non
 
 
 def test_the_name_of_a_cluster_leads_nowhere_else() -> None:
-    assert Holder("../../x/y", "i").record == f"{FOLDER}/______x_y"
+    assert StorageHolder("../../x/y", "i").record == f"{FOLDER}/______x_y"
 
 
 def test_a_record_as_large_as_a_disk_is_not_read(root: Path) -> None:

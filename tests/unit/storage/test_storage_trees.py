@@ -42,6 +42,7 @@ def test_a_tree_of_many_kinds_is_removed_and_nothing_else(tmp_path):
     assert (victim / "kept").read_text() == "x"
 
 
+@pytest.mark.slow
 def test_a_tree_thousands_of_levels_deep_is_removed(tmp_path):
     nest(tmp_path / "deep", 3000)
     with pytest.raises(RecursionError):

@@ -5,20 +5,22 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detlab_hub.store.queries.metrics.columns import Column, Said, columns_of
+from detlab_hub.store.queries.metrics.columns import Column, ReportNumbers, columns_of
 from detlab_hub.store.tables import clean_text
 
 GROUPS = ("training", "validation")
 NAMES = ("loss", "accuracy", "a\x00b", "a\N{REPLACEMENT CHARACTER}b", "\ud800")
 numbers = st.dictionaries(st.sampled_from(NAMES), st.floats(allow_nan=False))
-said = st.builds(Said, st.sampled_from(GROUPS), st.integers(0, 6), st.floats(0, 9), numbers)
+said = st.builds(ReportNumbers, st.sampled_from(GROUPS), st.integers(0, 6), st.floats(0, 9), numbers)
 alike = st.builds(
-    lambda steps: [Said("training", step, step / 2, {"loss": float(number)}) for number, step in enumerate(steps)],
+    lambda steps: [
+        ReportNumbers("training", step, step / 2, {"loss": float(number)}) for number, step in enumerate(steps)
+    ],
     st.lists(st.integers(0, 9)),
 )
 
 
-def gathered(reports: list[Said]) -> dict[tuple[str, str], dict[int, tuple[float, float]]]:
+def gathered(reports: list[ReportNumbers]) -> dict[tuple[str, str], dict[int, tuple[float, float]]]:
     """The same, value by value."""
     found: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}
     for one in reports:
@@ -28,7 +30,7 @@ def gathered(reports: list[Said]) -> dict[tuple[str, str], dict[int, tuple[float
 
 
 @given(st.lists(said) | alike)
-def test_columns_hold_what_reports_say_one_by_one(reports: list[Said]) -> None:
+def test_columns_hold_what_reports_say_one_by_one(reports: list[ReportNumbers]) -> None:
     found = columns_of(reports)
     wanted = {key: sorted(points.items()) for key, points in gathered(reports).items()}
     turned = {
@@ -40,9 +42,9 @@ def test_columns_hold_what_reports_say_one_by_one(reports: list[Said]) -> None:
 
 def test_reports_of_several_kinds_share_a_column() -> None:
     reports = [
-        Said("training", 1, 1.0, {"loss": 1.0}),
-        Said("training", 2, 2.0, {"loss": 2.0, "rate": 0.1}),
-        Said("training", 1, 3.0, {"loss": 3.0}),
+        ReportNumbers("training", 1, 1.0, {"loss": 1.0}),
+        ReportNumbers("training", 2, 2.0, {"loss": 2.0, "rate": 0.1}),
+        ReportNumbers("training", 1, 3.0, {"loss": 3.0}),
     ]
     assert columns_of(reports) == {
         ("training", "loss"): Column([1, 2], (3.0, 2.0), (3.0, 2.0)),
@@ -51,9 +53,9 @@ def test_reports_of_several_kinds_share_a_column() -> None:
 
 
 def test_names_that_are_stored_as_the_same_one_share_a_column() -> None:
-    said = Said("training", 1, 1.0, {"a\x00b": 1.0, "a\N{REPLACEMENT CHARACTER}b": 2.0})
+    said = ReportNumbers("training", 1, 1.0, {"a\x00b": 1.0, "a\N{REPLACEMENT CHARACTER}b": 2.0})
     assert columns_of([said]) == {("training", "a\N{REPLACEMENT CHARACTER}b"): Column([1], (2.0,), (1.0,))}
 
 
 def test_a_report_without_numbers_has_no_column() -> None:
-    assert columns_of([Said("training", 1, 1.0, {})]) == {}
+    assert columns_of([ReportNumbers("training", 1, 1.0, {})]) == {}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy.exc import DBAPIError
 
 from detlab_hub.store import StoreError
-from detlab_hub.store.engine import Verdict, classify, parse_url, sqlite_path
+from detlab_hub.store.engine import ErrorClass, classify, parse_url, sqlite_path
 from detlab_hub.store.lease import ProcessIdentity
 from detlab_hub.store.queries.logs.lines import LINE_BYTES, cut_line
 from detlab_hub.store.tables import clean_text
@@ -26,17 +26,17 @@ def sqlite_error(code: int) -> DBAPIError:
 @pytest.mark.parametrize(
     ("code", "verdict"),
     [
-        (sqlite3.SQLITE_CONSTRAINT_UNIQUE, Verdict.CALLER),
-        (sqlite3.SQLITE_ERROR, Verdict.CALLER),
-        (sqlite3.SQLITE_BUSY, Verdict.BUSY),
-        (sqlite3.SQLITE_BUSY_SNAPSHOT, Verdict.BUSY),
-        (sqlite3.SQLITE_FULL, Verdict.BROKEN),
-        (sqlite3.SQLITE_IOERR_FSYNC, Verdict.BROKEN),
-        (sqlite3.SQLITE_CORRUPT, Verdict.BROKEN),
-        (sqlite3.SQLITE_READONLY, Verdict.BROKEN),
+        (sqlite3.SQLITE_CONSTRAINT_UNIQUE, ErrorClass.CALLER),
+        (sqlite3.SQLITE_ERROR, ErrorClass.CALLER),
+        (sqlite3.SQLITE_BUSY, ErrorClass.BUSY),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, ErrorClass.BUSY),
+        (sqlite3.SQLITE_FULL, ErrorClass.BROKEN),
+        (sqlite3.SQLITE_IOERR_FSYNC, ErrorClass.BROKEN),
+        (sqlite3.SQLITE_CORRUPT, ErrorClass.BROKEN),
+        (sqlite3.SQLITE_READONLY, ErrorClass.BROKEN),
     ],
 )
-def test_sqlite_errors_are_told_apart(code: int, verdict: Verdict) -> None:
+def test_sqlite_errors_are_told_apart(code: int, verdict: ErrorClass) -> None:
     assert classify(sqlite_error(code)) is verdict
 
 
@@ -51,21 +51,21 @@ class OperationalError(Exception):
 @pytest.mark.parametrize(
     ("sqlstate", "verdict"),
     [
-        ("23505", Verdict.CALLER),
-        ("22003", Verdict.CALLER),
-        ("40001", Verdict.BUSY),
-        ("40P01", Verdict.BUSY),
-        ("25P03", Verdict.BUSY),
-        ("25P04", Verdict.BUSY),
-        ("57P05", Verdict.BUSY),
-        ("53100", Verdict.BROKEN),
-        ("58030", Verdict.BROKEN),
-        ("57P01", Verdict.BROKEN),
-        ("XX001", Verdict.BROKEN),
-        (None, Verdict.BROKEN),
+        ("23505", ErrorClass.CALLER),
+        ("22003", ErrorClass.CALLER),
+        ("40001", ErrorClass.BUSY),
+        ("40P01", ErrorClass.BUSY),
+        ("25P03", ErrorClass.BUSY),
+        ("25P04", ErrorClass.BUSY),
+        ("57P05", ErrorClass.BUSY),
+        ("53100", ErrorClass.BROKEN),
+        ("58030", ErrorClass.BROKEN),
+        ("57P01", ErrorClass.BROKEN),
+        ("XX001", ErrorClass.BROKEN),
+        (None, ErrorClass.BROKEN),
     ],
 )
-def test_postgres_errors_are_told_apart(sqlstate: str | None, verdict: Verdict) -> None:
+def test_postgres_errors_are_told_apart(sqlstate: str | None, verdict: ErrorClass) -> None:
     assert classify(DBAPIError("INSERT", {}, OperationalError(sqlstate))) is verdict
 
 

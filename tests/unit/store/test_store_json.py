@@ -16,6 +16,7 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.c
 values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()), inner))
 
 
+@pytest.mark.slow
 @given(values)
 def test_every_value_comes_back(value: Any) -> None:
     # By repr: NaN equals nothing, and True equals 1.

@@ -13,7 +13,7 @@ from detlab import viz
 from detlab.schemas.wire import AttemptSpan, BestView, CurvesView, ParentView, SeriesView, TrialView
 from detlab.viz import importances, kinds, static
 from detlab.viz.budget import slot_seconds
-from detlab.viz.data import Search
+from detlab.viz.data import SearchData
 from detlab.viz.drawing import BEST, GREY
 from detlab.viz.fronts import Objective, frontier, judge
 from unit.viz.test_viz import SPACE, said, snapshot, trial
@@ -116,7 +116,7 @@ def test_importance_leaves_out_what_not_all_trials_have_and_needs_ten_values() -
     some = grid(20)
     some.trials[0].hparams["momentum"] = 0.9
     some.trials[1].hparams["momentum"] = 0.5
-    found, _ = importances.importances(Search(some, some.experiment.config or {}))
+    found, _ = importances.importances(SearchData(some, some.experiment.config or {}))
     assert set(found) == {"lr", "layers", "optimizer.name"}
     assert said(viz.importance(grid(9))) == ["Importance needs 10 trials with a value; there are 9."]
     with pytest.raises(ValueError, match="no method 'shap'"):
@@ -204,10 +204,10 @@ def test_trials_that_break_a_constraint_are_faint_and_never_on_the_front() -> No
 
 def test_a_front_is_made_of_the_last_reports_with_all_metrics() -> None:
     shown = limited([(0.3, 5.0), (math.nan, 4.0), (0.1, 50.0)], most=99)
-    found = judge(Search(shown, shown.experiment.config or {}))
+    found = judge(SearchData(shown, shown.experiment.config or {}))
     assert [(key, found.points[key].step) for key in found.front] == [(12, 200), (10, 200)]
     assert found.metrics(12) == {"loss": 0.1, "size": 50.0}
-    other = judge(Search(shown, {}), ["loss", "size"], ["size"])
+    other = judge(SearchData(shown, {}), ["loss", "size"], ["size"])
     assert other.metrics(other.front[-1]) == {"loss": 9.0, "size": 99.0}  # the report before the one with NaN
 
 
@@ -215,7 +215,7 @@ def test_a_constraint_on_a_metric_that_is_no_objective_counts() -> None:
     shown = two_metrics([(0.1, 5.0), (0.2, 3.0)])
     shown.curves.extend(reported(10 + at, [1.0, 9.0 - 5 * at], [], "time") for at in range(2))
     config = {"searcher": {"metrics": [{"name": "loss"}, {"name": "size"}], "constraints": {"time": {"max": 5}}}}
-    found = judge(Search(shown, config))
+    found = judge(SearchData(shown, config))
     assert found.front == [11]
     assert found.metrics(11) == {"loss": 0.2, "size": 3.0, "time": 4.0}
     assert kinds.request("pareto_front", "loss", config=config)["name"] == "loss,size,time"
@@ -327,6 +327,7 @@ def test_every_figure_gives_a_reason_without_trials_and_escapes_hostile_names(ki
     assert "\\u003cimg" not in drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds.KINDS)
 def test_a_thousand_trials_are_drawn_in_seconds_and_a_few_megabytes(kind: str) -> None:
     trials: list[TrialView] = [

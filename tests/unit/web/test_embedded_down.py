@@ -2,15 +2,15 @@
 
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import TrialState
-from detlab.testing.api import FakeMaster
 from detlab_hub.embedded.lifecycle import drain
-from detlab_hub.embedded.state import Plan
+from detlab_hub.embedded.state import StartPlan
+from testbed.fake_master.api import FakeMaster
 
 
 def said(master: FakeMaster) -> list[str]:
     lines: list[str] = []
     port = int(master.url.rpartition(":")[2])
-    plan = Plan(port=1, hub_port=2, proxy_api_port=3, master_port=port, operator="ann")
+    plan = StartPlan(port=1, hub_port=2, proxy_api_port=3, master_port=port, operator="ann")
     drain(plan, master.token, 0.0, lines.append)
     return lines
 

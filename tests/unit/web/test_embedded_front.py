@@ -16,10 +16,10 @@ from detlab.trust import fingerprint_of, read_certificate
 from detlab_agent.endpoints import Endpoints
 from detlab_hub.app import DetHub
 from detlab_hub.embedded import parts
-from detlab_hub.embedded.front import Front, Said, choose_front
+from detlab_hub.embedded.front import AddressOptions, PublicFront, choose_front
 from detlab_hub.embedded.settings import EmbeddedCluster, subdomain_host_of
-from detlab_hub.embedded.state import Plan, StateFolder
-from detlab_hub.services.kernel.server_certificates import ServerAuthority
+from detlab_hub.embedded.state import StartPlan, StateFolder
+from detlab_hub.services.base.server_certificates import ServerAuthority
 from testbed.network.tls_peers import make_pair
 
 
@@ -34,12 +34,12 @@ def wishes(**said: object) -> EmbeddedCluster:
     return EmbeddedCluster(config=Config(EmbeddedCluster=said))
 
 
-def plan(front: Front) -> Plan:
-    return Plan(8642, 1, 2, 3, "ann", **vars(front))
+def plan(front: PublicFront) -> StartPlan:
+    return StartPlan(8642, 1, 2, 3, "ann", **vars(front))
 
 
 def test_loopback_needs_no_certificate(folder: StateFolder) -> None:
-    found = plan(choose_front(folder, wishes(), Said()))
+    found = plan(choose_front(folder, wishes(), AddressOptions()))
     assert (found.url, found.public_url, found.certificate) == ("http://127.0.0.1:8642",) * 2 + (None,)
     assert not folder.certificate_file.exists()
 
@@ -47,19 +47,19 @@ def test_loopback_needs_no_certificate(folder: StateFolder) -> None:
 @pytest.mark.parametrize("ip", ["0.0.0.0", "::", "192.0.2.7"])
 def test_beyond_loopback_plain_http_is_refused(folder: StateFolder, ip: str) -> None:
     with pytest.raises(DetlabError, match="can be reached from other machines") as caught:
-        choose_front(folder, wishes(), Said(ip=ip))
+        choose_front(folder, wishes(), AddressOptions(ip=ip))
     assert "--tls" in str(caught.value.hint)
-    assert choose_front(folder, wishes(), Said(ip=ip, behind_tls_proxy=True)).certificate_file == ""
-    assert choose_front(folder, wishes(ip=ip, behind_tls_proxy=True), Said()).ip == ip
+    assert choose_front(folder, wishes(), AddressOptions(ip=ip, behind_tls_proxy=True)).certificate_file == ""
+    assert choose_front(folder, wishes(ip=ip, behind_tls_proxy=True), AddressOptions()).ip == ip
 
 
 def test_nonsense_is_no_address(folder: StateFolder) -> None:
     with pytest.raises(DetlabError, match="not an address to listen on"):
-        choose_front(folder, wishes(), Said(ip="the-hub", tls=True))
+        choose_front(folder, wishes(), AddressOptions(ip="the-hub", tls=True))
 
 
 def test_with_tls_it_is_https_everywhere(folder: StateFolder) -> None:
-    found = plan(choose_front(folder, wishes(public_host="hub.example.org"), Said(ip="0.0.0.0", tls=True)))
+    found = plan(choose_front(folder, wishes(public_host="hub.example.org"), AddressOptions(ip="0.0.0.0", tls=True)))
     assert found.url == "https://127.0.0.1:8642"
     assert found.public_url == "https://hub.example.org:8642"
     proxy = parts._proxy(folder, found)
@@ -85,7 +85,7 @@ def test_behind_a_server_that_speaks_tls_its_address_is_handed_out(
     folder: StateFolder, said: dict[str, str], ip: str | None, found: str
 ) -> None:
     """http and the port behind it were: passwords and tokens in the clear, past the server with TLS."""
-    here = plan(choose_front(folder, wishes(**said), Said(ip=ip, behind_tls_proxy=True)))
+    here = plan(choose_front(folder, wishes(**said), AddressOptions(ip=ip, behind_tls_proxy=True)))
     assert here.public_url == found
     assert f"--DetHub.public_url={found}" in parts._master(folder, here).argv
     assert here.bind_url.startswith("http://")
@@ -96,9 +96,9 @@ def test_behind_a_server_that_speaks_tls_its_address_is_handed_out(
 
 def test_with_tls_of_its_own_a_server_in_front_may_have_another_address(folder: StateFolder) -> None:
     said = wishes(public_url="https://hub.example.org", tls=True)
-    found = plan(choose_front(folder, said, Said(behind_tls_proxy=True)))
+    found = plan(choose_front(folder, said, AddressOptions(behind_tls_proxy=True)))
     assert (found.public_url, found.bind_url) == ("https://hub.example.org", "https://127.0.0.1:8642")
-    alone = plan(choose_front(folder, wishes(public_host="a", tls=True), Said(behind_tls_proxy=True)))
+    alone = plan(choose_front(folder, wishes(public_host="a", tls=True), AddressOptions(behind_tls_proxy=True)))
     assert alone.public_url == "https://a:8642"
 
 
@@ -107,7 +107,7 @@ def test_with_tls_of_its_own_a_server_in_front_may_have_another_address(folder: 
 )
 def test_a_public_address_that_is_none_is_refused(folder: StateFolder, url: str) -> None:
     with pytest.raises(DetlabError, match="public_url is"):
-        choose_front(folder, wishes(public_url=url), Said(behind_tls_proxy=True))
+        choose_front(folder, wishes(public_url=url), AddressOptions(behind_tls_proxy=True))
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_tasks_are_not_told_to_dial_everywhere(ip: str, found: str) -> None:
 
 
 def test_the_certificate_is_made_once_and_its_key_is_nobodys(folder: StateFolder) -> None:
-    first = choose_front(folder, wishes(tls=True), Said())
+    first = choose_front(folder, wishes(tls=True), AddressOptions())
     assert stat.S_IMODE(folder.key_file.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.key_file.parent.stat().st_mode) == 0o700
-    assert choose_front(folder, wishes(), Said(ip="::1", tls=True)).fingerprint == first.fingerprint
-    renewed = choose_front(folder, wishes(tls=True), Said(renew_certificate=True))
+    assert choose_front(folder, wishes(), AddressOptions(ip="::1", tls=True)).fingerprint == first.fingerprint
+    renewed = choose_front(folder, wishes(tls=True), AddressOptions(renew_certificate=True))
     assert renewed.fingerprint != first.fingerprint
     assert renewed.fingerprint == fingerprint_of(read_certificate(folder.certificate_file))
     old, new = (parts._proxy(folder, plan(front)) for front in (first, renewed))
@@ -143,12 +143,12 @@ def test_the_certificate_is_made_once_and_its_key_is_nobodys(folder: StateFolder
 def test_ones_own_certificate_is_taken_and_needs_its_key(folder: StateFolder, tmp_path: Path) -> None:
     certificate, key = make_pair(tmp_path, "own")
     own = {"certificate_file": str(certificate), "key_file": str(key)}
-    found = choose_front(folder, wishes(**own), Said())
+    found = choose_front(folder, wishes(**own), AddressOptions())
     assert (found.certificate_file, found.key_file) == (str(certificate), str(key))
     assert not folder.certificate_file.exists()
     for missing in own:
         with pytest.raises(DetlabError, match="go together"):
-            choose_front(folder, wishes(**{**own, missing: ""}), Said())
+            choose_front(folder, wishes(**{**own, missing: ""}), AddressOptions())
 
 
 def test_a_master_refuses_to_listen_for_the_network_unless_tls_stands_before_it(tmp_path: Path) -> None:
@@ -162,21 +162,21 @@ def test_a_master_refuses_to_listen_for_the_network_unless_tls_stands_before_it(
 
 
 def test_servers_on_other_nodes_have_an_authority_of_their_own(folder: StateFolder) -> None:
-    assert choose_front(folder, wishes(), Said()).servers_certificate_file == ""
-    found = plan(choose_front(folder, wishes(), Said(tls=True)))
+    assert choose_front(folder, wishes(), AddressOptions()).servers_certificate_file == ""
+    found = plan(choose_front(folder, wishes(), AddressOptions(tls=True)))
     proxy, master = parts._proxy(folder, found), parts._master(folder, found)
     assert proxy.argv[proxy.argv.index("--client-ssl-ca") + 1] == str(folder.servers_certificate_file)
     assert "server_names.cjs" in proxy.extra_env["NODE_OPTIONS"]
     assert f"--DetHub.servers_key_file={folder.servers_key_file}" in master.argv
     assert stat.S_IMODE(folder.servers_key_file.stat().st_mode) == 0o600
     kept = folder.servers_certificate_file.read_text()
-    choose_front(folder, wishes(), Said(tls=True, renew_certificate=True))
+    choose_front(folder, wishes(), AddressOptions(tls=True, renew_certificate=True))
     assert folder.servers_certificate_file.read_text() == kept, "servers that run have what it signed"
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7", "2001:db8::7", "node-7.example.org"])
 def test_a_servers_certificate_is_for_its_agents_address_alone(folder: StateFolder, address: str) -> None:
-    choose_front(folder, wishes(), Said(tls=True))
+    choose_front(folder, wishes(), AddressOptions(tls=True))
     authority = ServerAuthority(folder.servers_certificate_file, folder.servers_key_file)
     assert authority.covers(address)
     texts = authority.issue(address)
@@ -246,10 +246,10 @@ def test_what_is_no_address_of_a_hub_is_refused_with_the_name_of_the_setting(sai
 
 
 def test_with_names_for_users_the_proxy_looks_at_host_and_the_service_stays_with_the_hub(folder: StateFolder) -> None:
-    found = plan(choose_front(folder, wishes(), Said(tls=True), "https://hub.example.org"))
+    found = plan(choose_front(folder, wishes(), AddressOptions(tls=True), "https://hub.example.org"))
     assert found.public_url == "https://hub.example.org"
     assert "--host-routing" in parts._proxy(folder, found).argv
-    assert "--host-routing" not in parts._proxy(folder, plan(choose_front(folder, wishes(), Said()))).argv
+    assert "--host-routing" not in parts._proxy(folder, plan(choose_front(folder, wishes(), AddressOptions()))).argv
     assert {"hub.example.org", "127.0.0.1", "localhost"} <= set(found.hosts)
     names = x509.load_pem_x509_certificate(folder.certificate_file.read_bytes()).extensions.get_extension_for_class(
         x509.SubjectAlternativeName
@@ -258,6 +258,8 @@ def test_with_names_for_users_the_proxy_looks_at_host_and_the_service_stays_with
 
 
 def test_another_public_address_than_that_of_the_names_is_kept(folder: StateFolder) -> None:
-    found = plan(choose_front(folder, wishes(public_url="https://in.example.org"), Said(), "https://hub.example.org"))
+    found = plan(
+        choose_front(folder, wishes(public_url="https://in.example.org"), AddressOptions(), "https://hub.example.org")
+    )
     assert found.public_url == "https://in.example.org"
     assert {"in.example.org", "hub.example.org"} <= set(found.hosts)

@@ -26,12 +26,12 @@ from detlab_hub.embedded.inspection import since_last_time
 from detlab_hub.embedded.lifecycle import remember
 from detlab_hub.embedded.parts import find_proxy, make_parts
 from detlab_hub.embedded.process import identify, tail
-from detlab_hub.embedded.report import PartReport, PartState, Report, read_report, write_report
+from detlab_hub.embedded.report import ClusterReport, PartReport, PartState, read_report, write_report
 from detlab_hub.embedded.settings import EmbeddedCluster, login_name, read_config
 from detlab_hub.embedded.sockets import ports
-from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder, check_user_name, write_if_changed
+from detlab_hub.embedded.state import FolderInUse, StartPlan, StateFolder, check_user_name, write_if_changed
 from detlab_hub.embedded.supervisor import part_backoff, pause_after_run
-from detlab_hub.services.kernel.server_certificates import make_authority
+from detlab_hub.services.base.server_certificates import make_authority
 
 
 @pytest.fixture
@@ -41,11 +41,12 @@ def folder(tmp_path: Path) -> StateFolder:
     return found
 
 
-def plan(**changes: object) -> Plan:
+def plan(**changes: object) -> StartPlan:
     values = {"port": 8642, "hub_port": 1, "proxy_api_port": 2, "master_port": 3, "operator": "ann"} | changes
-    return Plan(**values)
+    return StartPlan(**values)
 
 
+@pytest.mark.slow
 def test_a_start_takes_the_port_of_the_last_one(folder: StateFolder) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -141,7 +142,7 @@ def test_report_knows_a_reused_pid(folder: StateFolder) -> None:
     assert me is not None
     alive = PartReport(state=PartState.RUNNING, pid=me.pid, ticks=me.ticks)
     reused = PartReport(state=PartState.RUNNING, pid=me.pid, ticks=me.ticks - 1)
-    write_report(folder, Report(pid=me.pid, ticks=me.ticks, started_at=0, parts={"hub": alive, "agent": reused}))
+    write_report(folder, ClusterReport(pid=me.pid, ticks=me.ticks, started_at=0, parts={"hub": alive, "agent": reused}))
     report = read_report(folder)
     assert report is not None
     assert report.supervisor is not None
@@ -342,8 +343,8 @@ def test_the_commands_that_a_copy_is_told_name_its_folder(tmp_path: Path, monkey
         folder.create()
         write_if_changed(folder.password_file("ann", "ann"), "x", mode=0o600)
     view = ClusterView(cluster_id="c", version="0", is_copy=True)
-    monkeypatch.setattr(lifecycle, "up", lambda state, *_: lifecycle.Cluster(state, plan(), view, already=True))
-    monkeypatch.setattr(inspection, "status", lambda state: inspection.Status(str(state), [], view=view))
+    monkeypatch.setattr(lifecycle, "up", lambda state, *_: lifecycle.RunningCluster(state, plan(), view, already=True))
+    monkeypatch.setattr(inspection, "status", lambda state: inspection.ClusterStatus(str(state), [], view=view))
     monkeypatch.chdir(tmp_path / "home")
     there = f"--dir '{copy.root}'"
     told = f"det down {there} && det up {there} --take-over"

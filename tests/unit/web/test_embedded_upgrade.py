@@ -17,8 +17,8 @@ from detlab_hub.app import DetHub
 from detlab_hub.embedded import lifecycle
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.process import identify
-from detlab_hub.embedded.report import PartReport, PartState, Report, write_report
-from detlab_hub.embedded.state import Plan, StateFolder
+from detlab_hub.embedded.report import ClusterReport, PartReport, PartState, write_report
+from detlab_hub.embedded.state import StartPlan, StateFolder
 from detlab_hub.embedded.supervisor import Keeper
 from detlab_hub.store import migrate
 
@@ -39,13 +39,13 @@ def supervised(folder: StateFolder) -> Iterator[StateFolder]:
         yield folder
 
 
-def up_for_now(folder: StateFolder, said: list[str]) -> lifecycle.Waiting:
+def up_for_now(folder: StateFolder, said: list[str]) -> lifecycle.StartWatch:
     """What waits for a cluster whose master is this process, and whose Hub never answers."""
     me = identify(os.getpid())
     assert me is not None
     part = PartReport(state=PartState.RUNNING, pid=me.pid, ticks=me.ticks)
-    write_report(folder, Report(pid=me.pid, ticks=me.ticks, started_at=0.0, parts={names.MASTER: part}))
-    return lifecycle.Waiting(folder, Plan(*free_ports(4), "ann"), None, said.append)
+    write_report(folder, ClusterReport(pid=me.pid, ticks=me.ticks, started_at=0.0, parts={names.MASTER: part}))
+    return lifecycle.StartWatch(folder, StartPlan(*free_ports(4), "ann"), None, said.append)
 
 
 def test_time_does_not_count_while_the_master_upgrades_its_database(
@@ -97,7 +97,7 @@ def test_a_killed_supervisor_that_still_has_its_lock_is_not_joined(supervised: S
     me = identify(os.getpid())
     assert me is not None
     killed = me.ticks + 1  # another process had our pid
-    write_report(supervised, Report(pid=me.pid, ticks=killed, started_at=0.0))
+    write_report(supervised, ClusterReport(pid=me.pid, ticks=killed, started_at=0.0))
     assert not waiting._look_for_failures()
 
 

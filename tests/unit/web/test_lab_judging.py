@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client import AsyncClient
-from detlab.testing.api import FakeMaster
 from detlab_server.submission import JudgeBody, judge
+from testbed.fake_master.api import FakeMaster
 
 
 async def problems(root: Path, path: str | None, config: str = "resources: {slots: 1}\n") -> list[dict[str, str]]:

@@ -6,8 +6,8 @@ import pytest
 from tornado.web import _has_stream_request_body
 
 from detlab.errors import Unavailable
-from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
-from detlab_hub.services.kernel.threads import Tickets, user_of
+from detlab_hub.services.base.callers import AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
+from detlab_hub.services.base.threads import Tickets, user_of
 from detlab_hub.web.base import Guarded
 from detlab_hub.web.bodies import BodyLimits, Buffer, Pace
 from detlab_hub.web.pages import Nowhere

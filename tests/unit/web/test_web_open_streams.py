@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from detlab_hub.services.kernel.limits.model import Limits
-from detlab_hub.services.kernel.limits.reached import TooMany
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.reached import TooMany
 from detlab_hub.web.openstreams import Streams
 
 
 def test_exempt_users_and_groups_may_have_any_number_of_streams() -> None:
-    streams = Streams(Limits(open_streams=1, exempt_users={"ada"}, exempt_groups={"robots"}))
+    streams = Streams(PerUserLimits(open_streams=1, exempt_users={"ada"}, exempt_groups={"robots"}))
     for _ in range(3):
         streams.account_of("ada")
         streams.account_of("r2", frozenset({"robots"}))

@@ -19,6 +19,7 @@ def document() -> dict[str, Any]:
     return describe([(SERVICE_PREFIX + API_PREFIX + path, handler) for path, handler in API])
 
 
+@pytest.mark.slow
 def test_it_is_valid(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1")
     assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []

@@ -1,4 +1,6 @@
-"""What each caller may say: every field of every body and query is declared in `said_by_callers.toml`, by hand.
+"""What each caller may say: every field of every body and query is declared by hand.
+
+It stands in `said_by_callers.toml`, or in the test of the resource (`SAID`).
 
 A field that is new fails here until somebody has asked whether its caller may decide it. `hold` in a task's `source`
 was none: that was a mapping of any keys, in which the master also kept its own notes, and acted on them.
@@ -20,10 +22,12 @@ from detlab.schemas.wire import AgentMessage, PersonRequest
 from detlab_hub.store.tables import TaskNote
 from detlab_hub.web.routes import API, PAGES
 from detlab_hub.web.scopes import PEOPLE, Operation, operation_of
+from testbed.resource_tests import declared
 
-DECLARED: dict[str, dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parent / "said_by_callers.toml").read_text(encoding="utf-8")
-)
+DECLARED: dict[str, dict[str, Any]] = {
+    **tomllib.loads((Path(__file__).parent / "said_by_callers.toml").read_text(encoding="utf-8")),
+    **declared("SAID"),
+}
 ALSO_REPLIES = {"GcPolicy"}
 """Parts of people's bodies that replies have, too, which a newer master may extend."""
 INTERNAL = (
@@ -89,7 +93,7 @@ def test_every_field_that_a_caller_may_say_is_declared() -> None:
         "messages": sorted({f"{one.__name__}.{path}" for one in messages for path in _fields(one)}),
     }
     assert found == DECLARED, (
-        "declare a new field in said_by_callers.toml, once it is clear that this caller decides it"
+        "declare a new field in said_by_callers.toml or its test, once it is clear that this caller decides it"
     )
 
 

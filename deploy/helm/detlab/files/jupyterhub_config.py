@@ -10,7 +10,7 @@ from pathlib import Path
 
 from detlab.schemas.wire import SERVICE_PREFIX
 from detlab_hub.embedded.hub import ACCESS, CUSTOM_SCOPES, GeneratedPasswords
-from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE
+from detlab_hub.services.base.callers import ADMIN, READ, WRITE
 
 configuration = Path(os.environ.get("DETLAB_CONFIG", "/etc/detlab/config"))
 secrets = Path(os.environ.get("DETLAB_SECRETS", "/etc/detlab/secrets"))

@@ -13,6 +13,12 @@ from detlab.cli.output.printing import clean, moment, say, say_json, table
 from detlab.client.operations import tasks as task_operations
 from detlab.visible import no_formula
 
+COMMANDS = {
+    "audit": "The audit log: actions of users (administrators).",
+    "token": "Tokens of agents and tasks: list, revoke (administrators).",
+    "usage": "Slot hours by user and day.",
+}
+
 
 @click.command()
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number to list.")
@@ -35,11 +41,7 @@ def audit(invocation: Invocation, limit: int, actor: str | None, action: str | N
         raise click.UsageError("--refused and --action exclude each other")
     action = "access.refused" if refused else action
     found = invocation.client.session.run(task_operations.audit(limit=limit, actor=actor, action=action))
-    if invocation.as_json:
-        say_json(found)
-    elif not found and not invocation.as_csv:
-        say("No actions match." if actor or action else "No actions yet.")
-    else:
+    if not invocation.answered(found, "No actions match." if actor or action else "No actions yet."):
         rows = [(moment(item.time), item.actor, item.action, item.subject, item.detail) for item in found]
         table(("Time", "Who", "What", "To", "Detail"), rows)
 
@@ -98,11 +100,7 @@ def list_tokens(invocation: Invocation) -> None:
       det token list
     """
     found = invocation.client.session.run(task_operations.tokens())
-    if invocation.as_json:
-        say_json(found)
-    elif not found and not invocation.as_csv:
-        say("No tokens.")
-    else:
+    if not invocation.answered(found, "No tokens."):
         rows = [(item.id, item.kind, item.subject, moment(item.created_at), moment(item.expires_at)) for item in found]
         table(("ID", "Kind", "Of", "Made", "Expires"), rows)
 

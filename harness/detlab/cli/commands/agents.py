@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import clean, duration, say, say_json
-from detlab.client.operations import tasks as task_operations
+from detlab.client.operations import agents as agent_operations
 from detlab.errors import ConfigError
 from detlab.schemas.wire import AgentView, SlotView
 
@@ -141,7 +141,7 @@ def enable(invocation: Invocation, agent_ids: tuple[str, ...]) -> None:
     Example:
       det agent enable node-1
     """
-    _carry_out(invocation, (task_operations.set_agent(name, enabled=True) for name in agent_ids))
+    _carry_out(invocation, (agent_operations.set_agent(name, enabled=True) for name in agent_ids))
 
 
 @click.command()
@@ -157,9 +157,9 @@ def disable(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool) ->
       det agent disable node-1
     """
     if finish:
-        _carry_out(invocation, (task_operations.drain_agent(name, finish=True) for name in agent_ids))
+        _carry_out(invocation, (agent_operations.drain_agent(name, finish=True) for name in agent_ids))
     else:
-        _carry_out(invocation, (task_operations.set_agent(name, enabled=False) for name in agent_ids))
+        _carry_out(invocation, (agent_operations.set_agent(name, enabled=False) for name in agent_ids))
 
 
 @click.command()
@@ -185,7 +185,7 @@ def drain(invocation: Invocation, agent_ids: tuple[str, ...], finish: bool, dead
       det agent drain node-1 node-2 --finish
       det agent list
     """
-    _carry_out(invocation, (task_operations.drain_agent(name, finish=finish, deadline=deadline) for name in agent_ids))
+    _carry_out(invocation, (agent_operations.drain_agent(name, finish=finish, deadline=deadline) for name in agent_ids))
 
 
 _slot_agent = click.argument("agent_id", metavar="AGENT", type=AgentName())
@@ -194,7 +194,7 @@ _slots = click.argument("slot_ids", metavar="SLOT...", type=SlotName(), nargs=-1
 
 def _set_slots(invocation: Invocation, agent_id: str, slot_ids: tuple[str, ...], *, enabled: bool) -> None:
     for slot_id in slot_ids:
-        view = invocation.client.session.run(task_operations.set_slot(agent_id, slot_id, enabled=enabled))
+        view = invocation.client.session.run(agent_operations.set_slot(agent_id, slot_id, enabled=enabled))
         slot = next((slot for slot in view.slots if slot.id == slot_id), None)
         if not invocation.as_json:
             state = "not offered now" if slot is None else "enabled" if slot.enabled else holder_of(slot)

@@ -13,13 +13,15 @@ import click
 from detlab.cli.commands.download import fetch
 from detlab.cli.commands.experiment import print_checkpoints
 from detlab.cli.commands.storage.collection import bookmark, each_of, state_of, unbookmark, undelete
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, counted, facts, moment, say, say_json, size, table
 from detlab.cli.output.progress import bar
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.transport.downloads import AnyMode
 from detlab.client.transport.verifying import BadFile
+
+COMMANDS = {"checkpoint": "Checkpoints: list, download, delete, keep, …"}
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -60,9 +62,7 @@ def list_command(invocation: Invocation, experiment_id: int | None, trial_id: in
         assert experiment_id is not None
         of = invocation.client.get_experiment(experiment_id)
     found = of.list_checkpoints()
-    if invocation.as_json:
-        say_json([item.view for item in found])
-    else:
+    if not invocation.answered([item.view for item in found]):
         print_checkpoints(found, of)
 
 
@@ -79,8 +79,7 @@ def describe(invocation: Invocation, uuid: str) -> None:
     """
     item = invocation.client.get_checkpoint(uuid)
     view = item.view
-    if invocation.as_json:
-        say_json(view)
+    if invocation.answered(view):
         return
     facts(
         [
@@ -111,15 +110,6 @@ _mode = click.option(
     help="direct: from the storage, mounted here or with this machine's credentials; master: through the master; "
     "task: by a task of yours, from a store that the master does not open; auto: direct if possible, else master.",
 )
-_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-
-
-def _confirmed(question: str, warning: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("deleting needs a confirmation, and standard input is not a terminal: add --yes")
-    click.confirm(f"{question} {warning}", abort=True, err=True)
 
 
 @checkpoint.command()
@@ -267,8 +257,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
 
 def _show_metadata(invocation: Invocation, item: Checkpoint) -> None:
-    if invocation.as_json:
-        say_json(item.view)
+    if invocation.answered(item.view):
         return
     for name, value in sorted(item.metadata.items()):
         say(f"{clean(name)} = {clean(value)}")
@@ -277,7 +266,7 @@ def _show_metadata(invocation: Invocation, item: Checkpoint) -> None:
 @checkpoint.command()
 @_uuids
 @click.option("--now", is_flag=True, help="Without time in the trash, also of those that are in it: files go at once.")
-@_yes
+@yes_option
 @json_option
 @pass_invocation
 def delete(invocation: Invocation, uuids: tuple[str, ...], now: bool, yes: bool) -> None:
@@ -293,7 +282,7 @@ def delete(invocation: Invocation, uuids: tuple[str, ...], now: bool, yes: bool)
     """
     named = each_of(uuids)
     warning = "This cannot be undone." if now else "`det checkpoint undelete` restores them for some days."
-    _confirmed(f"Delete {counted(len(named), 'checkpoint')}?", warning, yes=yes)
+    confirmed(f"Delete {counted(len(named), 'checkpoint')}? {warning}", yes=yes)
     done = []
     for uuid in named:
         item = invocation.client.get_checkpoint(uuid)
@@ -309,7 +298,7 @@ def delete(invocation: Invocation, uuids: tuple[str, ...], now: bool, yes: bool)
 @checkpoint.command(name="rm")
 @_uuids
 @click.option("--glob", "globs", multiple=True, required=True, metavar="PATTERN", help="Files to delete; repeat it.")
-@_yes
+@yes_option
 @json_option
 @pass_invocation
 def remove(invocation: Invocation, uuids: tuple[str, ...], globs: tuple[str, ...], yes: bool) -> None:
@@ -324,7 +313,7 @@ def remove(invocation: Invocation, uuids: tuple[str, ...], globs: tuple[str, ...
     """
     named = each_of(uuids)
     question = f"Delete the matching files of {counted(len(named), 'checkpoint')}?"
-    _confirmed(question, "They go at once, without a trash: this cannot be undone.", yes=yes)
+    confirmed(f"{question} They go at once, without a trash: this cannot be undone.", yes=yes)
     done = []
     for uuid in named:
         item = invocation.client.get_checkpoint(uuid)

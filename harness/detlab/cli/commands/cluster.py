@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 import click
 
 from detlab.cli.commands.agents import holder_of, part_of, words_of
 from detlab.cli.commands.certificates import agents_way
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.instances import say_instances
 from detlab.cli.output.printing import Shown, clean, duration, moment, note, say, say_json, table
+from detlab.client.operations import agents as agent_operations
 from detlab.client.operations import pools as pool_operations
-from detlab.client.operations import tasks as task_operations
 from detlab.pasted import word
 from detlab.schemas.wire import AgentView
 from detlab.trust import join_enrolment
+
+COMMANDS = {
+    "agent": "Agents: list, enable, disable, enrol, remove, run.",
+    "cluster": "The cluster as a whole: simulate scheduling.",
+    "slot": "Slots of the agents: list, enable, disable.",
+}
 
 NO_AGENTS = "No agents. Start one: det agent run --master URL"
 
@@ -78,11 +83,7 @@ def instances(invocation: Invocation) -> None:
       det cluster instances
     """
     pools = invocation.client.session.run(pool_operations.elastic_pools())
-    if invocation.as_json:
-        say_json(pools)
-        return
-    if not pools and not invocation.as_csv:
-        say("No elastic pools: no pool in c.DetHub.pools has a provider.")
+    if invocation.answered(pools, "No elastic pools: no pool in c.DetHub.pools has a provider."):
         return
     rows = [
         (pool.name, item.id, item.agent_id, item.state, item.agent_state, "spot" if item.spot else "",
@@ -107,11 +108,7 @@ def list_agents(invocation: Invocation) -> None:
       det agent list
     """
     found = invocation.client.list_agents()
-    if invocation.as_json:
-        say_json(found)
-        return
-    if not found and not invocation.as_csv:
-        say(NO_AGENTS)
+    if invocation.answered(found, NO_AGENTS):
         return
     labelled = any(item.labels for item in found)
     rows = [
@@ -167,10 +164,9 @@ def enrol(invocation: Invocation, ttl: float) -> None:
       det agent enrol > token && scp token node-2: && ssh node-2 det agent run --master URL --enrolment-token-file token
     """
     client = invocation.client
-    found = client.session.run(task_operations.enrol_agent(ttl))
+    found = client.session.run(agent_operations.enrol_agent(ttl))
     url, fingerprint = agents_way(client)
-    if invocation.as_json:
-        say_json({**found, "master": url, "fingerprint": fingerprint})
+    if invocation.answered({**found, "master": url, "fingerprint": fingerprint}):
         return
     say(clean(join_enrolment(str(found.get("token")), fingerprint)))
     note(f"Valid until {moment(found.get('expires_at'))}. Put it into a file that only the agent's user can read:")
@@ -179,7 +175,7 @@ def enrol(invocation: Invocation, ttl: float) -> None:
 
 @agent.command()
 @click.argument("agent_id", metavar="AGENT")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @json_option
 @pass_invocation
 def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
@@ -192,17 +188,9 @@ def remove(invocation: Invocation, agent_id: str, yes: bool) -> None:
     Example:
       det agent remove node-1 --yes
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError(
-                "removing an agent needs a confirmation, and standard input is not a terminal: add --yes"
-            )
-        click.confirm(f"Remove {clean(agent_id)}? Its running tasks are lost.", abort=True, err=True)
-    view = invocation.client.session.run(task_operations.remove_agent(agent_id))
-    if invocation.as_json:
-        say_json(view)
-    else:
-        say(clean(f"Removed agent {view.id}"))
+    confirmed(f"Remove {clean(agent_id)}? Its running tasks are lost.", yes=yes, deed="removing an agent")
+    view = invocation.client.session.run(agent_operations.remove_agent(agent_id))
+    invocation.tell(view, clean(f"Removed agent {view.id}"))
 
 
 @click.group(

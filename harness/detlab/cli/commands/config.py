@@ -17,6 +17,8 @@ from detlab.visible import visible
 if TYPE_CHECKING:
     from detlab.schemas.imports import Imported, Outcome
 
+COMMANDS = {"config": "Check and resolve experiment configs; needs no cluster."}
+
 BAD_CONFIG = 2
 """Exit status of a config with mistakes, or one that cannot be read."""
 

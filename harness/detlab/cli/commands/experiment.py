@@ -12,11 +12,11 @@ import click
 
 from detlab.cli.commands.download import fetch_files, where_it_is
 from detlab.cli.commands.experiment_create import create
-from detlab.cli.commands.experiment_edit import archive, label_group, unarchive
+from detlab.cli.commands.experiment_edit import acting, archive, label_group, unarchive
 from detlab.cli.commands.experiment_share import share
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.storage.collection import gc
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import (
     budgets_left,
@@ -51,6 +51,8 @@ from detlab.client.rendering import no_point
 from detlab.client.resources import Checkpoint, Experiment, Trial
 from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
 from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
+
+COMMANDS = {"experiment": "Experiments: create, list, describe, logs, wait, …"}
 
 SHOWN_UNSAVED = 8
 _DIRECTIONS = click.Choice([order.value for order in OrderBy], case_sensitive=False)
@@ -123,8 +125,7 @@ def list_command(
         name=name,
         archived=True if archived else None if every else False,
     )
-    if invocation.as_json:
-        say_json([item.view for item in found])
+    if invocation.answered([item.view for item in found]):
         return
     if not found and not invocation.as_csv:
         filtered = state or owner or name or labels or archived
@@ -534,20 +535,7 @@ _STOPPING = {
 
 
 def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> None:
-    @experiment.command(name=name, help=f"{help_text}\n\n\b\nExample:\n  det experiment {name} 7")
-    @click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
-    @json_option
-    @pass_invocation
-    def command(invocation: Invocation, experiment_ids: tuple[int, ...]) -> None:
-        views = []
-        for number in experiment_ids:
-            item = invocation.client.get_experiment(number)
-            act(item)
-            views.append(item.view)
-            if not invocation.as_json:
-                say(f"Experiment {number}: {_STOPPING.get(item.state, item.state.value)}")
-        if invocation.as_json:
-            say_json(views)
+    experiment.add_command(acting(name, help_text, act, lambda item: _STOPPING.get(item.state, item.state.value)))
 
 
 _steering("pause", "Pause experiments: trials write a checkpoint and free their slots.", _pause)
@@ -558,7 +546,7 @@ _steering("kill", "Kill experiments immediately.", Experiment.kill)
 
 @experiment.command()
 @click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.option(
     "--forget-files",
     is_flag=True,
@@ -576,11 +564,8 @@ def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool, f
     Example:
       det experiment delete 7 --yes
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("deleting needs a confirmation, and standard input is not a terminal: add --yes")
-        numbers = ", ".join(str(number) for number in experiment_ids)
-        click.confirm(f"Delete {numbers} with all checkpoints? This cannot be undone.", abort=True, err=True)
+    numbers = ", ".join(str(number) for number in experiment_ids)
+    confirmed(f"Delete {numbers} with all checkpoints? This cannot be undone.", yes=yes)
     found = {}
     for number in experiment_ids:
         left = invocation.client.get_experiment(number).delete(forget_files=forget_files)
@@ -595,7 +580,7 @@ def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool, f
 
 @experiment.command(name="delete-tb-files")
 @click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @json_option
 @pass_invocation
 def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool) -> None:
@@ -605,11 +590,8 @@ def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes
     Example:
       det experiment delete-tb-files 7 --yes
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("deleting needs a confirmation, and standard input is not a terminal: add --yes")
-        numbers = ", ".join(str(number) for number in experiment_ids)
-        click.confirm(f"Delete the event files of {numbers}? This cannot be undone.", abort=True, err=True)
+    numbers = ", ".join(str(number) for number in experiment_ids)
+    confirmed(f"Delete the event files of {numbers}? This cannot be undone.", yes=yes)
     found = {}
     for number in experiment_ids:
         left = invocation.client.get_experiment(number).delete_tensorboard_files()
@@ -649,8 +631,7 @@ def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n
     if not found:
         raise no_checkpoint(experiment_id)
     done = [(item, fetch_files(item, output_dir / item.uuid, quiet=invocation.as_json or quiet)) for item in found]
-    if invocation.as_json:
-        say_json([{"uuid": item.uuid, "path": str(path)} for item, path in done])
+    if invocation.answered([{"uuid": item.uuid, "path": str(path)} for item, path in done]):
         return
     for item, path in done:
         say(clean(path) if quiet else where_it_is(item, path))
@@ -669,10 +650,7 @@ def download_model_def(invocation: Invocation, experiment_id: int, output_dir: P
       det experiment download-model-def 7 -o code/
     """
     path = invocation.client.get_experiment(experiment_id).download_code(output_dir)
-    if invocation.as_json:
-        say_json({"path": str(path)})
-    else:
-        say(f"Code of experiment {experiment_id}: {clean(path)}")
+    invocation.tell({"path": str(path)}, f"Code of experiment {experiment_id}: {clean(path)}")
 
 
 @experiment.command()
@@ -688,7 +666,6 @@ def config(invocation: Invocation, experiment_id: int) -> None:
       det e config 7 --json | jq .searcher
     """
     found = invocation.client.get_experiment(experiment_id).config or {}
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     say_yaml(found)

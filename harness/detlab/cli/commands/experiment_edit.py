@@ -30,10 +30,7 @@ def _setting(field: str, help_text: str, example: str) -> None:
         item = invocation.client.get_experiment(experiment_id)
         told = sys.stdin.read() if field == "notes" and text == "-" else text
         getattr(item, f"set_{field}")(told)
-        if invocation.as_json:
-            say_json(item.view)
-        else:
-            say(f"Experiment {experiment_id}: {field} {'set' if told else 'removed'}")
+        invocation.tell(item.view, f"Experiment {experiment_id}: {field} {'set' if told else 'removed'}")
 
 
 for _field, (_help, _example) in _FIELDS.items():
@@ -61,10 +58,7 @@ def _labelling(name: str, help_text: str, act: Callable[[Experiment, str], None]
         item = invocation.client.get_experiment(experiment_id)
         for label in labels:
             act(item, label)
-        if invocation.as_json:
-            say_json(item.view)
-        else:
-            say(f"Experiment {experiment_id}: labels {clean(', '.join(item.view.labels)) or 'none'}")
+        invocation.tell(item.view, f"Experiment {experiment_id}: labels {clean(', '.join(item.view.labels)) or 'none'}")
 
 
 _labelling("add", "Add labels to an experiment; those that it has already stay.", Experiment.add_label)
@@ -72,8 +66,12 @@ _labelling("remove", "Remove labels from an experiment; those that it does not h
            Experiment.remove_label)  # fmt: skip
 
 
-def _archiving(name: str, help_text: str, act: Callable[[Experiment], None]) -> click.Command:
-    @click.command(name=name, help=f"{help_text}\n\n\b\nExample:\n  det experiment {name} 7 8")
+def acting(
+    name: str, help_text: str, act: Callable[[Experiment], None], now: Callable[[Experiment], str], example: str = "7"
+) -> click.Command:
+    """Make a command that does the same with experiments, one after the other; `now` says what each is then."""
+
+    @click.command(name=name, help=f"{help_text}\n\n\b\nExample:\n  det experiment {name} {example}")
     @click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
     @json_option
     @pass_invocation
@@ -84,17 +82,21 @@ def _archiving(name: str, help_text: str, act: Callable[[Experiment], None]) -> 
             act(item)
             views.append(item.view)
             if not invocation.as_json:
-                say(f"Experiment {number}: {name}d")
+                say(f"Experiment {number}: {now(item)}")
         if invocation.as_json:
             say_json(views)
 
     return command
 
 
-archive = _archiving(
+archive = acting(
     "archive",
     "Archive experiments that have ended: lists leave them out, nothing is deleted. `det experiment list --all` shows"
     " them.",
     Experiment.archive,
+    lambda _: "archived",
+    "7 8",
 )
-unarchive = _archiving("unarchive", "Have lists show archived experiments again.", Experiment.unarchive)
+unarchive = acting(
+    "unarchive", "Have lists show archived experiments again.", Experiment.unarchive, lambda _: "unarchived", "7 8"
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
-from detlab.cli.output.printing import clean, moment, note, say, say_json, table
+from detlab.cli.output.printing import clean, moment, note, say, table
 from detlab.client.bundling.secret_files import secret_files
 from detlab.client.operations.experiments import experiment_code
 from detlab.client.resources import Experiment
@@ -45,9 +45,7 @@ def share(
     found = _done(item, user, group, write=write, remove=remove)
     if found and not remove and (user or group):
         _warn_of_secrets(invocation, item)
-    if invocation.as_json:
-        say_json(found)
-    else:
+    if not invocation.answered(found):
         _show(item, found)
 
 

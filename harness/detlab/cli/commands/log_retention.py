@@ -6,8 +6,9 @@ import click
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import say, say_json
+from detlab.cli.output.printing import say
 from detlab.client.operations import logs
+from detlab.client.transport.calls import valid_request
 from detlab.schemas.logwire import KeepLogs
 
 MOST_DAYS = 32767
@@ -55,10 +56,10 @@ def log_retention(
         raise click.UsageError("name experiments, or add --all")
     if (days is not None) + forever + as_master != 1:
         raise click.UsageError("add --days N, --forever or --default")
-    wanted = KeepLogs(days=-1 if forever else days, experiments=sorted(set(experiment_ids)), all=every)
+    with valid_request():
+        wanted = KeepLogs(days=-1 if forever else days, experiments=sorted(set(experiment_ids)), all=every)
     changed = invocation.client.session.run(logs.keep(wanted)).changed
-    if invocation.as_json:
-        say_json({"changed": changed})
+    if invocation.answered({"changed": changed}):
         return
     kept = "as the cluster's operator configured" if as_master else kept_for(wanted.days)
     count = len(changed)

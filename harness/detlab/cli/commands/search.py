@@ -31,6 +31,8 @@ from detlab.errors import ConfigError
 from detlab.schemas.expconf import errors_of, load_yaml
 from detlab.schemas.wire import Asked, JournalEntry, Outcome, ReplayedSearch, ReplayedTrial
 
+COMMANDS = {"search": "Searches: extend, add points, retry, replay."}
+
 _LONG = ("type", "author", "request_id", "points", "operations")
 
 
@@ -59,10 +61,7 @@ def _steer(invocation: Invocation, experiment_id: int, done: str, act: Callable[
 
 
 def _said(invocation: Invocation, item: Experiment, done: str) -> None:
-    if invocation.as_json:
-        say_json(item.view)
-    else:
-        say(f"Experiment {item.id}: {clean(done)}")
+    invocation.tell(item.view, f"Experiment {item.id}: {clean(done)}")
 
 
 @search.command()
@@ -405,8 +404,7 @@ def replay(invocation: Invocation, experiment_id: int, at: int | None) -> None:
     """
     item = invocation.client.get_experiment(experiment_id)
     found = item.replay_search(at)
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     say(_summary(found))
     if found.best:

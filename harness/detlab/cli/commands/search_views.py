@@ -75,8 +75,7 @@ def show(invocation: Invocation, experiment_id: int) -> None:
         standing, unknown = [], problem.message
     else:
         unknown = ""
-    if invocation.as_json:
-        say_json({"experiment": item.view, "standing": standing, "acts": acts})
+    if invocation.answered({"experiment": item.view, "standing": standing, "acts": acts}):
         return
     facts([*_facts(item.view, [one.event for one in acts]), *_front(item)])
     if (card := item.view.card or item.view.failure) is not None:
@@ -271,10 +270,7 @@ def plot(invocation: Invocation, experiment_id: int, kind: str, output: Path | N
         raise click.UsageError(str(error)) from error
     except OSError as error:
         raise DetlabError(f"{path} cannot be written: {error.strerror}") from error
-    if invocation.as_json:
-        say_json({"path": str(path)})
-    else:
-        say(f"{kind} of experiment {experiment_id}: {clean(path)}")
+    invocation.tell({"path": str(path)}, f"{kind} of experiment {experiment_id}: {clean(path)}")
 
 
 @click.command()
@@ -306,8 +302,7 @@ def clone(
     """
     item = invocation.client.get_experiment(experiment_id)
     made = item.clone(changes, warm_start=warm_start, name=name, activate=not paused)
-    if invocation.as_json:
-        say_json(made.view)
+    if invocation.answered(made.view):
         return
     for warning in made.view.warnings:
         note(f"warning: {clean(warning)}")

@@ -20,6 +20,8 @@ from detlab.client.resources import Trial
 from detlab.client.tabular import METRIC_COLUMNS, csv_text
 from detlab.schemas.wire import AttemptView
 
+COMMANDS = {"trial": "Trials: list, describe, logs, metrics, kill, download."}
+
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def trial() -> None:
@@ -215,8 +217,7 @@ def metrics(invocation: Invocation, trial_id: int, group: str | None, names: tup
         say(csv_text(rows, METRIC_COLUMNS).removesuffix("\n"))
         return
     found = list(item.iter_metrics(group, names=names or None, max_points=max_points))
-    if invocation.as_json:
-        say_json([_report(report) for report in found])
+    if invocation.answered([_report(report) for report in found]):
         return
     _print_metrics(trial_id, found, names)
 

@@ -14,6 +14,13 @@ from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, facts, moment, note, say, say_json, table
 from detlab.errors import DetlabError
 
+COMMANDS = {
+    "login": "Log in: store the token of a cluster.",
+    "logout": "Log out: delete the stored token of a cluster.",
+    "user": "Users: whoami, uids.",
+    "version": "Show the versions of this client and of the master.",
+}
+
 MOST_TOKEN = 10_000
 
 
@@ -66,8 +73,7 @@ def uids(invocation: Invocation) -> None:
     from detlab.client.operations import jobs
 
     found = invocation.client.session.run(jobs.uids())
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     rows = [(item.user, item.uid, "account" if item.account else "", moment(item.since)) for item in found]
     table(("User", "uid", "Of", "Since"), rows, right=("uid",))

@@ -62,7 +62,7 @@ def metric_columns(item: Experiment, asked: Sequence[str] = ()) -> MetricColumns
 
     A validation metric goes before one of the same name in another group.
     """
-    from detlab.viz.data import Search, curves_wanted
+    from detlab.viz.data import SearchData, curves_wanted
     from detlab.viz.fronts import constraints, judge, shown_names
 
     config = item.config or {}
@@ -81,5 +81,5 @@ def metric_columns(item: Experiment, asked: Sequence[str] = ()) -> MetricColumns
     for name in asked:
         if not any(name in found for found in values.values()):
             note(f"warning: no trial of experiment {item.id} has reported {clean(name)!r}")
-    front = judge(Search(snapshot, config)).front if several else ()
+    front = judge(SearchData(snapshot, config)).front if several else ()
     return MetricColumns(names, values, frozenset(front), several)

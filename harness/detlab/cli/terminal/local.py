@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from detlab.cli.terminal.output import Output, write
+from detlab.cli.terminal.output import TerminalOutput, write
 from detlab.cli.terminal.server import Terminals
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.errors import DetlabError, NotFound
@@ -43,7 +43,7 @@ CHUNK = 65536
 END_OF_INPUT = "\x04"
 
 
-class Ended(Enum):
+class TerminalEnd(Enum):
     """How an attached terminal came to an end."""
 
     OVER = "over"
@@ -77,7 +77,7 @@ class EscapeWatch:
         return "".join(kept), False
 
 
-def attach(address: ClusterAddress, server_url: str, name: str | None = None) -> tuple[Ended, str]:
+def attach(address: ClusterAddress, server_url: str, name: str | None = None) -> tuple[TerminalEnd, str]:
     """Connect standard input and output with a terminal of a server until one side ends.
 
     Args:
@@ -131,13 +131,13 @@ class _Attached:
         self._over = threading.Event()
         self._lost = threading.Event()
         self._resized = True
-        self._output = Output()
+        self._output = TerminalOutput()
         self._escape = EscapeWatch()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._line_open = False
         self._input_over = False
 
-    def run(self) -> Ended:
+    def run(self) -> TerminalEnd:
         """Attach until one side ends."""
         stdin = sys.stdin.fileno()
         try:
@@ -148,7 +148,7 @@ class _Attached:
             os.close(self._wake_read)
             os.close(self._wake_write)
 
-    def _serve(self, stdin: int, socket: WebSocket) -> Ended:
+    def _serve(self, stdin: int, socket: WebSocket) -> TerminalEnd:
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_read, selectors.EVENT_READ)
             try:
@@ -162,11 +162,11 @@ class _Attached:
                 socket.close(timeout=1)
                 reader.join(2)
                 if left:
-                    return Ended.LEFT
+                    return TerminalEnd.LEFT
                 if self._over.is_set():
-                    return Ended.OVER
+                    return TerminalEnd.OVER
                 fresh = self._come_back(selector, stdin)
-                if isinstance(fresh, Ended):
+                if isinstance(fresh, TerminalEnd):
                     return fresh
                 socket = fresh
 
@@ -238,7 +238,7 @@ class _Attached:
         self._lost.set()
         self._wake()
 
-    def _come_back(self, selector: selectors.BaseSelector, stdin: int) -> WebSocket | Ended:
+    def _come_back(self, selector: selectors.BaseSelector, stdin: int) -> WebSocket | TerminalEnd:
         """Connect again, after which the other end repeats its recent output; or return how it ended meanwhile.
 
         Raises:
@@ -248,10 +248,10 @@ class _Attached:
         deadline = time.monotonic() + COME_BACK_SECONDS
         for pause in itertools.chain(RECONNECTS, itertools.repeat(RECONNECTS[-1])):
             if self._leaves(selector, stdin, pause):
-                return Ended.LEFT
+                return TerminalEnd.LEFT
             try:
                 if not self._terminals.has(self._name):
-                    return Ended.OVER
+                    return TerminalEnd.OVER
                 socket = self._terminals.connect(self._name)
             except DetlabError as error:
                 if time.monotonic() < deadline:

@@ -20,7 +20,7 @@ KEPT_PIECES = 1000
 """As many as the server repeats; each of ours was one of its own."""
 
 
-class Output:
+class TerminalOutput:
     """Where the text of one terminal goes: standard output."""
 
     def __init__(self) -> None:

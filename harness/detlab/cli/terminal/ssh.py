@@ -45,7 +45,7 @@ SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class SshHost:
     """How `ssh` reaches a shell.
 
     Attributes:
@@ -82,7 +82,7 @@ class Host:
         return "\n".join([f"Host {self.name}", *(f"    {key} {value}" for key, value in self.options().items())])
 
 
-def host_of(address: ClusterAddress, server_url: str, task_id: str) -> Host:
+def host_of(address: ClusterAddress, server_url: str, task_id: str) -> SshHost:
     """Return how `ssh` reaches a shell, after a look whether it can.
 
     Raises:
@@ -90,13 +90,13 @@ def host_of(address: ClusterAddress, server_url: str, task_id: str) -> Host:
     """
     need_library()
     key = own_key()
-    with Stream(address, server_url, key) as stream:
+    with SshStream(address, server_url, key) as stream:
         user = stream.user
     det = shutil.which(sys.argv[0]) or shutil.which("det")
     program = [det] if det else [sys.executable, "-c", "from detlab.cli import main; main()"]
     base = address.url.removesuffix(f"{SERVICE_PATH}/")
     proxy = shlex.join([*program, "-m", base, "shell", "proxy", task_id]).replace("%", "%%")
-    return Host(task_id, user, key, proxy)
+    return SshHost(task_id, user, key, proxy)
 
 
 def carry(address: ClusterAddress, server_url: str) -> None:
@@ -108,7 +108,7 @@ def carry(address: ClusterAddress, server_url: str) -> None:
     need_library()
     for number in (signal.SIGHUP, signal.SIGTERM):  # ssh ends its ProxyCommand so; the terminal must not stay
         signal.signal(number, lambda *_: sys.exit(0))
-    with Stream(address, server_url, own_key()) as stream:
+    with SshStream(address, server_url, own_key()) as stream:
         stream.carry(sys.stdin.fileno(), sys.stdout.fileno())
 
 
@@ -138,7 +138,7 @@ def own_key() -> Path:
     return key
 
 
-class Stream:
+class SshStream:
     """The bytes of one SSH connection, in a terminal of a shell's server that is removed at the end.
 
     Attributes:
@@ -151,7 +151,7 @@ class Stream:
         self._rest = ""
         self.user = ""
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> SshStream:
         self._name = self._terminals.make()
         try:
             self._socket: WebSocket = self._terminals.connect(self._name)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from pydantic import ValidationError
-
 from detlab.client.operations.experiments import one, pages
-from detlab.client.transport.calls import Call, Flow, model
-from detlab.errors import ConfigError, Problem
+from detlab.client.transport.calls import Call, Flow, model, valid_request
 from detlab.schemas.wire import CheckpointView
 from detlab.schemas.wire.storage import Bookmark, GcPolicy, GcPreview, GcRequest, Pin, PinList
 
@@ -20,11 +17,8 @@ def policy(best: int, trial_best: int, trial_latest: int) -> GcPolicy:
         ConfigError: A number is negative.
     """
     numbers = {"save_experiment_best": best, "save_trial_best": trial_best, "save_trial_latest": trial_latest}
-    try:
+    with valid_request("this is no policy for checkpoints"):
         return GcPolicy.model_validate(numbers)
-    except ValidationError as error:
-        problems = [Problem(f"{one['loc'][0]}", "must be at least 0") for one in error.errors()]
-        raise ConfigError(problems, "this is no policy for checkpoints") from error
 
 
 def preview(experiment_id: int, wanted: GcPolicy | None) -> Flow[GcPreview]:
@@ -50,7 +44,9 @@ def pins(uuid: str) -> Flow[PinList]:
 
 def bookmark(uuid: str, note: str) -> Flow[PinList]:
     """Pin a checkpoint for the caller; can safely be repeated."""
-    return one(Call("PUT", f"{_checkpoint(uuid)}/bookmark", json=Bookmark(note=note), parse=model(PinList)))
+    with valid_request():
+        body = Bookmark(note=note)
+    return one(Call("PUT", f"{_checkpoint(uuid)}/bookmark", json=body, parse=model(PinList)))
 
 
 def unbookmark(uuid: str) -> Flow[PinList]:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from detlab.client.operations.experiments import one
-from detlab.client.transport.calls import Call, Flow, field_of, model
+from detlab.client.transport.calls import Call, Flow, field_of, model, valid_request
 from detlab.schemas.wire import (
     CheckpointView,
     EditCheckpoint,
@@ -20,13 +20,15 @@ from detlab.schemas.wire import (
 
 def experiment(experiment_id: int, **changes: Any) -> Flow[ExperimentView]:
     """Change fields of `EditExperiment`; each names the wanted result, so this can safely be repeated."""
-    body = EditExperiment(**changes)
+    with valid_request():
+        body = EditExperiment(**changes)
     return one(Call("POST", f"experiments/{int(experiment_id)}/edit", json=body, parse=model(ExperimentView)))
 
 
 def checkpoint(uuid: str, **changes: Any) -> Flow[CheckpointView]:
     """Change fields of `EditCheckpoint`; can safely be repeated."""
-    body = EditCheckpoint(**changes)
+    with valid_request():
+        body = EditCheckpoint(**changes)
     return one(Call("POST", f"{_path(uuid)}/edit", json=body, parse=model(CheckpointView)))
 
 
@@ -37,7 +39,8 @@ def delete_checkpoint(uuid: str, *, now: bool = False) -> Flow[CheckpointView]:
 
 def remove_files(uuid: str, globs: Sequence[str]) -> Flow[CheckpointView]:
     """Delete some files of a checkpoint; can safely be repeated."""
-    body = RemoveFiles(globs=list(globs))
+    with valid_request():
+        body = RemoveFiles(globs=list(globs))
     return one(Call("POST", f"{_path(uuid)}/remove-files", json=body, parse=model(CheckpointView)))
 
 

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from detlab.client.ordering import known_limit, known_state
-from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, page_of, raw
+from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, page_of, raw, valid_request
 from detlab.errors import Conflict
 from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab.schemas.wire import (
-    AgentView,
     Archived,
     CheckpointView,
     ClusterView,
@@ -62,11 +61,6 @@ def cluster() -> Flow[ClusterView]:
     return one(Call("GET", "cluster", parse=model(ClusterView)))
 
 
-def agents() -> Flow[list[AgentView]]:
-    """List all agents."""
-    return one(Call("GET", "agents", parse=model(list[AgentView])))
-
-
 # --- experiments ------------------------------------------------------------------------------------------
 
 
@@ -101,15 +95,16 @@ class Submission:
 
     def request(self) -> CreateExperiment:
         """Return the body of the POST."""
-        return CreateExperiment(
-            config=None if isinstance(self.config, str) else dict(self.config),
-            config_yaml=self.config if isinstance(self.config, str) else None,
-            bundle=self.bundle.digest if self.bundle else self.code,
-            idempotency_key=self.key,
-            activate=self.activate,
-            dry_run=self.dry_run,
-            source=dict(self.source),
-        )
+        with valid_request():
+            return CreateExperiment(
+                config=None if isinstance(self.config, str) else dict(self.config),
+                config_yaml=self.config if isinstance(self.config, str) else None,
+                bundle=self.bundle.digest if self.bundle else self.code,
+                idempotency_key=self.key,
+                activate=self.activate,
+                dry_run=self.dry_run,
+                source=dict(self.source),
+            )
 
 
 def upload(bundle: Bundle, progress: Progress | None = None) -> Flow[bool]:
@@ -164,7 +159,8 @@ def grants(experiment_id: int) -> Flow[list[GrantView]]:
 
 def share(experiment_id: int, kind: GrantKind, name: str, *, write: bool = False) -> Flow[list[GrantView]]:
     """Share an experiment with a user or a group."""
-    body = GrantRequest(kind=kind, name=name, write=write)
+    with valid_request():
+        body = GrantRequest(kind=kind, name=name, write=write)
     return one(Call("PUT", f"experiments/{int(experiment_id)}/grants", json=body, parse=_grants))
 
 
@@ -222,7 +218,7 @@ def curves(
     Args:
         experiment_id: The experiment.
         group: Only curves of this group.
-        name: Only curves of this metric.
+        name: Only curves of this metric, or of several, with commas between.
         max_points: Points of a curve.
         max_trials: Trials, the best and the newest.
         history: Whether the trials' attempts and parents come with it.
@@ -282,11 +278,6 @@ def trial_logs(
     """Fetch one page of log lines, and the id after which the next page begins."""
     params = {"after": after, "limit": limit, "tail": tail, "rank": rank, "search": search, **more}
     return log_lines(f"trials/{int(trial_id)}/logs", params)
-
-
-def trial_logs_after(trial_id: int, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
-    """Fetch the page of log lines that follow the line with id `after`."""
-    return trial_logs(trial_id, after=after, **wanted)
 
 
 def log_lines(path: str, params: dict[str, Any]) -> Flow[tuple[list[LogLine], int | None]]:

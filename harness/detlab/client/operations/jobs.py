@@ -1,16 +1,12 @@
-"""Operations on the job queue and on quotas."""
+"""Operations on the job queue, and what users are limited to."""
 
 from __future__ import annotations
 
-from typing import Literal
 from urllib.parse import quote
 
 from detlab.client.operations.experiments import one, pages
 from detlab.client.transport.calls import Call, Flow, field_of, model
-from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, LimitList, QuotaList, QuotaRequest, UidView
-from detlab.schemas.wire.grants import GrantKind
-
-_quotas = model(QuotaList)
+from detlab.schemas.jobwire import JobUpdate, JobView, JobWhy, LimitList, UidView
 
 
 def jobs(*, pool: str | None = None, mine: bool = False) -> Flow[list[JobView]]:
@@ -37,23 +33,3 @@ def limits() -> Flow[LimitList]:
 def uids() -> Flow[list[UidView]]:
     """Fetch the uid of each user who has run tasks (administrators only)."""
     return one(Call("GET", "uids", parse=field_of("items", list[UidView])))
-
-
-def quotas() -> Flow[QuotaList]:
-    """Fetch the quotas of slots and of bytes that the caller may see."""
-    return one(Call("GET", "quotas", parse=_quotas))
-
-
-def set_quota(kind: GrantKind, name: str, slots: int | None = None, *, storage: int | None = None) -> Flow[QuotaList]:
-    """Limit the slots that a user or a group may hold at a time, the bytes that they may keep, or both.
-
-    What is not named stays as it is. Returns all quotas.
-    """
-    request = QuotaRequest(kind=kind, name=name, slots=slots, storage=storage)
-    return one(Call("PUT", "quotas", json=request, parse=_quotas))
-
-
-def remove_quota(kind: GrantKind, name: str, what: Literal["slots", "storage"] | None = None) -> Flow[QuotaList]:
-    """Remove a quota of slots, of bytes, or both; return the remaining ones."""
-    params = {"kind": kind, "name": name, "what": what}
-    return one(Call("DELETE", "quotas", params=params, parse=_quotas, again=False))

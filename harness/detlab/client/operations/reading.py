@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from detlab.client.operations.experiments import new_key
-from detlab.client.transport.calls import Call, Flow, model
+from detlab.client.transport.calls import Call, Flow, model, valid_request
 from detlab.client.transport.verifying import BadFile
 from detlab.errors import CheckpointError, StorageError
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, ReadCheckpoint, TaskKind, TaskView
@@ -15,7 +15,8 @@ from detlab.schemas.wire import CheckpointView, LogLine
 
 def start_reading(uuid: str, paths: Sequence[str]) -> Flow[TaskView]:
     """Start the task that reads a checkpoint, and hands over these files; none: it verifies all of it."""
-    reads = ReadCheckpoint(uuid=uuid, paths=list(paths))
+    with valid_request():
+        reads = ReadCheckpoint(uuid=uuid, paths=list(paths))
     request = CreateTask(kind=TaskKind.COMMAND, idempotency_key=new_key(), reads=reads)
     reply: CreateTaskReply = yield Call("POST", "tasks", json=request, parse=model(CreateTaskReply))
     assert reply.task is not None

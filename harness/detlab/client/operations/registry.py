@@ -7,11 +7,11 @@ from collections.abc import Collection
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from detlab.client.operations.experiments import new_key, one
 from detlab.client.ordering import known_limit
-from detlab.client.transport.calls import Call, Flow, field_of, model
+from detlab.client.transport.calls import Call, Flow, field_of, model, valid_request
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantView
 from detlab.schemas.wire.registry import (
@@ -67,14 +67,9 @@ def _checked(cls: type[_Body], fields: dict[str, Any]) -> _Body:
     Raises:
         ConfigError: A field cannot have this value; all such fields are listed.
     """
-    try:
+    what = "version" if "Version" in cls.__name__ else "model"
+    with valid_request(f"this cannot be written about a {what}"):
         return cls.model_validate(fields)
-    except ValidationError as error:
-        what = "version" if "Version" in cls.__name__ else "model"
-        problems = [
-            Problem(".".join(map(str, one["loc"])), one["msg"].removeprefix("Value error, ")) for one in error.errors()
-        ]
-        raise ConfigError(problems, f"this cannot be written about a {what}") from error
 
 
 def create_model(**fields: Any) -> Flow[ModelView]:
@@ -208,14 +203,16 @@ def compare(name: Name, versions: Collection[Name]) -> Flow[Comparison]:
 
 def move_label(name: Name, label: str, version: Name, reason: str = "", expected: int | None = None) -> Flow[LabelMove]:
     """Give a label to a version; a key of its own lets the request be repeated, with which it moves once."""
-    body = MoveLabel(version=version, reason=reason, expected=expected, idempotency_key=new_key())
+    with valid_request():
+        body = MoveLabel(version=version, reason=reason, expected=expected, idempotency_key=new_key())
     path = f"{_model(name)}/labels/{quote(label, safe='')}"
     return one(Call("POST", path, json=body, parse=model(LabelMove)))
 
 
 def remove_label(name: Name, label: str, reason: str = "", expected: int | None = None) -> Flow[LabelMove]:
     """Take a label away."""
-    body = RemoveLabel(reason=reason, expected=expected)
+    with valid_request():
+        body = RemoveLabel(reason=reason, expected=expected)
     path = f"{_model(name)}/labels/{quote(label, safe='')}/remove"
     return one(Call("POST", path, json=body, parse=model(LabelMove), again=False))
 
@@ -236,7 +233,8 @@ def grants(name: Name) -> Flow[list[GrantView]]:
 
 def share(name: Name, kind: str, to: str, *, write: bool = False) -> Flow[list[GrantView]]:
     """Share a model; can safely be repeated."""
-    body = GrantRequest.model_validate({"kind": kind, "name": to, "write": write})
+    with valid_request():
+        body = GrantRequest.model_validate({"kind": kind, "name": to, "write": write})
     return one(Call("PUT", f"{_model(name)}/grants", json=body, parse=_items))
 
 

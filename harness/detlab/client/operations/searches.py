@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from detlab.client.operations.experiments import new_key, one, upload
 from detlab.client.plain_values import plain
-from detlab.client.transport.calls import Call, Flow, field_of, model
-from detlab.errors import ConfigError, Problem
+from detlab.client.transport.calls import Call, Flow, field_of, model, valid_request
 from detlab.schemas.wire import (
     Asked,
     AskTrial,
@@ -51,7 +48,7 @@ def steer(
     Raises:
         ConfigError: A number is out of its range, or there are too many points or trials.
     """
-    try:
+    with valid_request("this cannot be done to a search"):
         body = SteerSearch(
             act=act,
             trials=trials,
@@ -64,9 +61,6 @@ def steer(
             metric=metric,
             idempotency_key=new_key(),
         )
-    except ValidationError as error:
-        wrong = [Problem(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors(include_url=False)]
-        raise ConfigError(wrong) from error
     return one(Call("POST", f"experiments/{int(experiment_id)}/search", json=body, parse=model(SteeredExperiment)))
 
 
@@ -80,7 +74,8 @@ def replace_code(experiment_id: int, bundle: Bundle | None) -> Flow[ExperimentVi
 
 def ask(experiment_id: int, timeout: float, *, again: bool, trial_id: int | None, key: str) -> Flow[Asked]:
     """Ask for a trial to evaluate; a repeated request with the same key returns the same trial."""
-    body = AskTrial(timeout=min(timeout, MOST_WAIT), again=again, trial_id=trial_id, idempotency_key=key)
+    with valid_request():
+        body = AskTrial(timeout=min(timeout, MOST_WAIT), again=again, trial_id=trial_id, idempotency_key=key)
     return one(Call("POST", f"experiments/{int(experiment_id)}/search/ask", json=body, parse=model(Asked)))
 
 
@@ -95,14 +90,9 @@ def tell(
     message: str,
 ) -> Flow[Told]:
     """Report the result of a trial; can safely be repeated."""
-    body = TellTrial(
-        trial_id=trial_id,
-        run=run,
-        metrics=plain(metrics, "metrics"),
-        steps_completed=step,
-        state=state,
-        message=message,
-    )
+    told = plain(metrics, "metrics")
+    with valid_request():
+        body = TellTrial(trial_id=trial_id, run=run, metrics=told, steps_completed=step, state=state, message=message)
     return one(Call("POST", f"experiments/{int(experiment_id)}/search/tell", json=body, parse=model(Told)))
 
 

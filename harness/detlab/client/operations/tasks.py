@@ -9,12 +9,11 @@ from urllib.parse import quote
 
 from detlab.client.operations.experiments import log_lines, new_key, one, pages, upload
 from detlab.client.ordering import known_state
-from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, plain, raw
+from detlab.client.transport.calls import Call, Flow, Progress, field_of, model, raw, valid_request
 from detlab.schemas.taskwire import (
     AuditItem,
     CreateTask,
     CreateTaskReply,
-    HealthView,
     OutputView,
     QueueItem,
     TaskKind,
@@ -23,7 +22,7 @@ from detlab.schemas.taskwire import (
     TokenView,
     UsageView,
 )
-from detlab.schemas.wire import AgentView, LogLine, TrialState
+from detlab.schemas.wire import LogLine, TrialState
 
 if TYPE_CHECKING:
     from detlab.client.bundling.bundle import Bundle
@@ -66,18 +65,19 @@ class TaskSubmission:
 
     def request(self) -> CreateTask:
         """Return the body of the POST."""
-        return CreateTask(
-            kind=self.kind,
-            name=self.name,
-            config=None if isinstance(self.config, str) else dict(self.config),
-            config_yaml=self.config if isinstance(self.config, str) else None,
-            bundle=self.bundle.digest if self.bundle else None,
-            idempotency_key=self.key,
-            dry_run=self.dry_run,
-            experiment_ids=list(self.experiment_ids),
-            trial_ids=list(self.trial_ids),
-            source=TaskSource.model_validate(dict(self.source)),
-        )
+        with valid_request():
+            return CreateTask(
+                kind=self.kind,
+                name=self.name,
+                config=None if isinstance(self.config, str) else dict(self.config),
+                config_yaml=self.config if isinstance(self.config, str) else None,
+                bundle=self.bundle.digest if self.bundle else None,
+                idempotency_key=self.key,
+                dry_run=self.dry_run,
+                experiment_ids=list(self.experiment_ids),
+                trial_ids=list(self.trial_ids),
+                source=TaskSource.model_validate(dict(self.source)),
+            )
 
 
 def create_task(submission: TaskSubmission) -> Flow[CreateTaskReply]:
@@ -125,11 +125,6 @@ def task_logs(
     return log_lines(_path("tasks", task_id, "logs"), params)
 
 
-def task_logs_after(task_id: str, after: int | None, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
-    """Fetch the page of log lines that follow the line with id `after`."""
-    return task_logs(task_id, after=after, **wanted)
-
-
 def task_outputs(task_id: str) -> Flow[list[OutputView]]:
     """List the files that a task has handed over."""
     return pages(_path("tasks", task_id, "outputs"), OutputView, "skip", None)
@@ -153,45 +148,6 @@ def queue() -> Flow[list[QueueItem]]:
 # --- what an administrator looks after --------------------------------------------------------------------
 
 
-def set_agent(agent_id: str, *, enabled: bool) -> Flow[AgentView]:
-    """Allow or forbid an agent to take new work."""
-    action = "enable" if enabled else "disable"
-    return one(Call("POST", _path("agents", agent_id, action), parse=model(AgentView)))
-
-
-def drain_agent(agent_id: str, *, finish: bool = False, deadline: float | None = None) -> Flow[AgentView]:
-    """Drain an agent: its trials leave it at a checkpoint, or finish there.
-
-    Args:
-        agent_id: The agent.
-        finish: Let trials run to their end instead of moving them at a checkpoint.
-        deadline: End whatever still runs there after this many seconds; None: no deadline.
-    """
-    body = {"trials": "finish" if finish else "leave", "deadline": deadline}
-    return one(Call("POST", _path("agents", agent_id, "drain"), json=body, parse=model(AgentView)))
-
-
-def set_slot(agent_id: str, slot_id: str, *, enabled: bool) -> Flow[AgentView]:
-    """Allow or forbid new work on a slot."""
-    action = "enable" if enabled else "disable"
-    return one(Call("POST", _path("agents", agent_id, "slots", slot_id, action), parse=model(AgentView)))
-
-
-def remove_agent(agent_id: str) -> Flow[AgentView]:
-    """Revoke an agent's key."""
-    return one(Call("DELETE", _path("agents", agent_id), parse=model(AgentView), again=False))
-
-
-def enrol_agent(ttl: float | None = None) -> Flow[dict[str, Any]]:
-    """Issue a token for an agent's first connection: `{token, expires_at}`.
-
-    Args:
-        ttl: Lifetime in seconds; None: the master's default.
-    """
-    body = {} if ttl is None else {"ttl": ttl}
-    return one(Call("POST", "agents/enrolments", json=body, parse=plain))
-
-
 def usage(first: str | None = None, last: str | None = None) -> Flow[UsageView]:
     """Slot hours by user and day (UTC, `2030-01-31`)."""
     return one(Call("GET", "usage", params={"first": first, "last": last}, parse=model(UsageView)))
@@ -210,8 +166,3 @@ def tokens() -> Flow[list[TokenView]]:
 def revoke_token(token_id: str) -> Flow[int]:
     """Revoke a token."""
     return one(Call("DELETE", _path("tokens", token_id), again=False))
-
-
-def health() -> Flow[HealthView]:
-    """Fetch the health of the service."""
-    return one(Call("GET", "service", parse=model(HealthView)))

@@ -6,34 +6,23 @@ import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from detlab.client import tabular
-from detlab.client.facts import TrialFacts, TrialMetrics, reports, wanted
+from detlab.client.facts import TrialFacts, TrialMetrics, reports
 from detlab.client.operations import experiments
 from detlab.client.operations import logs as log_operations
 from detlab.client.ordering import LogLevel, line_filter
-from detlab.client.transport.afeeds import Notice, follow, log_lines
-from detlab.client.transport.session import AsyncSession
+from detlab.client.transport.afeeds import Notice, follow
+from detlab.client.transport.alines import AsyncWrittenLines
+from detlab.client.transport.calls import Flow
 from detlab.client.transport.streaming import log_feed
 from detlab.schemas.logwire import RemovedLogs
 from detlab.schemas.wire import LogLine
 
 
-class AsyncTrialOutput(TrialFacts):
+class AsyncTrialOutput(AsyncWrittenLines, TrialFacts):
     """The part of an asynchronous trial that reads its output."""
-
-    _session: AsyncSession
-
-    async def logs(
-        self, tail: int | None = None, *, rank: int | None = None, search: str | None = None, node: str | None = None
-    ) -> list[LogLine]:
-        """Return its last `tail` lines of output, or all of them."""
-        if tail is not None:
-            call = experiments.trial_logs(self.id, tail=tail, rank=rank, search=search, node=node)
-            return (await self._session.run(call))[0]
-        return [line async for line in self.iter_logs(rank=rank, search=search, node=node)]
 
     async def iter_logs(
         self,
@@ -103,67 +92,15 @@ class AsyncTrialOutput(TrialFacts):
                 if head is not None and count >= head:
                     return
 
-    async def _lines(
-        self,
-        follow: bool,
-        after: int | None,
-        rank: int | None,
-        search: str | None,
-        node: str | None,
-        notice: Notice | None,
-    ) -> AsyncIterator[LogLine]:
-        if follow:
-            async for line in self._follow_logs(after, notice):
-                if wanted(line, rank, search, node):
-                    yield line
-            return
-        async for line in log_lines(
-            self._session, partial(experiments.trial_logs_after, self.id, rank=rank, search=search, node=node), after
-        ):
-            yield line
-
     async def removed_logs(self) -> RemovedLogs:
         """Return how much of its output retention has removed, and when."""
         return await self._session.run(log_operations.removed(self.id))
 
-    async def search_logs(
-        self,
-        search: str | None = None,
-        *,
-        regex: str | None = None,
-        rank: int | None = None,
-        level: str | None = None,
-        stream: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
-        node: str | None = None,
-    ) -> AsyncIterator[LogLine]:
-        """Yield the lines of its output so far that match all of these conditions; the master does the search.
-
-        Args:
-            search: Lines that contain this text; the case of ASCII letters does not matter.
-            regex: Lines in which this regular expression (RE2 syntax) is found.
-            rank: Lines of this rank.
-            level: Lines at least this severe: DEBUG, INFO, WARNING, ERROR or CRITICAL.
-            stream: Lines written to this stream: stdout, stderr or launcher.
-            since: Lines written at or after this time, in seconds since the epoch.
-            until: Lines written before this time, in seconds since the epoch.
-            node: Lines written on this agent.
-        """
-        like: dict[str, Any] = {
-            "search": search, "regex": regex, "rank": rank, "node": node, "level": level, "stream": stream,
-            "since": since, "until": until,
-        }  # fmt: skip
-        async for line in log_lines(self._session, partial(experiments.trial_logs_after, self.id, **like)):
-            yield line
+    def _log_page(self, **wanted: Any) -> Flow[tuple[list[LogLine], int | None]]:
+        return experiments.trial_logs(self.id, **wanted)
 
     def _follow_logs(self, after: int | None, notice: Notice | None) -> AsyncIterator[LogLine]:
-        return follow(
-            self._session,
-            log_feed(self.id, after),
-            self._ended,
-            notice=notice,
-        )
+        return follow(self._session, log_feed(self.id, after), self._ended, notice=notice)
 
     async def _ended(self) -> bool:
         return (await self._session.run(experiments.trial(self.id))).state.terminal

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from detlab.client.transport.calls import Flow, Reply
 from detlab.client.transport.interrupts import short_interrupts
 from detlab.client.transport.session import AsyncSession
-from detlab.client.transport.streaming import Feed, Item, Lines, Reconnect
+from detlab.client.transport.streaming import EventFeed, Item, Lines, Reconnect
 from detlab.errors import ClusterUnreachable, DetlabError, Unavailable
 from detlab.schemas.wire import LogLine
 
@@ -37,7 +37,7 @@ def _over(deadline: float | None) -> bool:
 
 async def follow(
     session: AsyncSession,
-    feed: Feed[Item],
+    feed: EventFeed[Item],
     ended: Callable[[], Awaitable[bool]],
     *,
     deadline: float | None = None,
@@ -93,7 +93,7 @@ async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
             yield data
 
 
-def _lost(feed: Feed[Item], error: DetlabError, notice: Notice | None) -> float:
+def _lost(feed: EventFeed[Item], error: DetlabError, notice: Notice | None) -> float:
     pause = feed.lost(error)
     if notice is not None:
         notice(error, pause)

@@ -8,8 +8,8 @@ operation is written once. Nothing here opens a socket, sleeps or reads a clock.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -17,7 +17,16 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from detlab.backoff import pause_after
-from detlab.errors import ApiError, AuthError, DetlabError, Unavailable, from_reply, master_said
+from detlab.errors import (
+    ApiError,
+    AuthError,
+    ConfigError,
+    DetlabError,
+    Problem,
+    Unavailable,
+    from_reply,
+    master_said,
+)
 from detlab.schemas.wire import API_PREFIX, PersonRequest, encode_floats
 
 T = TypeVar("T")
@@ -26,7 +35,7 @@ Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all)."""
 
 
-class Writer(Protocol):
+class ByteWriter(Protocol):
     """Takes the bytes of a reply."""
 
     def write(self, data: bytes, /) -> object:
@@ -38,6 +47,23 @@ RETRY_STATUSES = frozenset({502, 503, 504})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FOREIGN = "api.foreign"
 """Code of an error that does not come from the master but from the Hub or its proxy."""
+
+
+@contextmanager
+def valid_request(message: str = "the request is not valid") -> Iterator[None]:
+    """Make the body of a request within it: what its model refuses is an error of the caller's, field by field.
+
+    Raises:
+        ConfigError: Fields cannot have these values; all of them are listed.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        from detlab.schemas.expconf.checks.check import from_pydantic
+
+        unknown = [one["loc"] for one in error.errors(include_url=False) if one["type"] == "extra_forbidden"]
+        problems = [Problem(".".join(map(str, where)), "is not known here") for where in unknown]
+        raise ConfigError([*from_pydantic(error), *problems], message) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +115,7 @@ class Call:
     parse: Callable[[Reply], Any] = lambda reply: reply.status
     accept: frozenset[int] = frozenset()
     again: bool = True
-    sink: Callable[[], AbstractContextManager[Writer]] | None = None
+    sink: Callable[[], AbstractContextManager[ByteWriter]] | None = None
     progress: Progress | None = None
 
     @property

@@ -40,7 +40,7 @@ from detlab.errors import (
     UntrustedMaster,
 )
 from detlab.pasted import word
-from detlab.tokens import one_word
+from detlab.token_text import one_word
 from detlab.trust import environment_certificate, fingerprint_of, naming
 
 STATE_FOLDER = ".detlab"

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from detlab import loopback
-from detlab.client.transport.calls import Call, Flow, Reply, Retries, Writer, run_flow
+from detlab.client.transport.calls import ByteWriter, Call, Flow, Reply, Retries, run_flow
 from detlab.client.transport.discovery import ClusterAddress
 from detlab.client.transport.interrupts import short_interrupts
 from detlab.client.transport.version import USER_AGENT
@@ -222,7 +222,7 @@ class Session(_Connection):
         response = self.http.request(call.method, call.relative_url, content=content, **self._arguments(call))
         return _reply(response)
 
-    def _into_sink(self, call: Call, sink: Callable[[], AbstractContextManager[Writer]]) -> Reply:
+    def _into_sink(self, call: Call, sink: Callable[[], AbstractContextManager[ByteWriter]]) -> Reply:
         with self.http.stream(call.method, call.relative_url, params=call.query(), headers=_IDENTITY) as response:
             if not response.is_success:
                 response.read()
@@ -333,7 +333,7 @@ class AsyncSession(_Connection):
         response = await self.http.request(call.method, call.relative_url, content=content, **self._arguments(call))
         return _reply(response)
 
-    async def _into_sink(self, call: Call, sink: Callable[[], AbstractContextManager[Writer]]) -> Reply:
+    async def _into_sink(self, call: Call, sink: Callable[[], AbstractContextManager[ByteWriter]]) -> Reply:
         stream = self.http.stream(call.method, call.relative_url, params=call.query(), headers=_IDENTITY)
         async with stream as response:
             if not response.is_success:

@@ -49,7 +49,7 @@ class Lines:
 
 
 @dataclass
-class Feed(Generic[Item]):
+class EventFeed(Generic[Item]):
     """One stream followed over as many connections as it takes.
 
     Attributes:
@@ -191,9 +191,9 @@ def event_feed(
     *,
     names: tuple[str, ...] = (),
     groups: tuple[str, ...] = (),
-) -> Feed[Event]:
+) -> EventFeed[Event]:
     """Return the feed of one experiment's events; it ends with the experiment."""
-    return Feed(
+    return EventFeed(
         Event,
         f"experiments/{int(experiment_id)}/stream",
         {"names": _texts(names), "groups": _texts(groups)},
@@ -202,15 +202,20 @@ def event_feed(
     )
 
 
+def listed(names: str | None) -> tuple[str, ...]:
+    """Return the names of a text that has commas between them."""
+    return tuple(name for name in (names or "").split(",") if name)
+
+
 def _texts(texts: tuple[str, ...]) -> str | None:
     """Write a list for a query: with commas between, or as JSON where a text holds one."""
     plain = not any("," in text or text.startswith('["') for text in texts)
     return (",".join(texts) if plain else json.dumps(texts)) or None
 
 
-def log_feed(trial_id: int, after: int | None) -> Feed[LogLine]:
+def log_feed(trial_id: int, after: int | None) -> EventFeed[LogLine]:
     """Return the feed of one trial's log lines; the master closes it when the trial has ended."""
-    return Feed(LogLine, f"trials/{int(trial_id)}/logs/stream", cursor=after)
+    return EventFeed(LogLine, f"trials/{int(trial_id)}/logs/stream", cursor=after)
 
 
 def ends_experiment(event: Event) -> bool:

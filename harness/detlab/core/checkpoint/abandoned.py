@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from detlab.errors import CheckpointError, DetlabError
 from detlab.schemas.taskwire import StoredItem, StoredMark, StoredPage, StoredVerdicts
 from detlab.storage import StorageManager
-from detlab.storage.inventory import Stored, remove
+from detlab.storage.inventory import StoredCheckpoint, remove
 
 logger = logging.getLogger("detlab.core")
 
@@ -25,7 +25,7 @@ _NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z_-]")
 
 
 _MARKS = 100
-Asks = Callable[[Sequence[Stored]], Mapping[str, str]]
+Asks = Callable[[Sequence[StoredCheckpoint]], Mapping[str, str]]
 """Returns what the master knows of some checkpoints: see `StoredVerdicts`."""
 
 
@@ -36,7 +36,7 @@ class Calls(Protocol):
         """Send a request and return the decoded reply."""
 
 
-def ask(session: Calls, items: Sequence[Stored], place: int | None = None) -> Mapping[str, str]:
+def ask(session: Calls, items: Sequence[StoredCheckpoint], place: int | None = None) -> Mapping[str, str]:
     """Return what the master knows of some checkpoints, at most `MOST_ASKED`; see `StoredPage`."""
     told = [
         StoredItem(uuid=one.uuid, marks=[StoredMark(owner=name, run=run) for name, run in one.marks[:_MARKS]])
@@ -137,7 +137,7 @@ class TrialLeftovers(Leftovers):
 
     def _clear_one(self, run: int, uuid: str) -> None:
         published = self._is_published(uuid)
-        found = Stored(uuid, published=published, marks=[(self._owner, run)])
+        found = StoredCheckpoint(uuid, published=published, marks=[(self._owner, run)])
         verdict = self._verdict(found)
         if verdict == "never":  # also what a removal that was killed has left, without its manifest
             logger.info("removing checkpoint %s, which attempt %d has begun and never committed", uuid, run)
@@ -153,7 +153,7 @@ class TrialLeftovers(Leftovers):
             return False
         return True
 
-    def _verdict(self, found: Stored) -> str:
+    def _verdict(self, found: StoredCheckpoint) -> str:
         """Return what the master knows; one of an earlier version, or that is away, says nothing."""
         if self._asks is None:
             return "unknown"

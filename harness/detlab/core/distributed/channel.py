@@ -51,7 +51,7 @@ def _mac(key: bytes, *parts: bytes) -> bytes:
     return hmac.new(key, b"".join(parts), hashlib.sha256).digest()
 
 
-class Link:
+class RankLink:
     """One end of an authenticated connection to one other rank.
 
     Args:
@@ -73,7 +73,7 @@ class Link:
         self._received = 0
 
     @classmethod
-    def accept(cls, sock: socket.socket, key: bytes, size: int) -> Link:
+    def accept(cls, sock: socket.socket, key: bytes, size: int) -> RankLink:
         """Shake hands as the server.
 
         Raises:
@@ -95,7 +95,7 @@ class Link:
         return link
 
     @classmethod
-    def connect(cls, sock: socket.socket, key: bytes, rank: int, size: int) -> Link:
+    def connect(cls, sock: socket.socket, key: bytes, rank: int, size: int) -> RankLink:
         """Shake hands as the rank that connects. Raises as `accept` does."""
         link = cls(sock, key, serving=False)
         theirs = link._exactly(_NONCE_BYTES)
@@ -189,7 +189,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         ) from error
 
 
-def accept_all(listener: socket.socket, key: bytes, size: int, timeout: float) -> dict[int, Link]:
+def accept_all(listener: socket.socket, key: bytes, size: int, timeout: float) -> dict[int, RankLink]:
     """Wait until ranks 1 … size-1 have connected and return their links.
 
     Connections that fail the handshake are dropped: they cannot keep a rank out.
@@ -197,7 +197,7 @@ def accept_all(listener: socket.socket, key: bytes, size: int, timeout: float) -
     Raises:
         DistributedError: Time ran out; the missing ranks are named.
     """
-    links: dict[int, Link] = {}
+    links: dict[int, RankLink] = {}
     give_up = time.monotonic() + timeout
     while len(links) < size - 1:
         left = give_up - time.monotonic()
@@ -214,7 +214,7 @@ def accept_all(listener: socket.socket, key: bytes, size: int, timeout: float) -
             ) from None
         sock.settimeout(min(10.0, max(left, 0.001)))
         try:
-            link = Link.accept(sock, key, size)
+            link = RankLink.accept(sock, key, size)
         except (OSError, AuthenticationFailed):
             sock.close()
             continue
@@ -224,7 +224,9 @@ def accept_all(listener: socket.socket, key: bytes, size: int, timeout: float) -
     return links
 
 
-def connect_to(address: Callable[[], tuple[str, int] | None], key: bytes, rank: int, size: int, timeout: float) -> Link:
+def connect_to(
+    address: Callable[[], tuple[str, int] | None], key: bytes, rank: int, size: int, timeout: float
+) -> RankLink:
     """Connect to the serving rank, which may not be up yet.
 
     Args:
@@ -248,7 +250,7 @@ def connect_to(address: Callable[[], tuple[str, int] | None], key: bytes, rank: 
                 reason = f"{where[0]}:{where[1]}: {error}"
             else:
                 try:
-                    return Link.connect(sock, key, rank, size)
+                    return RankLink.connect(sock, key, rank, size)
                 except (OSError, AuthenticationFailed) as error:
                     sock.close()
                     reason = f"{where[0]}:{where[1]}: {error}"
@@ -260,7 +262,7 @@ def connect_to(address: Callable[[], tuple[str, int] | None], key: bytes, rank: 
     )
 
 
-def gather_from(links: dict[int, Link], operation: str, timeout: float | None) -> dict[int, Any]:
+def gather_from(links: dict[int, RankLink], operation: str, timeout: float | None) -> dict[int, Any]:
     """Receive one message from each link, in any order.
 
     Raises:
@@ -278,7 +280,7 @@ def gather_from(links: dict[int, Link], operation: str, timeout: float | None) -
                 missing = sorted(links.keys() - values.keys())
                 raise DistributedError(f"{_ranks(missing)} did not call {operation}() within {timeout:g} s")
             for item, _ in ready:
-                peer: Link = item.data
+                peer: RankLink = item.data
                 values[peer.peer] = peer.receive(operation)
                 selector.unregister(peer.sock)
     return values

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.core.distributed import rendezvous
-from detlab.core.distributed.channel import Link, accept_all, connect_to, derive_key, gather_from, listen
+from detlab.core.distributed.channel import RankLink, accept_all, connect_to, derive_key, gather_from, listen
 from detlab.info import TASK_DIR_VARIABLE
 
 DEFAULT_PUB_PORT = 12360
@@ -20,7 +20,7 @@ DEFAULT_PULL_PORT = 12376
 _LOCALHOST = "127.0.0.1"
 
 
-class Group:
+class RankGroup:
     """Ranks that talk through one of them, the server (rank 0 of the group).
 
     Args:
@@ -30,7 +30,7 @@ class Group:
         timeout: Seconds that one operation may take; None for no limit.
     """
 
-    def __init__(self, rank: int, size: int, links: dict[int, Link], timeout: float | None) -> None:
+    def __init__(self, rank: int, size: int, links: dict[int, RankLink], timeout: float | None) -> None:
         self.rank = rank
         self.size = size
         self._links = links
@@ -127,9 +127,9 @@ class DistributedContext:
         self._check(chief_ip)
         self._timeout = timeout
         self._operation_timeout = operation_timeout
-        self._groups: list[Group] = []
-        self._world: Group | None = None
-        self._local: Group | None = None
+        self._groups: list[RankGroup] = []
+        self._world: RankGroup | None = None
+        self._local: RankGroup | None = None
         if self.size > 1:
             agreed = rendezvous.agreed_port() if self.local_size != self.size and pub_port == DEFAULT_PUB_PORT else None
             self._join(chief_ip, (agreed or pub_port) + port_offset)
@@ -150,7 +150,9 @@ class DistributedContext:
     def _join(self, chief_ip: str | None, port: int) -> None:
         task_dir = os.environ.get(TASK_DIR_VARIABLE)
         one_node = self.local_size == self.size
-        place = rendezvous.Place.choose(Path(task_dir) if task_dir else None, port, chief_ip, one_node=one_node)
+        place = rendezvous.RendezvousAddress.choose(
+            Path(task_dir) if task_dir else None, port, chief_ip, one_node=one_node
+        )
         key = derive_key(rendezvous.shared_secret(Path(task_dir) if task_dir else None, one_node=one_node))
         self._world = self._open(place, key, self.rank, self.size)
         if one_node:
@@ -168,16 +170,16 @@ class DistributedContext:
         ports = dict(entry for entry in self._world.allgather(mine, "join") if entry is not None)
         if self.local_size < 2:
             return
-        place = rendezvous.Place.fixed(_LOCALHOST, ports[self.cross_rank], listener)
+        place = rendezvous.RendezvousAddress.fixed(_LOCALHOST, ports[self.cross_rank], listener)
         self._local = self._open(place, key, self.local_rank, self.local_size)
 
-    def _open(self, place: rendezvous.Place, key: bytes, rank: int, size: int) -> Group:
+    def _open(self, place: rendezvous.RendezvousAddress, key: bytes, rank: int, size: int) -> RankGroup:
         if rank == 0:
             with place.serve(size) as listener:
                 links = accept_all(listener, key, size, self._timeout)
         else:
             links = {0: connect_to(place.address, key, rank, size, self._timeout)}
-        group = Group(rank, size, links, self._operation_timeout)
+        group = RankGroup(rank, size, links, self._operation_timeout)
         self._groups.append(group)
         return group
 

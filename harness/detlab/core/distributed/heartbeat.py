@@ -83,7 +83,7 @@ class LoopState:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MainThreadPlace:
     """Where a main thread stands.
 
     Attributes:
@@ -100,7 +100,7 @@ class Place:
     key: object = None
 
 
-def place_of(frame: FrameType | None) -> Place:
+def place_of(frame: FrameType | None) -> MainThreadPlace:
     """Return where a thread stands.
 
     Args:
@@ -133,10 +133,10 @@ def waits_for_others(frame: FrameType | None) -> bool:
     return any(name.startswith(_LOOP_WAITS_IN) for name in names)
 
 
-def _place(operation: str, where: str | None, key: object, *, ours: bool) -> Place:
+def _place(operation: str, where: str | None, key: object, *, ours: bool) -> MainThreadPlace:
     if operation:
-        return Place("inside", operation, where, key)
-    return Place("detlab" if ours else "user", "", where, "detlab" if ours else "user")
+        return MainThreadPlace("inside", operation, where, key)
+    return MainThreadPlace("detlab" if ours else "user", "", where, "detlab" if ours else "user")
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
@@ -180,7 +180,7 @@ class Pulse:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._beats = 0
-        self._place = Place("user")
+        self._place = MainThreadPlace("user")
         self._changed = time.monotonic()
         self._used = 0.0
 

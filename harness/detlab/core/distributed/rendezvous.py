@@ -28,7 +28,7 @@ _LOCALHOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RendezvousAddress:
     """Where the serving rank listens.
 
     Attributes:
@@ -44,7 +44,7 @@ class Place:
     listener: socket.socket | None = None
 
     @classmethod
-    def choose(cls, task_dir: Path | None, port: int, chief_ip: str | None, *, one_node: bool) -> Place:
+    def choose(cls, task_dir: Path | None, port: int, chief_ip: str | None, *, one_node: bool) -> RendezvousAddress:
         """Return the place of the world group: by file within a task's node, else by port."""
         if not one_node:
             return cls(chief_ip or _LOCALHOST, port)
@@ -53,7 +53,7 @@ class Place:
         return cls(_LOCALHOST, 0, task_dir / f"rank_address.{port}")
 
     @classmethod
-    def fixed(cls, host: str, port: int, listener: socket.socket | None) -> Place:
+    def fixed(cls, host: str, port: int, listener: socket.socket | None) -> RendezvousAddress:
         """Return a place that is known already."""
         return cls(host, port, None, listener)
 

@@ -11,7 +11,7 @@ import socket
 import threading
 from urllib.parse import urlsplit
 
-from detlab.loopback.connections import Connection
+from detlab.loopback.connections import LoopbackConnection
 
 
 class PollClosed(Exception):
@@ -29,7 +29,7 @@ class PlainPoll:
     def __init__(self, address: str, connect_timeout: float = 10.0) -> None:
         parts = urlsplit(address)
         self._path = parts.path
-        self._connection = Connection(parts.hostname or "", parts.port, timeout=connect_timeout)
+        self._connection = LoopbackConnection(parts.hostname or "", parts.port, timeout=connect_timeout)
         self._connect_timeout = connect_timeout
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None

@@ -49,7 +49,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class StopAsking:
     """Nothing more to ask."""
 
 
@@ -74,10 +74,10 @@ class PreemptionWatch:
         """Whether the signal is on; it never goes off."""
         return self.reply is not None and self.reply.preempt
 
-    def next_step(self) -> Poll | Pause | Finish:
+    def next_step(self) -> Poll | Pause | StopAsking:
         """Return what to do now: the first poll answers at once, later ones when there is news."""
         if self.preempted or self.fatal is not None:
-            return Finish()
+            return StopAsking()
         if self._pause is not None:
             pause, self._pause = self._pause, None
             return Pause(pause)
@@ -180,7 +180,7 @@ class PreemptionWatcher(threading.Thread):
                     continue
                 step = self._watch.next_step()
                 match step:
-                    case Finish():
+                    case StopAsking():
                         return
                     case Pause():
                         poll.closed.wait(step.seconds)
@@ -233,7 +233,7 @@ class PreemptionWatcher(threading.Thread):
             while True:
                 step = self._watch.next_step()
                 match step:
-                    case Finish():
+                    case StopAsking():
                         return
                     case Pause():
                         await asyncio.sleep(step.seconds)

@@ -22,7 +22,7 @@ _LEVEL_NAMES = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 
 
 @dataclass(frozen=True)
-class Line:
+class OutputLine:
     """A line of output: which rank said it, how grave it calls itself, and its text without either newline."""
 
     text: str
@@ -30,7 +30,7 @@ class Line:
     level: str | None = None
 
 
-def parse_line(raw: bytes) -> Line:
+def parse_line(raw: bytes) -> OutputLine:
     """Decode one line: `[rank=N] ` becomes the rank, a level word near the start the level.
 
     Invalid UTF-8 and NUL (which PostgreSQL cannot store) become U+FFFD.
@@ -43,7 +43,7 @@ def parse_line(raw: bytes) -> Line:
         text = text[match.end() :]
     found = _LEVEL.search(text, 0, 80)
     level = _LEVEL_NAMES.get(found.group(1), found.group(1)) if found else None
-    return Line(text, rank, level)
+    return OutputLine(text, rank, level)
 
 
 class LineSplitter:

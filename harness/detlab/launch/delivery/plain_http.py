@@ -7,7 +7,7 @@ import select
 from urllib.parse import urlsplit
 
 from detlab.launch.delivery.sender import TransportError
-from detlab.loopback.connections import Connection
+from detlab.loopback.connections import LoopbackConnection
 from detlab.trust import tls_context
 
 TIMEOUT = 30.0
@@ -29,7 +29,7 @@ class PlainTransport:
             context = tls_context(api_url)
             self._connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)
         else:
-            self._connection = Connection(host, port, timeout=TIMEOUT)
+            self._connection = LoopbackConnection(host, port, timeout=TIMEOUT)
 
     def post(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
         """See `Transport.post`.

@@ -24,11 +24,11 @@ from detlab.launch.delivery.shipping import (
     Fenced,
     Outcome,
     Phase,
-    Refusal,
+    RecordRefusal,
     StreamShipper,
     judge,
 )
-from detlab.launch.delivery.spool import Damage, Reader
+from detlab.launch.delivery.spool import Damage, SpoolReader
 from detlab.launch.delivery.tokens import TokenKeeper, life_of
 from detlab.trust import trust_for
 
@@ -110,24 +110,24 @@ class HttpTransport:
 class Marks(Protocol):
     """Where the progress of a delivery is noted."""
 
-    def committed(self, shipper: StreamShipper, reader: Reader) -> None:
+    def committed(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Note that the master has committed more of a stream."""
         ...
 
-    def refused(self, refusals: Sequence[Refusal]) -> None:
+    def refused(self, refusals: Sequence[RecordRefusal]) -> None:
         """Note that the master will never take these records."""
         ...
 
-    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+    def damaged(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Note that something other than its writer has changed the spool; `reader.damage` counts how, in all."""
         ...
 
 
 @dataclass
-class Source:
+class SpoolSource:
     """One spool stream on its way to the master."""
 
-    reader: Reader
+    reader: SpoolReader
     shipper: StreamShipper
     interval: float = 0.0
     """Seconds between two reads while batches are small."""
@@ -146,7 +146,7 @@ class Mode(enum.Enum):
     STOP = "end now"
 
 
-class Ending(enum.Enum):
+class DeliveryEnding(enum.Enum):
     """How a delivery stands, or how it ended."""
 
     OPEN = "still open, or ended by an exception"
@@ -177,7 +177,7 @@ class Deliverer:
         self,
         open_transport: Callable[[], Transport],
         records_path: str,
-        sources: Sequence[Source],
+        sources: Sequence[SpoolSource],
         tokens: TokenKeeper,
         marks: Marks,
         *,
@@ -202,7 +202,7 @@ class Deliverer:
         self._wake = threading.Event()
         self._pause = pause or self._wake.wait
         self._thread = threading.Thread(target=self.run, name="deliverer", daemon=True)
-        self.ending = Ending.OPEN
+        self.ending = DeliveryEnding.OPEN
         """How it ended; still OPEN when the thread is gone: it broke down."""
         self.trouble = ""
         """Why the last attempt failed; empty when it did not."""
@@ -269,19 +269,19 @@ class Deliverer:
                 self._renew(transport, self._renew_path)
             busy = [self._pump(source, transport, mode) for source in self._sources]
             if any(source.shipper.phase is Phase.FENCED for source in self._sources):
-                self.ending = Ending.FENCED
+                self.ending = DeliveryEnding.FENCED
                 return
             if any(busy):
                 continue
             exhausted = [self._exhausted(source) for source in self._sources] if mode is Mode.FINISH else [False]
             if all(exhausted):
-                self.ending = Ending.DELIVERED
+                self.ending = DeliveryEnding.DELIVERED
                 return
             self._pause(POLL)
             self._wake.clear()
-        self.ending = Ending.STOPPED
+        self.ending = DeliveryEnding.STOPPED
 
-    def _exhausted(self, source: Source) -> bool:
+    def _exhausted(self, source: SpoolSource) -> bool:
         """Whether nothing more will come: all is committed, or the disk gave nothing for too long."""
         if source.shipper.phase is not Phase.HUNGRY:
             return False
@@ -290,7 +290,7 @@ class Deliverer:
             return self._clock() - broken > READ_PATIENCE
         return source.reader.settle() and not self._tell_damage(source)
 
-    def _tell_damage(self, source: Source) -> bool:
+    def _tell_damage(self, source: SpoolSource) -> bool:
         """Report newly found damage; return whether there was any, and so a line about it to deliver."""
         if source.reader.damage == source.damage:
             return False
@@ -298,7 +298,7 @@ class Deliverer:
         self._marks.damaged(source.shipper, source.reader)
         return True
 
-    def _pump(self, source: Source, transport: Transport, mode: Mode) -> bool:
+    def _pump(self, source: SpoolSource, transport: Transport, mode: Mode) -> bool:
         """Move one batch of a stream; return whether there may be more right away."""
         now = self._clock()
         shipper = source.shipper

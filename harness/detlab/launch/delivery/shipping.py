@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, assert_never
 
 from detlab.backoff import Backoff
-from detlab.launch.delivery.spool import Entry
+from detlab.launch.delivery.spool import SpoolEntry
 
 MAX_RECORDS = 1_000
 MAX_BYTES = 4_000_000
@@ -29,7 +29,7 @@ Stream = Literal["metrics", "logs"]
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RecordRefusal:
     """A record that the master will never take (RefusedRecord of the wire)."""
 
     seq: int
@@ -42,7 +42,7 @@ class Acked:
     """Committed up to `seq`, except what is refused."""
 
     seq: int
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[RecordRefusal, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ def judge(status: int, body: bytes) -> Outcome:
     return Failed(f"status {status} {code} {message}".strip())
 
 
-def _refusals(value: Any) -> list[Refusal]:
+def _refusals(value: Any) -> list[RecordRefusal]:
     if not isinstance(value, list):
         return []
     return [
-        Refusal(int(item["seq"]), str(item.get("code", "")), str(item.get("message", "")))
+        RecordRefusal(int(item["seq"]), str(item.get("code", "")), str(item.get("message", "")))
         for item in value
         if isinstance(item, dict) and isinstance(item.get("seq"), int)
     ]
@@ -126,11 +126,11 @@ class Phase(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Batch:
+class UnsentBatch:
     """Records to send as one request."""
 
     stream: Stream
-    entries: tuple[Entry, ...]
+    entries: tuple[SpoolEntry, ...]
 
     def body(self) -> bytes:
         """Return the RecordBatch as JSON. The lines are JSON already, so they are sent as they were spooled."""
@@ -155,11 +155,11 @@ class StreamShipper:
     resume_at: float = 0.0
     """When a pause ends; the same clock as every `now`."""
     last_failure: str = ""
-    refused: list[Refusal] = field(default_factory=list)
+    refused: list[RecordRefusal] = field(default_factory=list)
     """Refusals since the caller last took them."""
     acked_end: int = 0
     """File offset behind the last committed record."""
-    _queue: list[Entry] = field(default_factory=list)
+    _queue: list[SpoolEntry] = field(default_factory=list)
     _limit: int = MAX_RECORDS
 
     @property
@@ -167,7 +167,7 @@ class StreamShipper:
         """Records loaded and not yet committed."""
         return len(self._queue)
 
-    def load(self, entries: Sequence[Entry]) -> None:
+    def load(self, entries: Sequence[SpoolEntry]) -> None:
         """Take the next records of the spool, in order; only while HUNGRY.
 
         Raises:
@@ -179,14 +179,14 @@ class StreamShipper:
         if self._queue:
             self.phase = Phase.READY
 
-    def poll(self, now: float) -> Batch | None:
+    def poll(self, now: float) -> UnsentBatch | None:
         """Return the batch to send now, or None. After a batch, `settle` must follow."""
         if self.phase is Phase.PAUSED and now >= self.resume_at:
             self.phase = Phase.READY
         if self.phase is not Phase.READY:
             return None
         self.phase = Phase.IN_FLIGHT
-        return Batch(self.stream, tuple(self._queue[: self._limit]))
+        return UnsentBatch(self.stream, tuple(self._queue[: self._limit]))
 
     def settle(self, outcome: Outcome, now: float) -> None:
         """Record the outcome of the batch in flight.
@@ -235,7 +235,7 @@ class StreamShipper:
             self.phase = Phase.READY
             return
         culprit = self._queue[0]
-        self.refused.append(Refusal(culprit.seq, code, message))
+        self.refused.append(RecordRefusal(culprit.seq, code, message))
         self._limit = MAX_RECORDS
         self._advance(1, culprit.seq)
 

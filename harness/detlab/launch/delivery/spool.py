@@ -24,7 +24,7 @@ MAX_LINE = 8 << 20
 
 
 @dataclass(frozen=True)
-class Entry:
+class SpoolEntry:
     """One spooled record. `line` is its JSON without the newline; `end` the file offset behind it."""
 
     seq: int
@@ -109,7 +109,7 @@ class Damage:
         return any((self.shrunk, self.replaced, self.repeated, self.lost))
 
 
-class Reader:
+class SpoolReader:
     """Read a spool file from an offset, as far as it is complete.
 
     A file that was cut off or replaced is read again from its start: records that were read before are known by their
@@ -160,10 +160,10 @@ class Reader:
         """Up to which record all are read, or lost."""
         return self._seq
 
-    def read(self, max_records: int, max_bytes: int) -> list[Entry]:
+    def read(self, max_records: int, max_bytes: int) -> list[SpoolEntry]:
         """Return the next records: at most `max_records`, at most `max_bytes` of JSON (but one at least)."""
         file = self._open()
-        entries: list[Entry] = []
+        entries: list[SpoolEntry] = []
         if file is None:
             return entries
         self._notice_cut(file.fileno())
@@ -177,7 +177,7 @@ class Reader:
             self.settle()
         return entries
 
-    def _read_block(self, descriptor: int, entries: list[Entry], max_records: int, max_bytes: int) -> bool:
+    def _read_block(self, descriptor: int, entries: list[SpoolEntry], max_records: int, max_bytes: int) -> bool:
         """Read the records of the next block; return whether records before one of them are missing, and the file is
         now read from its start."""
         total = sum(len(entry.line) + 1 for entry in entries)
@@ -314,7 +314,7 @@ class Reader:
                 return None
         return self._file
 
-    def _parse(self, line: bytes, end: int) -> Entry | None:
+    def _parse(self, line: bytes, end: int) -> SpoolEntry | None:
         line = line.lstrip(b"\0")  # a writer that continues behind where the file was cut off leaves a hole
         if not line:
             return None
@@ -331,11 +331,11 @@ class Reader:
         if seq < self._highest:
             self._count(repeated=1)
         self._highest = max(self._highest, seq)
-        return Entry(seq, line, end) if seq > self._seq else None  # else committed before, or written twice
+        return SpoolEntry(seq, line, end) if seq > self._seq else None  # else committed before, or written twice
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a spool file for reading; the opener of `Reader` for one's own files."""
+    """Open a spool file for reading; the opener of `SpoolReader` for one's own files."""
     return path.open("rb")
 
 

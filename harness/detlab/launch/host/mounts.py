@@ -90,7 +90,7 @@ def passable(directory: Path, uid: int, gids: Iterable[int]) -> bool:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MountPlan:
     """What to cover and what to bind back in. Empty when the user can reach everything as it is."""
 
     covers: tuple[Path, ...] = ()
@@ -98,7 +98,7 @@ class Plan:
     links: tuple[tuple[Path, str], ...] = ()
 
 
-def make_plan(needs: Sequence[Need], uid: int, gids: Sequence[int]) -> Plan:
+def make_plan(needs: Sequence[Need], uid: int, gids: Sequence[int]) -> MountPlan:
     """Decide how the user reaches every needed path; needs that do not exist are left out."""
     covers: dict[Path, None] = {}
     routes: list[tuple[Need, Route]] = []
@@ -127,7 +127,7 @@ def make_plan(needs: Sequence[Need], uid: int, gids: Sequence[int]) -> Plan:
     binds = [b for b in binds if not _covered_by(b, binds)]
     bound = [b.path for b in binds]
     kept = {k: v for k, v in links.items() if not any(k.is_relative_to(path) for path in bound)}
-    return Plan(tuple(tops), tuple(binds), tuple(kept.items()))
+    return MountPlan(tuple(tops), tuple(binds), tuple(kept.items()))
 
 
 def _covered_by(bind: Need, binds: Sequence[Need]) -> bool:
@@ -138,7 +138,7 @@ def _covered_by(bind: Need, binds: Sequence[Need]) -> bool:
     )
 
 
-def carry_out(plan: Plan) -> None:
+def carry_out(plan: MountPlan) -> None:
     """Enter a private mount namespace and mount as planned; needs root with CAP_SYS_ADMIN.
 
     Raises:

@@ -71,7 +71,7 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HangVerdict:
     """The rank that hangs, and those that wait for it: none are named where a training loop makes no progress."""
 
     sign: Sign
@@ -114,7 +114,7 @@ class Verdict:
         return f"{what}, while {others} in {first.operation}()"
 
 
-def judge(signs: Mapping[int, Sign], size: int, limit: float, busy: float = math.inf) -> Verdict | None:
+def judge(signs: Mapping[int, Sign], size: int, limit: float, busy: float = math.inf) -> HangVerdict | None:
     """Return which rank hangs, None while that cannot be told. Pure.
 
     At least one rank must have waited for the whole limit, and each rank that is not waiting must have done nothing for
@@ -138,10 +138,10 @@ def judge(signs: Mapping[int, Sign], size: int, limit: float, busy: float = math
     if not all(_is_away(s, limit, busy) for s in outside):
         return None
     guilty = min(outside, key=lambda s: (s.silent < limit, -s.still, s.rank))
-    return Verdict(guilty, tuple(sorted(waiting, key=lambda s: (-s.since, s.rank))))
+    return HangVerdict(guilty, tuple(sorted(waiting, key=lambda s: (-s.since, s.rank))))
 
 
-def judge_loops(signs: Mapping[int, Sign], limit: float) -> Verdict | None:
+def judge_loops(signs: Mapping[int, Sign], limit: float) -> HangVerdict | None:
     """Return which rank of a training loop hangs, None while any of them makes progress. Pure.
 
     A silent process comes first, then one in the trial's own code, then one that does not wait for other ranks, then
@@ -164,7 +164,7 @@ def judge_loops(signs: Mapping[int, Sign], limit: float) -> Verdict | None:
             degree = 1 if sign.phase in _USERS else 2
         return degree, sign.position, sign.rank
 
-    return Verdict(min(signs.values(), key=blame))
+    return HangVerdict(min(signs.values(), key=blame))
 
 
 def _is_away(sign: Sign, limit: float, busy: float) -> bool:
@@ -175,7 +175,7 @@ def _is_away(sign: Sign, limit: float, busy: float) -> bool:
     return sign.since >= limit and (sign.still >= limit or sign.since >= busy)
 
 
-def _out_of_step(waiting: list[Sign], limit: float) -> Verdict | None:
+def _out_of_step(waiting: list[Sign], limit: float) -> HangVerdict | None:
     """All wait, in different operations: the one that the fewest are in is wrong; of equals, that of the last rank."""
     if any(sign.since < limit or sign.still < limit for sign in waiting):
         return None  # one that computes, reads or writes does so in threads of its own
@@ -186,4 +186,4 @@ def _out_of_step(waiting: list[Sign], limit: float) -> Verdict | None:
         return None
     guilty = min(waiting, key=lambda s: (count[s.operation], -s.rank))
     others = [sign for sign in waiting if sign.operation != guilty.operation]
-    return Verdict(guilty, tuple(sorted(others, key=lambda s: s.rank)))
+    return HangVerdict(guilty, tuple(sorted(others, key=lambda s: s.rank)))

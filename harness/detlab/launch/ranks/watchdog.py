@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from detlab.launch.host import procfs
-from detlab.launch.ranks.judging import Sign, Verdict, judge, judge_loops
+from detlab.launch.ranks.judging import HangVerdict, Sign, judge, judge_loops
 from detlab.launch.taskdir import TaskDir
 
 HUNG = 75
@@ -66,7 +66,7 @@ class _Seen:
     moved: float
 
 
-class Others(Protocol):
+class WatchedRanks(Protocol):
     """The ranks of the trial's other nodes."""
 
     node: str
@@ -98,10 +98,10 @@ class HangWatch:
         self,
         task: TaskDir,
         limit: float,
-        hung: Callable[[Verdict], None],
+        hung: Callable[[HangVerdict], None],
         busy: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
-        others: Others | None = None,
+        others: WatchedRanks | None = None,
     ) -> None:
         self._spool = task.spool
         self._limit = self._limit_outside = limit
@@ -134,7 +134,7 @@ class HangWatch:
                 self._hung(verdict)
                 return
 
-    def look(self) -> Verdict | None:
+    def look(self) -> HangVerdict | None:
         """Look at all ranks once."""
         pulses = [pulse for path in self._spool.glob("pulse.*") if (pulse := _read_pulse(path)) is not None]
         now = self._clock()
@@ -158,7 +158,7 @@ class HangWatch:
             return verdict
         return self._after_its_own(verdict, now)
 
-    def _judge(self, signs: Mapping[int, Sign], size: int) -> Verdict | None:
+    def _judge(self, signs: Mapping[int, Sign], size: int) -> HangVerdict | None:
         """Judge ranks by their training loops if they are in one, else by who waits for whom."""
         loops = {rank: sign for rank, sign in signs.items() if sign.phase}
         limit = min((sign.limit for sign in loops.values()), default=self._limit_outside)
@@ -180,7 +180,7 @@ class HangWatch:
             self._judges_from = now + min(self._limit, DEFAULT_LIMIT)
         self._looked = now
 
-    def _after_its_own(self, verdict: Verdict, now: float) -> Verdict | None:
+    def _after_its_own(self, verdict: HangVerdict, now: float) -> HangVerdict | None:
         """Leave a rank of another node to the watch there, which has it print its stacks, for a few looks.
 
         It must be named in the same place at each of them: what is known of it may be older than its next step, but

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from detlab.launch.host import procfs
-from detlab.loopback.connections import Handler
+from detlab.loopback.connections import LoopbackHandler
 from detlab.trust import tls_context
 
 PERIOD = 30.0
@@ -56,7 +56,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-class Watch:
+class IdleWatch:
     """Looks at one server and reports, until the process ends.
 
     Args:
@@ -74,7 +74,7 @@ class Watch:
         self._report_url = f"{env['DET_MASTER'].rstrip('/')}/api/v1/task/activity"
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
-            Handler(),
+            LoopbackHandler(),
             urllib.request.HTTPSHandler(context=tls_context(self._report_url)),
         )
         self._task_dir = Path(env["DET_TASK_DIR"])

@@ -27,7 +27,7 @@ from detlab.pytorch.checkpoint.codec import TreePath, decode, encode, printable
 from detlab.pytorch.checkpoint.matching import StateMismatch, check_state, load_models, load_optimizers
 
 __all__ = [
-    "Encoded",
+    "EncodedState",
     "StateMismatch",
     "check_state",
     "encode_state",
@@ -49,7 +49,7 @@ _MODEL_KEY = re.compile(r"model_\d+")
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoded:
+class EncodedState:
     """A state that is ready to be written.
 
     Attributes:
@@ -63,14 +63,14 @@ class Encoded:
     models: int
 
 
-def encode_state(tree: Mapping[str, Any]) -> Encoded:
+def encode_state(tree: Mapping[str, Any]) -> EncodedState:
     """Take a trial's state apart, without copying a tensor.
 
     Raises:
         CheckpointError: A value in it cannot be stored; its path is named.
     """
     structure, tensors = encode(dict(tree), place=_place, prefix=f"{_TRAINER}/")
-    return Encoded(structure, tensors, len(tree.get(MODELS) or []))
+    return EncodedState(structure, tensors, len(tree.get(MODELS) or []))
 
 
 def _place(path: TreePath) -> str | None:
@@ -102,7 +102,7 @@ def write_state(
 
 def write_encoded(
     directory: Path,
-    encoded: Encoded,
+    encoded: EncodedState,
     *,
     load_data: dict[str, Any] | None = None,
     code: dict[str, bytes] | None = None,
@@ -201,7 +201,7 @@ class _Files(Mapping[str, torch.Tensor]):
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._readers: dict[str, tensor_files.Reader] = {}
+        self._readers: dict[str, tensor_files.TensorReader] = {}
         self._tensors: dict[str, torch.Tensor] = {}
 
     def __getitem__(self, key: str) -> torch.Tensor:
@@ -213,11 +213,11 @@ class _Files(Mapping[str, torch.Tensor]):
             self._tensors[key] = reader.tensor(name)
         return self._tensors[key]
 
-    def _reader(self, file: str) -> tensor_files.Reader:
+    def _reader(self, file: str) -> tensor_files.TensorReader:
         if file != _TRAINER and not _MODEL_KEY.fullmatch(file):
             raise CheckpointError(f"{STRUCTURE_FILE} in {self._directory} is damaged: it names a file {file!r}")
         if file not in self._readers:
-            self._readers[file] = tensor_files.Reader(self._directory / f"{file}.safetensors")
+            self._readers[file] = tensor_files.TensorReader(self._directory / f"{file}.safetensors")
         return self._readers[file]
 
     def __iter__(self) -> Iterator[str]:

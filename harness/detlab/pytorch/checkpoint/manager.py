@@ -41,7 +41,7 @@ KEPT_NAMES = 5
 
 
 @dataclasses.dataclass
-class Progress:
+class TrialProgress:
     """How far a trial is: the same on all ranks, and part of each checkpoint.
 
     Attributes:
@@ -66,7 +66,7 @@ class Progress:
 
 
 @dataclasses.dataclass
-class Restored:
+class RestoredCheckpoint:
     """The content of a checkpoint, read on this rank.
 
     Attributes:
@@ -79,7 +79,7 @@ class Restored:
 
     uuid: str
     tree: dict[str, Any]
-    progress: Progress
+    progress: TrialProgress
     stream: dict[str, Any] | None
     fell_back: bool = False
 
@@ -98,7 +98,7 @@ def identity(info: ClusterInfo | None) -> str:
     return f"{info.cluster_id}/{info.trial.trial_id}" if info is not None and info.task_type == "TRIAL" else "local"
 
 
-def fetch(core_context: core.Context, latest: str, trial: str) -> Restored:
+def fetch(core_context: core.Context, latest: str, trial: str) -> RestoredCheckpoint:
     """Read a checkpoint, or the newest earlier one of the same trial whose files verify; all ranks call in step.
 
     Raises:
@@ -184,19 +184,19 @@ def _previous(core_context: core.Context, uuid: str) -> list[str]:
     return [str(name) for name in metadata.get("previous") or []]
 
 
-def _restored(uuid: str, tree: dict[str, Any], trial: str, *, fell_back: bool) -> Restored:
+def _restored(uuid: str, tree: dict[str, Any], trial: str, *, fell_back: bool) -> RestoredCheckpoint:
     saved = tree.get("trial_state") or {}
     if saved.get("trial") != trial:
         logger.info("checkpoint %s is of another trial: this trial starts with its weights and optimizer", uuid)
-        return Restored(uuid, tree, Progress(), None)
-    known = {field.name for field in dataclasses.fields(Progress)}
-    progress = Progress(**{name: value for name, value in saved["progress"].items() if name in known})
+        return RestoredCheckpoint(uuid, tree, TrialProgress(), None)
+    known = {field.name for field in dataclasses.fields(TrialProgress)}
+    progress = TrialProgress(**{name: value for name, value in saved["progress"].items() if name in known})
     progress.saved_at = progress.steps_completed
     progress.checkpoints = [uuid, *(name for name in progress.checkpoints if name != uuid)][:KEPT_NAMES]
-    return Restored(uuid, tree, progress, saved["stream"], fell_back)
+    return RestoredCheckpoint(uuid, tree, progress, saved["stream"], fell_back)
 
 
-def apply(restored: Restored, context: PyTorchTrialContext, callbacks: CallbackSet) -> None:
+def apply(restored: RestoredCheckpoint, context: PyTorchTrialContext, callbacks: CallbackSet) -> None:
     """Load a checkpoint's content into models, optimizers, schedulers, scaler, callbacks and this rank's RNGs.
 
     Raises:
@@ -257,7 +257,7 @@ class Checkpointing:
         context: PyTorchTrialContext,
         trial: PyTorchTrial,
         callbacks: CallbackSet,
-        progress: Progress,
+        progress: TrialProgress,
         name: str,
         alive: Callable[[], None] = lambda: None,
     ) -> None:

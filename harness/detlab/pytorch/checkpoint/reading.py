@@ -13,7 +13,7 @@ import torch
 from detlab.errors import CheckpointError
 from detlab.pytorch.checkpoint.decoding import PickleRefused
 from detlab.pytorch.checkpoint.files import read_state
-from detlab.pytorch.checkpoint.tensor_files import Reader
+from detlab.pytorch.checkpoint.tensor_files import TensorReader
 
 
 def read(
@@ -59,7 +59,7 @@ def _tensors(folder: Path, files: Sequence[str], map_location: Any) -> dict[str,
     found: dict[str, torch.Tensor] = {}
     givers: dict[str, str] = {}
     for file in files:
-        reader = Reader(folder / file)
+        reader = TensorReader(folder / file)
         for name in sorted(reader.names):
             if name in found:
                 raise CheckpointError(

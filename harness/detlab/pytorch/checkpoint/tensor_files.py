@@ -54,7 +54,7 @@ def _memory(tensor: torch.Tensor) -> memoryview:
     return memoryview(flat.view(torch.uint8).numpy())
 
 
-class Reader:
+class TensorReader:
     """The tensors of one file, read when asked for.
 
     Args:

@@ -21,7 +21,7 @@ from detlab.core.full_disk import await_room, passes
 from detlab.core.metrics.values import check_steps
 from detlab.errors import ApiError, ClusterUnreachable, DetlabError
 from detlab.pytorch.checkpoint import source_code
-from detlab.pytorch.checkpoint.files import Encoded, encode_state, write_encoded
+from detlab.pytorch.checkpoint.files import EncodedState, encode_state, write_encoded
 from detlab.pytorch.checkpoint.host_memory import HostMemory
 
 logger = logging.getLogger("detlab.pytorch")
@@ -160,7 +160,7 @@ class CheckpointWriter:
         self._join_preparation()
         with _no_collection():
             encoded = encode_state(tree)
-            kept = Encoded(encoded.structure, self._memory.copy(encoded.tensors), encoded.models)
+            kept = EncodedState(encoded.structure, self._memory.copy(encoded.tensors), encoded.models)
         arguments = (kept, copy.deepcopy(dict(metadata)), copy.deepcopy(load_data), code)
         with self._changed:
             self._state = _State.WRITING
@@ -259,7 +259,7 @@ class CheckpointWriter:
             )
 
     def _run(
-        self, kept: Encoded, metadata: dict[str, Any], load_data: dict[str, Any] | None, code: Path | None
+        self, kept: EncodedState, metadata: dict[str, Any], load_data: dict[str, Any] | None, code: Path | None
     ) -> None:
         finished, failure = None, None
         try:

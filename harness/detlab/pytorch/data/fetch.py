@@ -99,7 +99,7 @@ class Chosen(Protocol):
         """Return the number of each batch in the epoch, and its indices."""
 
 
-class Feed:
+class BatchFeed:
     """Fetches batches with the settings of a `DataLoader`.
 
     Args:

@@ -20,7 +20,7 @@ from detlab.pytorch.data.epoch import (
     known_length,
     sample_order,
 )
-from detlab.pytorch.data.fetch import Feed
+from detlab.pytorch.data.fetch import BatchFeed
 from detlab.pytorch.data.loader import DataLoader
 from detlab.pytorch.data.sources import (
     EMPTY_HINT,
@@ -28,7 +28,7 @@ from detlab.pytorch.data.sources import (
     Foreign,
     Position,
     Sampled,
-    Source,
+    SampleSource,
     Steps,
     check_not_empty,
     is_cut,
@@ -42,7 +42,7 @@ STATE_VERSION = 1
 
 
 @dataclasses.dataclass(slots=True)
-class Fetched:
+class FetchedBatch:
     """One batch of this rank.
 
     Attributes:
@@ -105,7 +105,7 @@ class TrainingStream:
             seed = state["seed"]
         self._seed = seed
         self._size = size
-        self._source: Source
+        self._source: SampleSource
         if isinstance(loader, DataLoader):
             self._source = Sampled(loader, rank, size, seed)
         else:
@@ -134,10 +134,10 @@ class TrainingStream:
         """
         return 1.0 if self._ended else self._source.weight
 
-    def __iter__(self) -> Iterator[Fetched]:
+    def __iter__(self) -> Iterator[FetchedBatch]:
         return self
 
-    def __next__(self) -> Fetched:
+    def __next__(self) -> FetchedBatch:
         if self._ended and not self._closed:
             self._ended = False
             self._open(Position(self.epoch + 1))
@@ -151,7 +151,7 @@ class TrainingStream:
             self._ended = True
             self.epoch_length = self.batch_in_epoch
             self._stop()
-        return Fetched(data, ids, self.epoch, number, number == 0, last)
+        return FetchedBatch(data, ids, self.epoch, number, number == 0, last)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last batch that was yielded: the same on all ranks, plain values only."""
@@ -240,7 +240,7 @@ class ValidationShare:
         check_not_empty(loader, VALIDATION_BUILDER)
         check_sampler(loader.batch_sampler, size)
         self._loader = loader
-        self._feed = Feed(loader, derive_seed("validation"), rank)
+        self._feed = BatchFeed(loader, derive_seed("validation"), rank)
         sampler = loader.batch_sampler
         if is_cut(loader):
             order = sample_order(sampler.sampler, 0, 0)

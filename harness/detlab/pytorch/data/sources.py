@@ -26,7 +26,7 @@ from detlab.pytorch.data.epoch import (
     known_length,
     sample_order,
 )
-from detlab.pytorch.data.fetch import Feed
+from detlab.pytorch.data.fetch import BatchFeed
 from detlab.pytorch.data.loader import DataLoader
 from detlab.pytorch.errors import DataError
 
@@ -58,7 +58,7 @@ class Position:
     ended: bool = False
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """What a stream reads."""
 
     @property
@@ -116,7 +116,7 @@ class Sampled:
         self._rank = rank
         self._size = size
         self._seed = seed
-        self._feed = Feed(loader, seed, rank)
+        self._feed = BatchFeed(loader, seed, rank)
         self._share: Share | None = None
         self._order: tuple[int | None, int | None] | None = None
 

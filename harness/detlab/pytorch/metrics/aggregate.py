@@ -18,7 +18,7 @@ import torch
 from detlab.core import DistributedContext
 from detlab.pytorch.errors import TrainerError
 from detlab.pytorch.metrics.reducer import Reducer
-from detlab.pytorch.metrics.series import Collected, Series, is_real, kind_of
+from detlab.pytorch.metrics.series import CollectedMetrics, RankSeries, is_real, kind_of
 
 
 class TrainingMetrics:
@@ -34,7 +34,7 @@ class TrainingMetrics:
     """
 
     def __init__(self) -> None:
-        self._collected = Collected("train_batch", lone="loss")
+        self._collected = CollectedMetrics("train_batch", lone="loss")
         self.not_finite: dict[str, int] = {}
         self.without_average: list[str] = []
 
@@ -83,7 +83,7 @@ class ValidationMetrics:
     """
 
     def __init__(self, warned: set[str] | None = None) -> None:
-        self._collected = Collected("evaluate_batch", warned=warned)
+        self._collected = CollectedMetrics("evaluate_batch", warned=warned)
         self._names: list[str] | None = None
         self.batches = 0
         self.samples = 0
@@ -195,7 +195,7 @@ class _Outcome:
     samples: int = 0
 
 
-def _series(parts: list[Series], problems: list[str]) -> dict[str, list[Any]]:
+def _series(parts: list[RankSeries], problems: list[str]) -> dict[str, list[Any]]:
     """Return the values of each metric, one array per rank that has it, in a stable order; note unequal shapes."""
     series: dict[str, list[Any]] = {}
     shapes: dict[str, tuple[int, tuple[int, ...]]] = {}
@@ -211,13 +211,13 @@ def _series(parts: list[Series], problems: list[str]) -> dict[str, list[Any]]:
     return series
 
 
-def _all_problems(parts: list[Series]) -> list[str]:
+def _all_problems(parts: list[RankSeries]) -> list[str]:
     if len(parts) == 1:
         return list(parts[0].problems)
     return [f"rank {rank}: {problem}" for rank, part in enumerate(parts) for problem in part.problems]
 
 
-def _average(parts: list[Series]) -> _Outcome:
+def _average(parts: list[RankSeries]) -> _Outcome:
     outcome = _Outcome({}, _all_problems(parts))
     for name, arrays in _series(parts, outcome.problems).items():
         with np.errstate(all="ignore"):  # NaN and infinity are told by name
@@ -233,7 +233,7 @@ def _average(parts: list[Series]) -> _Outcome:
     return outcome
 
 
-def _per_batch(parts: list[Series] | None, others: dict[str, dict[int, Any]]) -> list[dict[str, Any]]:
+def _per_batch(parts: list[RankSeries] | None, others: dict[str, dict[int, Any]]) -> list[dict[str, Any]]:
     """Return one dict per batch, averaged over ranks; values that are no numbers are the chief's."""
     if parts is None:
         raise RuntimeError("only the chief (rank 0) has the metrics of each batch; it broadcasts them to the others")
@@ -265,7 +265,7 @@ _REDUCTIONS: dict[Reducer, Callable[[Any], Any]] = {
 }
 
 
-def _reduce(parts: list[tuple[Series, int]], evaluation_reducer: Any) -> _Outcome:
+def _reduce(parts: list[tuple[RankSeries, int]], evaluation_reducer: Any) -> _Outcome:
     held = [part for part, _ in parts]
     outcome = _Outcome({}, _all_problems(held))
     outcome.batches, outcome.samples = sum(part.batches for part in held), sum(samples for _, samples in parts)

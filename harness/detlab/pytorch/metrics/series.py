@@ -26,7 +26,7 @@ _Piece = tuple[Any, Any]
 
 
 @dataclasses.dataclass
-class Series:
+class RankSeries:
     """What one rank has collected, on the host.
 
     Attributes:
@@ -48,7 +48,7 @@ class Series:
         return {*self.values, *self.kept_out}
 
 
-class Collected:
+class CollectedMetrics:
     """Metrics of the batches of one rank.
 
     Args:
@@ -161,12 +161,12 @@ class Collected:
         others, self._others = self._others, {}
         return others
 
-    def take(self) -> Series:
+    def take(self) -> RankSeries:
         """Return all numbers on the host, and forget them; waits for the device."""
         self._fold()
         batches, pieces = self._folded, self._pieces
         self._folded, self._pieces = 0, {}
-        series = Series(batches, {}, [], frozenset(self._others))
+        series = RankSeries(batches, {}, [], frozenset(self._others))
         for name, of_name in pieces.items():
             try:
                 series.values[name] = _on_host(of_name, batches)

@@ -1,4 +1,4 @@
-"""Configs of other tools as detlab's: a Katib `Experiment`, a W&B sweep.
+"""Configs of other tools as detlab's, each by a plug-in in a package of its own: a Katib `Experiment`, a W&B sweep.
 
     raw, problems = load_import(text)    # as the tool itself reads it
     imported = import_config(raw)
@@ -11,59 +11,46 @@ lives here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from detlab.errors import ConfigError, Problem
+from detlab.plugins import Plugins
 from detlab.schemas.expconf import check, errors_of, load_yaml
 from detlab.schemas.expconf.raw import structure
-from detlab.schemas.imports import katib, wandb
-from detlab.schemas.imports.ledger import Imported, Leaf, Ledger, Note, Outcome, leaves
+from detlab.schemas.imports.ledger import FileLeaf, Imported, ImportKind, ImportNote, Ledger, Outcome, leaves
 
 __all__ = [
     "KINDS",
+    "FileLeaf",
+    "ImportKind",
+    "ImportNote",
     "Imported",
-    "Kind",
-    "Leaf",
-    "Note",
+    "Ledger",
     "Outcome",
     "import_config",
     "kind_of",
+    "kinds",
     "leaves",
     "load_import",
 ]
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of file that can be imported.
-
-    Attributes:
-        title: What it is called in messages.
-        marks: How it is recognised, for messages.
-        recognises: Whether a parsed file is of this kind.
-        convert: Makes a config of a ledger's file, and notes each leaf.
-    """
-
-    title: str
-    marks: str
-    recognises: Callable[[dict[str, Any]], bool]
-    convert: Callable[[Ledger], dict[str, Any]]
-    ledger: Callable[[dict[str, Any]], Ledger]
-
-
-KINDS: dict[str, Kind] = {
-    "katib": Kind(
-        "Katib Experiment",
-        f"`apiVersion: {katib.API_VERSION}` and `kind: Experiment`",
-        katib.recognises,
-        katib.convert,
-        katib.ledger,
-    ),
-    "wandb": Kind("W&B sweep", "`method` and `parameters`", wandb.recognises, wandb.convert, wandb.ledger),
-}
+KINDS: Plugins[ImportKind] = Plugins(
+    "detlab.imports",
+    "kind of file to import",
+    {
+        "katib": "detlab.schemas.imports.katib.search:IMPORT",
+        "wandb": "detlab.schemas.imports.wandb.sweep:IMPORT",
+    },
+)
 """What can be imported, by a short name."""
+
+
+def kinds() -> dict[str, ImportKind]:
+    """Return what can be imported, by name: first what detlab has, so that no package changes what its kinds become."""
+    names = sorted(KINDS.names(), key=lambda name: (name not in KINDS.built_in, name))
+    return {name: KINDS.load(name) for name in names}
 
 
 def load_import(text: str, source_name: str = "file") -> tuple[Any, list[Problem]]:
@@ -77,7 +64,8 @@ def load_import(text: str, source_name: str = "file") -> tuple[Any, list[Problem
         The parsed file and the mistakes of the text itself, as `load_yaml` returns them.
     """
     raw, problems = load_yaml(text, source_name)
-    if isinstance(raw, dict) and wandb.recognises(raw):
+    name = _recognised(raw)
+    if name is not None and KINDS.load(name).older_yaml:
         return load_yaml(text, source_name, older=True)
     return raw, problems
 
@@ -88,31 +76,31 @@ def kind_of(raw: object) -> str:
     Raises:
         ConfigError: It is none of them; the message says what it looks like.
     """
-    if isinstance(raw, dict):
-        for name, kind in KINDS.items():
-            if kind.recognises(raw):
-                return name
-    raise ConfigError([_unknown(raw)])
+    name = _recognised(raw)
+    if name is None:
+        raise ConfigError([_unknown(raw)])
+    return name
 
 
-_SPACE = "give `method` and `parameters` instead, or write hyperparameters and searcher by hand"
+def _recognised(raw: object) -> str | None:
+    if not isinstance(raw, dict):
+        return None
+    return next((name for name, kind in kinds().items() if kind.recognises(raw)), None)
 
 
 def _unknown(raw: object) -> Problem:
-    known = "; ".join(f"a {kind.title} has {kind.marks}" for kind in KINDS.values())
+    there = kinds().values()
+    known = "; ".join(f"a {kind.title} has {kind.marks}" for kind in there)
     if not isinstance(raw, dict):
         return Problem("", "is not a mapping, so it is no file that can be imported", known)
     if isinstance(raw.get("searcher"), dict) or "entrypoint" in raw:
         return Problem("", "is an experiment config of detlab or Determined already", "use `det config check`")
-    if str(raw.get("apiVersion", "")).startswith("kubeflow.org/") and raw.get("kind") == "Experiment":
-        return Problem("apiVersion", f"is {raw['apiVersion']}; only {katib.API_VERSION} can be imported", known)
-    if isinstance(raw.get("tune"), dict):
-        return Problem("tune", "is a search of Ray Tune in a W&B sweep: Ray draws its points", _SPACE)
-    if isinstance(raw.get("scheduler"), dict) and "method" not in raw:
-        return Problem("scheduler", "is a W&B sweep whose points a scheduler of its own draws", _SPACE)
+    for kind in there:
+        if (problem := kind.nearly(raw)) is not None:
+            return replace(problem, hint=problem.hint or known)
     if raw.get("kind") is not None:
         return Problem("kind", f"is {raw['kind']!r}, which cannot be imported", known)
-    return Problem("", "is neither a Katib Experiment nor a W&B sweep", known)
+    return Problem("", f"is neither a {' nor a '.join(kind.title for kind in there)}", known)
 
 
 def import_config(raw: object) -> Imported:
@@ -130,7 +118,7 @@ def import_config(raw: object) -> Imported:
         raise ConfigError(found)
     name = kind_of(raw)
     assert isinstance(raw, dict)
-    kind = KINDS[name]
+    kind = KINDS.load(name)
     ledger = kind.ledger(raw)
     config = kind.convert(ledger)
     if ledger.problems:

@@ -1,4 +1,4 @@
-"""The account of an import: what became of each leaf of the file."""
+"""What can be imported, and the account of an import: what became of each leaf of the file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NO_COUNTERPART = "unknown here: it has no counterpart"
 
 
 @dataclass(frozen=True)
-class Leaf:
+class FileLeaf:
     """A value of the file that is not a mapping or a list with something in it."""
 
     path: Path
     value: Any
 
 
-def leaves(value: Any, path: Path = ()) -> Iterator[Leaf]:
+def leaves(value: Any, path: Path = ()) -> Iterator[FileLeaf]:
     """Yield the leaves of a parsed file; an empty mapping or list is a leaf."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
@@ -35,11 +35,11 @@ def leaves(value: Any, path: Path = ()) -> Iterator[Leaf]:
         for index, inner in enumerate(value):
             yield from leaves(inner, (*path, index))
     else:
-        yield Leaf(path, value)
+        yield FileLeaf(path, value)
 
 
 @dataclass(frozen=True)
-class Note:
+class ImportNote:
     """What became of a leaf, or of all leaves below a place.
 
     Attributes:
@@ -76,11 +76,11 @@ class Imported:
     kind: str
     title: str
     config: dict[str, Any]
-    notes: tuple[Note, ...]
+    notes: tuple[ImportNote, ...]
     to_do: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
-    def with_outcome(self, outcome: Outcome) -> list[Note]:
+    def with_outcome(self, outcome: Outcome) -> list[ImportNote]:
         """Return the notes of one outcome."""
         return [note for note in self.notes if note.outcome == outcome]
 
@@ -95,8 +95,8 @@ class Imported:
         }
 
 
-def _without(path: Path, why: str) -> Note:
-    return Note(render(path), "not_needed" if why.startswith(NEEDLESS) else "left_out", "", why)
+def _without(path: Path, why: str) -> ImportNote:
+    return ImportNote(render(path), "not_needed" if why.startswith(NEEDLESS) else "left_out", "", why)
 
 
 @dataclass
@@ -119,8 +119,8 @@ class Ledger:
     shape: Callable[[Path], str]
     to_do: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    _notes: dict[Path, Note] = field(default_factory=dict)
-    _added: list[Note] = field(default_factory=list)
+    _notes: dict[Path, ImportNote] = field(default_factory=dict)
+    _added: list[ImportNote] = field(default_factory=list)
 
     def at(self, path: Path) -> Any:
         """Return the value at a place; None if there is none."""
@@ -168,15 +168,15 @@ class Ledger:
 
     def added(self, to: str, why: str) -> None:
         """Say that the config has something that the file does not say."""
-        self._added.append(Note("", "added", to, why))
+        self._added.append(ImportNote("", "added", to, why))
 
     def mistake(self, path: Path, message: str, hint: str | None = None) -> None:
         """Say that the file itself is wrong."""
         self.problems.append(Problem(render(path), message, hint))
 
-    def all_notes(self) -> tuple[Note, ...]:
+    def all_notes(self) -> tuple[ImportNote, ...]:
         """Return a note for each leaf in the order of the file; leaves left out for one reason share a note."""
-        found: dict[Path, Note] = {}
+        found: dict[Path, ImportNote] = {}
         for leaf in leaves(self.raw):
             place = self._covering(leaf.path)
             found[place] = self._notes.get(place) or _without(place, self._reason(place))
@@ -184,7 +184,7 @@ class Ledger:
 
     def _note(self, path: Path, outcome: Outcome, to: str | None, why: str = "") -> None:
         target = self.targets[self.shape(path)]  # a KeyError: the format's table lacks the key
-        self._notes[path] = Note(render(path), outcome, target if to is None else to, why)
+        self._notes[path] = ImportNote(render(path), outcome, target if to is None else to, why)
 
     def _covering(self, path: Path) -> Path:
         """Return the place whose note speaks for a leaf: the nearest that has a note, else one that has a reason."""
@@ -200,3 +200,26 @@ class Ledger:
             if reason:
                 return reason
         return NO_COUNTERPART
+
+
+@dataclass(frozen=True)
+class ImportKind:
+    """A kind of file that can be imported: the object of an entry point in `detlab.imports`.
+
+    Attributes:
+        title: What it is called in messages.
+        marks: How it is recognised, for messages.
+        recognises: Whether a parsed file is of this kind.
+        ledger: Makes the ledger of such a file.
+        convert: Makes a raw experiment config of a ledger's file, and notes each leaf.
+        nearly: Says what is wrong with a file that nothing recognises and that comes close to this kind.
+        older_yaml: Whether the tool reads YAML 1.1, where `1e-5` is a text.
+    """
+
+    title: str
+    marks: str
+    recognises: Callable[[dict[str, Any]], bool]
+    ledger: Callable[[dict[str, Any]], Ledger]
+    convert: Callable[[Ledger], dict[str, Any]]
+    nearly: Callable[[dict[str, Any]], Problem | None] = lambda raw: None
+    older_yaml: bool = False

@@ -20,7 +20,7 @@ WIDTH = 3.0
 
 
 @dataclass(frozen=True)
-class Axis:
+class ImportedAxis:
     """A hyperparameter, what differs from the file's, and the keys of the file that have no part in it."""
 
     spec: Any
@@ -44,17 +44,17 @@ def joined(*texts: str) -> str:
     return "; ".join(text for text in texts if text)
 
 
-def const(value: Any) -> Axis:
+def const(value: Any) -> ImportedAxis:
     """Return a constant; a mapping is written in full, since without `type` it would be a group."""
-    return Axis({"type": "const", "val": value} if isinstance(value, dict) or value is None else value)
+    return ImportedAxis({"type": "const", "val": value} if isinstance(value, dict) or value is None else value)
 
 
-def choice(values: list[Any], differs: str = "", *, ordered: bool = False) -> Axis:
+def choice(values: list[Any], differs: str = "", *, ordered: bool = False) -> ImportedAxis:
     """Return a categorical, or an ordinal: its neighbours are expected to do alike."""
-    return Axis({"type": "ordinal" if ordered else "categorical", "vals": list(values)}, differs)
+    return ImportedAxis({"type": "ordinal" if ordered else "categorical", "vals": list(values)}, differs)
 
 
-def whole(low: int, high: int, step: int | None, *, grid: bool) -> Axis:
+def whole(low: int, high: int, step: int | None, *, grid: bool) -> ImportedAxis:
     """Return the integers from `low` to `high`, every `step`th."""
     step = step or 1
     count = (high - low) // step + 1
@@ -62,11 +62,11 @@ def whole(low: int, high: int, step: int | None, *, grid: bool) -> Axis:
         return const(low)
     spec: dict[str, Any] = {"type": "int", "minval": low, "maxval": low + (count - 1) * step}
     if grid:
-        return Axis({**spec, "count": count})
-    return Axis({**spec, "step": step} if step > 1 else spec)
+        return ImportedAxis({**spec, "count": count})
+    return ImportedAxis({**spec, "step": step} if step > 1 else spec)
 
 
-def real(low: float, high: float, step: float | None, *, grid: bool) -> Axis:
+def real(low: float, high: float, step: float | None, *, grid: bool) -> ImportedAxis:
     """Return the numbers from `low` to `high`, evenly drawn; with a step, those of a lattice from `low` on."""
     if low == high:
         return const(as_float(low))
@@ -79,10 +79,10 @@ def real(low: float, high: float, step: float | None, *, grid: bool) -> Axis:
     if count == 1:
         return const(as_float(low))
     spec = {"type": "double", "minval": as_float(low), "maxval": as_float(low + (count - 1) * step)}
-    return Axis({**spec, "count": count} if grid else {**spec, "step": as_float(step)})
+    return ImportedAxis({**spec, "count": count} if grid else {**spec, "step": as_float(step)})
 
 
-def logarithmic(low: float, high: float, step: float | None, *, grid: bool) -> Axis:
+def logarithmic(low: float, high: float, step: float | None, *, grid: bool) -> ImportedAxis:
     """Return the numbers from `low` to `high` (values, above 0), evenly drawn on a logarithmic scale."""
     if low == high:
         return const(as_float(low))
@@ -96,7 +96,7 @@ def powers(base: float, low: float, high: float) -> dict[str, Any]:
     return {"type": "log", "base": shown, "minval": as_float(low), "maxval": as_float(high)}
 
 
-def normal(mean: float, deviation: float, step: float | None, *, logarithm: bool, grid: bool) -> Axis:
+def normal(mean: float, deviation: float, step: float | None, *, logarithm: bool, grid: bool) -> ImportedAxis:
     """Return a normal distribution (of the natural logarithm), cut off where nearly no draw is."""
     center = _power_of_e(mean) if logarithm else mean
     if deviation == 0:
@@ -110,11 +110,11 @@ def normal(mean: float, deviation: float, step: float | None, *, logarithm: bool
     if step == 1 and logarithm and _from_one_on(low, high):
         least, middle, most = (round(math.exp(value)) for value in (low, mean, high))
         prior = {"center": middle, "confidence": 1}
-        return Axis({"type": "int", "minval": least, "maxval": most, "log": True, "prior": prior}, why)
+        return ImportedAxis({"type": "int", "minval": least, "maxval": most, "log": True, "prior": prior}, why)
     if step and not logarithm and math.isfinite(high / step) and math.isfinite(low / step):
         return _normal_in_steps(low, mean, high, step, why)
     spec = powers(math.e, low, high) if logarithm else _double(low, high)
-    axis = Axis({**spec, "prior": {"center": as_float(center), "confidence": 1}}, why)
+    axis = ImportedAxis({**spec, "prior": {"center": as_float(center), "confidence": 1}}, why)
     return without_step(axis, "drawn without its q") if step else axis
 
 
@@ -134,21 +134,21 @@ def _power_of_e(exponent: float) -> float:
         return exponent
 
 
-def _normal_in_steps(low: float, mean: float, high: float, step: float, why: str) -> Axis:
+def _normal_in_steps(low: float, mean: float, high: float, step: float, why: str) -> ImportedAxis:
     number = (lambda value: int(value * step)) if float(step).is_integer() else (lambda value: as_float(value * step))
     least, middle, most = (number(round(value / step)) for value in (low, mean, high))
     if least == most:
         return const(middle)
     kind = "int" if isinstance(least, int) else "double"
     spec = {"type": kind, "minval": least, "maxval": most, "prior": {"center": middle, "confidence": 1}}
-    return Axis(spec if kind == "int" and step == 1 else {**spec, "step": rounded(step)}, why)
+    return ImportedAxis(spec if kind == "int" and step == 1 else {**spec, "step": rounded(step)}, why)
 
 
-def around_middle(axis: Axis) -> Axis:
+def around_middle(axis: ImportedAxis) -> ImportedAxis:
     """Return a range as Katib's normal distribution: around its middle, a sixth of it as the standard deviation."""
     spec = axis.spec
     if not isinstance(spec, dict) or spec.get("type") not in ("int", "double", "log") or "count" in spec:
-        return Axis(spec, joined(axis.differs, "evenly between min and max: a grid draws nothing"), axis.unused)
+        return ImportedAxis(spec, joined(axis.differs, "evenly between min and max: a grid draws nothing"), axis.unused)
     steps = steps_of({"step": 1, **spec}) if spec["type"] == "int" else steps_of(spec)
     center: float
     if spec.get("log"):
@@ -159,31 +159,33 @@ def around_middle(axis: Axis) -> Axis:
         middle = (spec["minval"] + spec["maxval"]) / 2
         center = as_float(math.pow(spec["base"], middle) if spec["type"] == "log" else middle)
     prior = {"center": center, "confidence": 1}
-    return Axis({**spec, "prior": prior}, joined(axis.differs, "cut off at min and max"), axis.unused)
+    return ImportedAxis({**spec, "prior": prior}, joined(axis.differs, "cut off at min and max"), axis.unused)
 
 
-def without_step(axis: Axis, why: str) -> Axis:
+def without_step(axis: ImportedAxis, why: str) -> ImportedAxis:
     """Return an axis as one that lost its step."""
-    return Axis(axis.spec, joined(axis.differs, why), (*axis.unused, *STEPS))
+    return ImportedAxis(axis.spec, joined(axis.differs, why), (*axis.unused, *STEPS))
 
 
-def on_grid(spec: dict[str, Any], *, grid: bool, differs: str = "") -> Axis:
+def on_grid(spec: dict[str, Any], *, grid: bool, differs: str = "") -> ImportedAxis:
     """Return a range; in a grid with a number of points."""
     if not grid:
-        return Axis(spec, differs)
-    return Axis({**spec, "count": GRID_POINTS}, joined(differs, f"a grid needs a number of points: {GRID_POINTS}"))
+        return ImportedAxis(spec, differs)
+    return ImportedAxis(
+        {**spec, "count": GRID_POINTS}, joined(differs, f"a grid needs a number of points: {GRID_POINTS}")
+    )
 
 
-def on_log_scale(axis: Axis) -> Axis:
+def on_log_scale(axis: ImportedAxis) -> ImportedAxis:
     """Return integers as drawn on a logarithmic scale, where they can be; a grid has all of them anyway."""
     spec = axis.spec
     if not isinstance(spec, dict) or "count" in spec:
         return axis
     if "step" in spec:
-        return Axis(spec, "drawn evenly: integers have a step or a logarithmic scale, not both", axis.unused)
+        return ImportedAxis(spec, "drawn evenly: integers have a step or a logarithmic scale, not both", axis.unused)
     if spec["minval"] < 1:
-        return Axis(spec, "drawn evenly: a logarithmic scale of integers begins at 1", axis.unused)
-    return Axis({**spec, "log": True}, axis.differs, axis.unused)
+        return ImportedAxis(spec, "drawn evenly: a logarithmic scale of integers begins at 1", axis.unused)
+    return ImportedAxis({**spec, "log": True}, axis.differs, axis.unused)
 
 
 def is_number(value: object) -> bool:

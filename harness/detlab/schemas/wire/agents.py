@@ -35,7 +35,7 @@ class EnrolReply(Wire):
     token: str
 
 
-class RunningTask(Wire):
+class HeldTask(Wire):
     """A task the agent still has: alive, or ended with the exit not yet acknowledged."""
 
     allocation_id: str
@@ -118,7 +118,7 @@ class Hello(Wire):
     serves_user: str | None = None
     """None: any user (root agent); else tasks of others are refused."""
     slots: Annotated[list[SlotView], FailFast()]
-    tasks: Annotated[list[RunningTask], FailFast()] = []
+    tasks: Annotated[list[HeldTask], FailFast()] = []
     runtimes: Annotated[list[str], FailFast()] = ["process"]
     """Names of those that could start a task now."""
     address: str = "127.0.0.1"
@@ -157,7 +157,7 @@ class MoreNodes(Wire):
 
     type: Literal["nodes"] = "nodes"
     nodes: Annotated[list[NodeHello], FailFast()] = []
-    tasks: Annotated[list[RunningTask], FailFast()] = []
+    tasks: Annotated[list[HeldTask], FailFast()] = []
     """Those on them."""
 
 
@@ -341,6 +341,8 @@ class Launch(Wire):
     agents with `Hello.asks_point`."""
     user_home: bool = False
     """HOME is the user's own persistent home on the node (notebooks, shells), not the task's."""
+    holds: bool = False
+    """Whether it only keeps slots for a server that the Hub starts by itself, which asks for their devices."""
     reach: list[str] = []
     """The operator's own directories that the task gets into, whatever closed ones are above them; never a path of
     the experiment's: a root agent would open other people's directories for its author."""

@@ -18,7 +18,7 @@ _OWNER = re.compile(r"[0-9A-Za-z_-]{2,200}")
 _NOTE = re.compile(r"([0-9]{1,18})-(.+)")
 
 
-class Pending:
+class PendingObjects:
     """Objects `.pending/<owner>/<run>-<uuid>`, without content.
 
     A store lists objects by their keys alone, in thousands: what is not finished is found by these in one request.

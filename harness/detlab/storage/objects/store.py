@@ -24,10 +24,10 @@ from detlab.storage.base import ManifestNotWritten, Selector
 from detlab.storage.manifest import MANIFEST_NAME, METADATA_NAME, Manifest, ManifestPart, plain_path
 from detlab.storage.objects import transfers
 from detlab.storage.objects.client import ObjectExists, ObjectMissing, Objects, StoreAway
-from detlab.storage.objects.pending import PROBE, Pending
-from detlab.storage.objects.transfers import Fetched, ObjectReader, Patience
+from detlab.storage.objects.pending import PROBE, PendingObjects
+from detlab.storage.objects.transfers import FileToFetch, ObjectReader, Patience
 from detlab.storage.own_folders import OwnFolders
-from detlab.storage.ownership import MOST_RECORD, Guard, Holder
+from detlab.storage.ownership import MOST_RECORD, Guard, StorageHolder
 from detlab.storage.unfinished import (
     check_uuid,
     is_uuid,
@@ -66,12 +66,12 @@ class ObjectStorage:
         self._patience = Patience(patience)
         self._me = (writer or uuids.uuid4().hex).encode()
         self._stored: dict[str, ManifestPart] = {}
-        self._pending = Pending(objects)
+        self._pending = PendingObjects(objects)
         place = hashlib.sha256(objects.where.encode()).hexdigest()[:16]
         self._folder = f"detlab-stages-{os.geteuid()}", place
         self._guard = Guard(objects.where)
 
-    def held_by(self, holder: Holder | None) -> Self:
+    def held_by(self, holder: StorageHolder | None) -> Self:
         """Have every change check first that this installation of a cluster owns what is here; return the store."""
         self._guard = Guard(self.objects.where, holder)
         return self
@@ -195,7 +195,7 @@ class ObjectStorage:
         """Fetch verified files; see `StorageManager.download`. Files that are there and right are left as they are."""
         names = [name for name in manifest.files if selector is None or selector(name)]
         wanted = [
-            Fetched(name, self._key(uuid, name), target / plain_path(name), manifest.files[name]) for name in names
+            FileToFetch(name, self._key(uuid, name), target / plain_path(name), manifest.files[name]) for name in names
         ]
         with storage_errors("write", target):
             target.mkdir(parents=True, exist_ok=True)

@@ -277,7 +277,7 @@ def replace(objects: Objects, path: Path, key: str, patience: Patience) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FileToFetch:
     """One file that is to be fetched.
 
     Attributes:
@@ -293,7 +293,7 @@ class Fetched:
     entry: CheckpointFile
 
 
-def download(objects: Objects, uuid: str, wanted: Iterable[Fetched], patience: Patience) -> None:
+def download(objects: Objects, uuid: str, wanted: Iterable[FileToFetch], patience: Patience) -> None:
     """Fetch files by ranges, several at once; each gets its name when its digest is right.
 
     A file that is there with the right digest is not fetched again, so that an interrupted download goes on.
@@ -312,7 +312,7 @@ def download(objects: Objects, uuid: str, wanted: Iterable[Fetched], patience: P
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _is_there(item: Fetched) -> bool:
+def _is_there(item: FileToFetch) -> bool:
     try:
         if item.target.lstat().st_size != item.entry.size:
             return False
@@ -323,7 +323,7 @@ def _is_there(item: Fetched) -> bool:
 
 
 def _ranges_ahead(
-    objects: Objects, uuid: str, todo: list[Fetched], patience: Patience, pool: ThreadPoolExecutor
+    objects: Objects, uuid: str, todo: list[FileToFetch], patience: Patience, pool: ThreadPoolExecutor
 ) -> Iterator[memoryview]:
     """Give the ranges of all files in order, while those that follow are on their way."""
     ahead: deque[Future[memoryview]] = deque()
@@ -336,12 +336,12 @@ def _ranges_ahead(
         yield ahead.popleft().result()
 
 
-def _again(objects: Objects, uuid: str, item: Fetched, patience: Patience) -> Iterator[memoryview]:
+def _again(objects: Objects, uuid: str, item: FileToFetch, patience: Patience) -> Iterator[memoryview]:
     for start in range(0, max(item.entry.size, 1), PART):
         yield _get(objects, uuid, item, start, patience)
 
 
-def _get(objects: Objects, uuid: str, item: Fetched, start: int, patience: Patience) -> memoryview:
+def _get(objects: Objects, uuid: str, item: FileToFetch, start: int, patience: Patience) -> memoryview:
     """Return one range, or what is there of it; the rest of a range whose connection broke is asked for alone."""
     end = min(item.entry.size, start + PART)
     what = f"the download of {item.name}"
@@ -362,7 +362,9 @@ def _is_beyond(error: StorageError) -> bool:
     return any(words in error.message for words in ("InvalidRange", "416", "Range Not Satisfiable"))
 
 
-def _fetch(item: Fetched, uuid: str, ranges: Iterator[memoryview], again: Callable[[], Iterator[memoryview]]) -> None:
+def _fetch(
+    item: FileToFetch, uuid: str, ranges: Iterator[memoryview], again: Callable[[], Iterator[memoryview]]
+) -> None:
     item.target.parent.mkdir(parents=True, exist_ok=True)
     partial = files.partial_of(item.target)
     try:
@@ -377,7 +379,7 @@ def _fetch(item: Fetched, uuid: str, ranges: Iterator[memoryview], again: Callab
         partial.unlink(missing_ok=True)
 
 
-def _write(item: Fetched, uuid: str, partial: Path, ranges: Iterator[memoryview]) -> CheckpointError | None:
+def _write(item: FileToFetch, uuid: str, partial: Path, ranges: Iterator[memoryview]) -> CheckpointError | None:
     checksum, size = _Digest(), 0
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -49,7 +49,7 @@ class Gone(Exception):
 
 
 @dataclass(frozen=True)
-class Ended:
+class ContainerEnd:
     """How a container ended, according to the engine.
 
     Attributes:
@@ -183,7 +183,7 @@ class Engine:
         if self._client is not None:
             self._client.close()
 
-    async def ended(self, container: str) -> Ended | None:
+    async def ended(self, container: str) -> ContainerEnd | None:
         """Wait until a container does not run, through any outage of the engine; return None if it was removed."""
         listener = (container, heard := asyncio.Event())
         self._listeners.append(listener)
@@ -201,11 +201,11 @@ class Engine:
         finally:
             self._listeners.remove(listener)
 
-    def _ended_now(self, container: str) -> Ended:
+    def _ended_now(self, container: str) -> ContainerEnd:
         state = self.inspect(container)["State"]
         if state["Running"] or state["Status"] == "created":
             raise _StillRuns
-        return Ended(
+        return ContainerEnd(
             int(state["ExitCode"]), bool(state["OOMKilled"]), str(state["Error"]), _seconds(state["FinishedAt"])
         )
 

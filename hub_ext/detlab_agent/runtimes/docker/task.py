@@ -13,7 +13,7 @@ from detlab.backoff import Backoff
 from detlab.launch.host import procfs
 from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.runtimes.docker.accounts import forget_names
-from detlab_agent.runtimes.docker.engine import Ended, Engine, EngineAway, EngineRefused
+from detlab_agent.runtimes.docker.engine import ContainerEnd, Engine, EngineAway, EngineRefused
 from detlab_agent.runtimes.ports import HeldPorts
 from detlab_agent.runtimes.records import LocalTask
 
@@ -57,7 +57,7 @@ class DockerTask(LocalTask):
             self.ports.retire(self.record, self.address, self.port)
         return await asyncio.to_thread(self._exit, ended)
 
-    def _exit(self, ended: Ended | None) -> TaskExit:
+    def _exit(self, ended: ContainerEnd | None) -> TaskExit:
         written = self.written_exit()
         oom = ended is not None and ended.oom
         if written is not None:
@@ -74,7 +74,7 @@ class DockerTask(LocalTask):
             return replace(exit_, reason="machine_restarted", message=f"{message} (see its option live-restore)")
         return exit_
 
-    def _said(self, ended: Ended | None) -> str:
+    def _said(self, ended: ContainerEnd | None) -> str:
         if ended is None:
             return "its container was removed from outside detlab"
         said = ended.error or self.engine.said(self.container)
@@ -84,7 +84,7 @@ class DockerTask(LocalTask):
         limit = f" of {self.memory / (1 << 20):,.0f} MiB" if self.memory else ""
         return f"the task reached the memory limit{limit} of its container and the kernel ended a process of it"
 
-    def _went_with_engine(self, exit_: TaskExit, ended: Ended) -> bool:
+    def _went_with_engine(self, exit_: TaskExit, ended: ContainerEnd) -> bool:
         """Whether the engine ended the container because the engine itself shut down."""
         by_signal = exit_.exit_code is None or exit_.exit_code in {-signal.SIGTERM, -signal.SIGKILL}
         return by_signal and 0.0 < self.engine.lost_at <= ended.at + _OUTAGE_SLACK

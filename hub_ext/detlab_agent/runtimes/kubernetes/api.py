@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 from yarl import URL
 
-from detlab_agent.runtimes.kubernetes.credentials import Credential, Credentials, NoCredential
+from detlab_agent.runtimes.kubernetes.credentials import Credential, NoCredential, ShownCredentials
 from detlab_agent.runtimes.kubernetes.kubeconfig import Opened
 
 Object = dict[str, Any]
@@ -58,7 +58,7 @@ class Api:
     def __init__(self, opened: Opened, namespace: str = "") -> None:
         self.namespace, self.origin, self.url = namespace or opened.namespace, opened.origin, opened.server.url
         self._server = opened.server
-        self._credentials = Credentials(opened.read, opened.first)
+        self._credentials = ShownCredentials(opened.read, opened.first)
         self._certificate = opened.first.certificate
         self._session = _session()
         self.ahead = 0.0

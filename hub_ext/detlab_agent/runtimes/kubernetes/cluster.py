@@ -15,10 +15,10 @@ from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes import endings, nodes
 from detlab_agent.runtimes.kubernetes.api import MERGE, Api, ApiAway, ApiRefused, Object
 from detlab_agent.runtimes.kubernetes.options import NodeGroup, Rules
-from detlab_agent.runtimes.kubernetes.others import Others, TakenSlots
+from detlab_agent.runtimes.kubernetes.others import OtherPods, TakenSlots
 from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL, POD_GROUPS, group_name
 from detlab_agent.runtimes.kubernetes.reflector import Reflector
-from detlab_agent.runtimes.kubernetes.scaling import Placed, by_whom, come_already, count_elsewhere, nodes_to_come
+from detlab_agent.runtimes.kubernetes.scaling import PlacedPod, by_whom, come_already, count_elsewhere, nodes_to_come
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _UNCERTAIN = 500
 _NOT_FOUND, _CONFLICT, _INVALID, _FORBIDDEN = 404, 409, 422, 403
 
 
-class Cluster:
+class KubernetesCluster:
     """The cluster, as far as this agent uses it.
 
     Args:
@@ -57,7 +57,7 @@ class Cluster:
         )
         path = api.path("nodes", namespaced=False)
         self.nodes = Reflector(api, path, nodes.kept_node, self._node_changed)
-        self.others = Others(api, rules, self._others_changed) if sees_all and rules.options.count_others else None
+        self.others = OtherPods(api, rules, self._others_changed) if sees_all and rules.options.count_others else None
         self.elsewhere: Sequence[Reflector] = ()
         """Pods of this agent in other namespaces."""
         self._used: dict[str, tuple[str, tuple[str, ...]]] = {}
@@ -106,7 +106,7 @@ class Cluster:
 
     def _offer(self) -> list[NodeHello]:
         options, there = self.rules.options, self.nodes.items
-        placed = [Placed(node, slots, self._node_of(pod)) for pod, (node, slots) in self._used.items()]
+        placed = [PlacedPod(node, slots, self._node_of(pod)) for pod, (node, slots) in self._used.items()]
         busy: dict[str, set[str]] = {}
         for one in placed:
             busy.setdefault(one.named, set()).update(map(device_of, one.slots))

@@ -52,7 +52,7 @@ class Credential:
 Read = Callable[[], Awaitable[Credential]]
 
 
-class Credentials:
+class ShownCredentials:
     """The one that is shown now; a new one is read before its end, and when the server refuses it.
 
     Args:

@@ -25,12 +25,11 @@ CREATING = "ContainerCreating"
 """So long its node mounts volumes and makes a network; what lacks is only in its events."""
 _ADMISSION = ("OutOf", "NodeAffinity", "UnexpectedAdmissionError", "Topology", "InsufficientResource")
 """What the reasons of a node begin with that did not take a pod after all."""
-_KEPT = ("phase", "reason", "message", "podIP", "conditions", "containerStatuses", "initContainerStatuses")
 _SAID = 600
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PodWait:
     """Why a pod does not run yet.
 
     Attributes:
@@ -109,7 +108,7 @@ def address_of(pod: Object) -> str | None:
     return str(found) if found else None
 
 
-def waiting_for(pod: Object) -> Waiting | None:
+def waiting_for(pod: Object) -> PodWait | None:
     """Return why a pod does not run yet; None if it says nothing of that."""
     state = main_state(pod).get("waiting") or {}
     for one in pod["status"].get("initContainerStatuses") or ():
@@ -119,21 +118,21 @@ def waiting_for(pod: Object) -> Waiting | None:
     reason, message = str(state.get("reason") or ""), str(state.get("message") or "")
     said = f"{reason}: {message}" if message else reason
     if reason in HOPELESS:
-        return Waiting("pulling", said, "hopeless")
+        return PodWait("pulling", said, "hopeless")
     if reason in IMAGE_TROUBLE:
-        return Waiting("pulling", said, "image")
+        return PodWait("pulling", said, "image")
     if reason in START_TROUBLE:
-        return Waiting("starting", said, "start")
+        return PodWait("starting", said, "start")
     unplaced = _condition(pod, "PodScheduled")
     if unplaced.get("status") == "False":
         told, why = str(unplaced.get("message") or ""), str(unplaced.get("reason") or "Unschedulable")
         queued = why == GATED and _only_kueues(pod["gates"])
-        return Waiting("queued", f"{why}: {told}" if told else why, "gate" if queued else "place")
+        return PodWait("queued", f"{why}: {told}" if told else why, "gate" if queued else "place")
     if not pod["node"] and not is_running(pod):
         return _unseen(pod)
     if reason:
         trouble = "creating" if reason == CREATING else ""
-        return Waiting("starting", f"{reason} on node {pod['node']}", trouble)
+        return PodWait("starting", f"{reason} on node {pod['node']}", trouble)
     return None
 
 
@@ -141,13 +140,13 @@ def _only_kueues(gates: list[str]) -> bool:
     return all(gate.startswith(KUEUES_GATES) for gate in gates)
 
 
-def _unseen(pod: Object) -> Waiting:
+def _unseen(pod: Object) -> PodWait:
     """Return why a pod waits that has no node and of which no scheduler has said anything."""
     if pod["gates"]:
         said = f"scheduling gates {', '.join(pod['gates'])}: no controller has removed them"
-        return Waiting("queued", said, "gate" if _only_kueues(pod["gates"]) else "unseen")
+        return PodWait("queued", said, "gate" if _only_kueues(pod["gates"]) else "unseen")
     said = f"no scheduler has looked at the pod: is the scheduler {pod['scheduler']!r} (schedulerName) installed?"
-    return Waiting("queued", said, "unseen")
+    return PodWait("queued", said, "unseen")
 
 
 def _condition(pod: Object, kind: str) -> Object:

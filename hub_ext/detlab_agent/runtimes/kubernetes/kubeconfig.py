@@ -41,7 +41,7 @@ _FIX = (
 
 
 @dataclass(frozen=True)
-class Server:
+class ApiServer:
     """An API server.
 
     Attributes:
@@ -69,7 +69,7 @@ class Opened:
         origin: Where the configuration is from, for messages.
     """
 
-    server: Server
+    server: ApiServer
     read: Read
     first: Credential
     namespace: str
@@ -112,7 +112,7 @@ class Access:
     async def _of_pod(self) -> Opened:
         host, port = self.environ["KUBERNETES_SERVICE_HOST"], self.environ.get("KUBERNETES_SERVICE_PORT", "443")
         trust = _trusting((self.account / "ca.crt").read_bytes())
-        server = Server(f"https://{_bracketed(host)}:{port}", trust)
+        server = ApiServer(f"https://{_bracketed(host)}:{port}", trust)
         file = self.account / "token"
 
         async def read() -> Credential:
@@ -194,7 +194,7 @@ class _Chosen:
         who = known["users"][user] if user else _Entry({}, Path())
         return cls(known["clusters"][cluster], who, found.value.get("namespace"))
 
-    def server(self) -> Server:
+    def server(self) -> ApiServer:
         """Return how the server is reached."""
         said = self.cluster.value
         url = str(said["server"]).rstrip("/")
@@ -207,7 +207,7 @@ class _Chosen:
             if said.get("insecure-skip-tls-verify"):
                 trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
         proxy = said.get("proxy-url") or _proxy_of(parts.scheme, parts.hostname)
-        return Server(url, trust, said.get("tls-server-name"), proxy)
+        return ApiServer(url, trust, said.get("tls-server-name"), proxy)
 
     async def credential(self, trust: ssl.SSLContext | None, environ: Mapping[str, str]) -> Credential:
         """Return what the user shows; a certificate is put into `trust`.

@@ -46,7 +46,7 @@ def holder_of(directory: Path, agent: str) -> str:
     return found
 
 
-class Standing(enum.Enum):
+class LeaseStanding(enum.Enum):
     """Whose the lease is, as far as this agent knows."""
 
     OURS = "this agent's"
@@ -54,7 +54,7 @@ class Standing(enum.Enum):
     TAKEN = "another agent's"
 
 
-class Held:
+class HeldLease:
     """The lease of this agent.
 
     Attributes:
@@ -71,7 +71,7 @@ class Held:
     def __init__(self, api: Api, name: str, holder: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._api, self._name, self._holder, self._clock = api, name, holder, clock
         self._path = api.path("leases", name, group=GROUP)
-        self.standing, self.trouble = Standing.TAKEN, ""
+        self.standing, self.trouble = LeaseStanding.TAKEN, ""
         self._known = asyncio.Event()
         self._other = ""
 
@@ -104,7 +104,7 @@ class Held:
 
     def hold(self) -> None:
         """Note that the lease is this agent's."""
-        self.standing, self.trouble = Standing.OURS, ""
+        self.standing, self.trouble = LeaseStanding.OURS, ""
         self._known.set()
 
     async def keep(self, on_change: Callable[[], None]) -> None:
@@ -114,18 +114,18 @@ class Held:
             await asyncio.sleep(RENEW)
             began = self._clock()
             try:
-                now = Standing.OURS if await self._try(None) else Standing.TAKEN
+                now = LeaseStanding.OURS if await self._try(None) else LeaseStanding.TAKEN
             except (ApiAway, ApiRefused) as error:
                 self._cannot(error)
                 # As long as nobody can take it, nothing is started twice.
-                late = self.standing is Standing.OURS and self._clock() - renewed >= DURATION
-                now = Standing.UNANSWERED if late else self.standing
+                late = self.standing is LeaseStanding.OURS and self._clock() - renewed >= DURATION
+                now = LeaseStanding.UNANSWERED if late else self.standing
             else:
                 renewed, self.trouble = began, ""
             if now is not self.standing:
                 self._turn(now, on_change)
 
-    async def known(self, seconds: float) -> Standing:
+    async def known(self, seconds: float) -> LeaseStanding:
         """Return whose it is, once the API server has answered; after so many seconds in any case."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -137,18 +137,18 @@ class Held:
             _log.warning("the lease %s cannot be renewed: %s", self._name, error)
         self.trouble = str(error)
 
-    def _turn(self, now: Standing, on_change: Callable[[], None]) -> None:
+    def _turn(self, now: LeaseStanding, on_change: Callable[[], None]) -> None:
         before, self.standing = self.standing, now
-        if now is Standing.UNANSWERED:
+        if now is LeaseStanding.UNANSWERED:
             self._known.clear()
             _log.error("lease %s: not renewed for %d s; launches wait: %s", self._name, DURATION, self.trouble)
-        elif now is Standing.TAKEN:
+        elif now is LeaseStanding.TAKEN:
             _log.error("lease %s: lost to another agent, %s", self._name, self._other)
         else:
             _log.info("lease %s: held again", self._name)
-        if now is not Standing.UNANSWERED:
+        if now is not LeaseStanding.UNANSWERED:
             self._known.set()
-        if Standing.TAKEN in {before, now}:
+        if LeaseStanding.TAKEN in {before, now}:
             on_change()
 
     async def _read(self) -> Object | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from detlab.schemas.wire import NodeHello, SlotView
 from detlab_agent.runtimes.kubernetes.api import Object
-from detlab_agent.runtimes.kubernetes.options import Options
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions
 
 _log = logging.getLogger(__name__)
 MOST_LABELS, LABEL_CHARS = 48, 200
@@ -55,7 +55,7 @@ def kept_node(node: Object) -> Object:
     }
 
 
-def gpu_resource(node: Object, options: Options) -> tuple[str, int]:
+def gpu_resource(node: Object, options: KubernetesOptions) -> tuple[str, int]:
     """Return the resource whose units are the slots of a node, and their number; ("", 0) where it has none.
 
     A node whose GPUs are divided in several ways offers the parts of which it has most.
@@ -75,7 +75,7 @@ def gpu_slots(count: int) -> list[str]:
 
 def offered(
     nodes: Mapping[str, Object],
-    options: Options,
+    options: KubernetesOptions,
     used: Collection[str],
     taken: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> list[NodeHello]:
@@ -134,7 +134,7 @@ def _closed(told: NodeHello, why: str) -> NodeHello:
     return told.model_copy(update={"slots": slots, "note": why, "max_zero_slot_tasks": 0})
 
 
-def _hello(node: Object, options: Options, taken: Mapping[str, str]) -> NodeHello:
+def _hello(node: Object, options: KubernetesOptions, taken: Mapping[str, str]) -> NodeHello:
     resource, count = gpu_resource(node, options)
     labels: Mapping[str, str] = node["labels"]
     kind = "rocm" if resource.startswith("amd.com/") else "cuda"

@@ -22,7 +22,7 @@ class _Block(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Pool(_Block):
+class KubernetesPool(_Block):
     """A resource pool: the nodes with some labels."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
@@ -72,7 +72,7 @@ class GroupPlace(_Block):
     """LocalQueue of that namespace, for `gang: kueue`."""
 
 
-class Options(_Block):
+class KubernetesOptions(_Block):
     """What an operator may set in the file of `--kubernetes-settings` (YAML). Each key is optional."""
 
     image: str = ""
@@ -85,7 +85,7 @@ class Options(_Block):
     """Slots of a node without GPUs."""
     node_selector: dict[str, str] = {}
     """Only nodes with these labels are offered."""
-    pools: list[Pool] = []
+    pools: list[KubernetesPool] = []
     """The pool of a node is the first whose labels it has; else the agent's `--pool`."""
     autoscaled: list[NodeGroup] = []
     """Groups of nodes that a cluster autoscaler makes."""
@@ -167,7 +167,7 @@ class Rules:
         restricted: Whether pods meet the level "restricted" of Pod Security.
     """
 
-    options: Options
+    options: KubernetesOptions
     agent: str
     allow_mounts: tuple[Path, ...] = ()
     volumes: tuple[str, ...] = ()
@@ -194,14 +194,14 @@ def allowed(patterns: list[str], name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, one) for one in patterns)
 
 
-def read_options(path: Path | None) -> Options:
+def read_options(path: Path | None) -> KubernetesOptions:
     """Read a file of settings; None: all as they are without one.
 
     Raises:
         AgentError: It cannot be read, or something in it is wrong; each mistake is named.
     """
     if path is None:
-        return Options()
+        return KubernetesOptions()
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -209,7 +209,7 @@ def read_options(path: Path | None) -> Options:
     if not isinstance(raw, Mapping):
         raise AgentError(f"--kubernetes-settings {path}: must be a mapping, such as 'image: registry/image:tag'")
     try:
-        found = Options.model_validate(raw)
+        found = KubernetesOptions.model_validate(raw)
     except ValidationError as error:
         mistakes = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise AgentError(f"--kubernetes-settings {path}: {mistakes}") from error
@@ -224,7 +224,7 @@ def read_options(path: Path | None) -> Options:
     return found
 
 
-def _too_much(options: Options) -> Iterator[str]:
+def _too_much(options: KubernetesOptions) -> Iterator[str]:
     """Yield what would give away more than any operator can mean."""
     why = {
         "allow_secrets": "would give the secrets of all tasks away",

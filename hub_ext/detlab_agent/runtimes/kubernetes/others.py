@@ -9,14 +9,14 @@ from typing import Any
 from detlab.schemas.podspec import HELD_LABEL
 from detlab_agent.runtimes.kubernetes.api import Api, Object
 from detlab_agent.runtimes.kubernetes.nodes import gpu_resource, gpu_slots, quantity
-from detlab_agent.runtimes.kubernetes.options import Options, Rules
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions, Rules
 from detlab_agent.runtimes.kubernetes.pods import AGENT_LABEL
 from detlab_agent.runtimes.kubernetes.reflector import Reflector
 
 _OVER = frozenset({"Succeeded", "Failed"})
 
 
-class Others:
+class OtherPods:
     """What others use of each node.
 
     Args:
@@ -54,7 +54,7 @@ class TakenSlots:
         options: The operator's.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: KubernetesOptions) -> None:
         self._options = options
         self._taken: dict[str, set[str]] = {}
 
@@ -83,7 +83,7 @@ class TakenSlots:
         return found
 
 
-def kept_other(pod: Object, options: Options, agent: str) -> Object | None:
+def kept_other(pod: Object, options: KubernetesOptions, agent: str) -> Object | None:
     """Return the devices of a pod that is not ours and has some on a node; else None."""
     meta, spec = pod["metadata"], pod.get("spec") or {}
     labels = meta.get("labels") or {}
@@ -99,6 +99,6 @@ def kept_other(pod: Object, options: Options, agent: str) -> Object | None:
     return {"node": spec["nodeName"], "amounts": dict(amounts)} if amounts else None
 
 
-def _devices(container: Mapping[str, Any], options: Options) -> dict[str, int]:
+def _devices(container: Mapping[str, Any], options: KubernetesOptions) -> dict[str, int]:
     limits = (container.get("resources") or {}).get("limits") or {}  # requests of devices are the same
     return {name: int(quantity(amount)) for name, amount in limits.items() if options.gpu(name)}

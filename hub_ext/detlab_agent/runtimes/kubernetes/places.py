@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from detlab_agent.runtimes.kubernetes.api import Api, Object
-from detlab_agent.runtimes.kubernetes.cluster import Cluster
+from detlab_agent.runtimes.kubernetes.cluster import KubernetesCluster
 from detlab_agent.runtimes.kubernetes.kubeconfig import Opened
 from detlab_agent.runtimes.kubernetes.options import NodeGroup, Rules
 
 
-class NamespaceCluster(Cluster):
+class NamespaceCluster(KubernetesCluster):
     """Pods of another namespace of the same cluster, whose nodes the first one knows.
 
     Args:
@@ -19,7 +19,7 @@ class NamespaceCluster(Cluster):
         first: The cluster with the usual namespace.
     """
 
-    def __init__(self, api: Api, first: Cluster) -> None:
+    def __init__(self, api: Api, first: KubernetesCluster) -> None:
         super().__init__(api, first.rules)
         self._first = first
 
@@ -34,19 +34,19 @@ class NamespaceCluster(Cluster):
             await self.pods.synced()
 
     def node(self, name: str) -> Object | None:
-        """See `Cluster.node`."""
+        """See `KubernetesCluster.node`."""
         return self._first.node(name)
 
     def group_of(self, node: str) -> NodeGroup | None:
-        """See `Cluster.group_of`."""
+        """See `KubernetesCluster.group_of`."""
         return self._first.group_of(node)
 
     def use(self, pod: str, node: str, slots: Sequence[str]) -> None:
-        """See `Cluster.use`."""
+        """See `KubernetesCluster.use`."""
         self._first.use(pod, node, slots)
 
     def forget(self, pod: str) -> None:
-        """See `Cluster.forget`."""
+        """See `KubernetesCluster.forget`."""
         self._first.forget(pod)
 
     def _pod_changed(self, name: str) -> None:
@@ -63,14 +63,14 @@ class Namespaces:
     """
 
     def __init__(self, opened: Opened, rules: Rules, *, sees_all: bool) -> None:
-        self.first = Cluster(Api(opened), rules, sees_all=sees_all)
+        self.first = KubernetesCluster(Api(opened), rules, sees_all=sees_all)
         self._others = {
             name: NamespaceCluster(Api(opened, name), self.first) for name in rules.namespaces(opened.namespace)
         }
         self.first.elsewhere = [other.pods for other in self._others.values()]
 
     async def begin(self, on_change: Callable[[], None], patience: float) -> None:
-        """See `Cluster.begin`.
+        """See `KubernetesCluster.begin`.
 
         Raises:
             TimeoutError: The API server does not say in time what there is.
@@ -83,6 +83,6 @@ class Namespaces:
         """Follow none any more."""
         await asyncio.gather(*(one.close() for one in (*self._others.values(), self.first)), return_exceptions=True)
 
-    def of(self, namespace: str | None) -> Cluster:
+    def of(self, namespace: str | None) -> KubernetesCluster:
         """Return the cluster with a namespace: the first one where none is named, or one that is no more."""
         return self._others.get(namespace or "", self.first)

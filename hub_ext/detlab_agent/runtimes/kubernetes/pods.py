@@ -19,7 +19,7 @@ from detlab_agent.runtimes.base import RefusedTask, SetupFailed
 from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.homes import claim, mounted
 from detlab_agent.runtimes.kubernetes.nodes import TO_COME, closed, gpu_resource
-from detlab_agent.runtimes.kubernetes.options import GroupPlace, Home, Options, Rules
+from detlab_agent.runtimes.kubernetes.options import GroupPlace, Home, KubernetesOptions, Rules
 from detlab_agent.runtimes.kubernetes.userspecs import DIRECTORY, check_host_path, check_places, checked
 from detlab_agent.runtimes.preparation import Order
 
@@ -236,7 +236,7 @@ def _notes(order: Order, wanted: Mapping[str, Any], rules: Rules) -> Object:
     return {"labels": labels, "annotations": annotations}
 
 
-def _defaults(inner: Object, options: Options, place: GroupPlace, more: Sequence[str]) -> None:
+def _defaults(inner: Object, options: KubernetesOptions, place: GroupPlace, more: Sequence[str]) -> None:
     """Add what the operator sets for all pods, where the config says nothing."""
     if options.priority_class:
         inner.setdefault("priorityClassName", options.priority_class)
@@ -262,7 +262,7 @@ def _bound(affinity: Mapping[str, Any], node: str) -> Object:
 
 def _home(order: Order, rules: Rules) -> Home | None:
     """Return which home a task has; None: it is no server of a user, or the operator has set none up."""
-    return rules.options.home if order.launch.user_home and not _holds(order) else None
+    return rules.options.home if order.launch.user_home and not order.launch.holds else None
 
 
 def home_claim(order: Order, rules: Rules) -> Object | None:
@@ -272,16 +272,11 @@ def home_claim(order: Order, rules: Rules) -> Object | None:
     return None if home is None else claim(home, order.launch.owner, labels)
 
 
-def _holds(order: Order) -> bool:
-    """Whether it keeps slots for a pod that the Hub makes itself, which requests their devices."""
-    return list(order.launch.entrypoint)[-2:] == ["--kind", "hold"]
-
-
 def _resources(
     order: Order, asked: ContainerSpec, node: Object | None, rules: Rules, given: Mapping[str, Any]
 ) -> Object:
     """Return requests and limits: devices and memory are both, CPUs may be less than the limit of the pod_spec."""
-    if _holds(order):  # what is asked for is requested by the pod that it is for
+    if order.launch.holds:  # what is asked for is requested by the pod that it is for
         return {"requests": dict(HOLD)}
     limits: Object = dict(block(given, "limits"))
     requests: Object = dict(block(given, "requests"))

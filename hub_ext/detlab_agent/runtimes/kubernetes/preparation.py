@@ -14,7 +14,7 @@ from detlab.schemas.podspec import reserved
 from detlab.schemas.runtimes import KUBERNETES
 from detlab_agent.runtimes.kubernetes.api import Api, ApiAway, ApiRefused, Object
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
-from detlab_agent.runtimes.kubernetes.lease import Held, holder_of
+from detlab_agent.runtimes.kubernetes.lease import HeldLease, holder_of
 from detlab_agent.runtimes.kubernetes.options import Rules, allowed
 from detlab_agent.runtimes.kubernetes.pods import (
     AGENT_LABEL,
@@ -38,7 +38,7 @@ _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 
 
 @dataclass(frozen=True)
-class Right:
+class NeededRight:
     """Something that the agent must be allowed to do."""
 
     verb: str
@@ -53,26 +53,26 @@ class Right:
 
 
 NEEDED = (
-    *(Right(verb, "nodes", everywhere=True) for verb in ("list", "watch")),
-    *(Right(verb, "pods") for verb in ("get", "list", "watch", "create", "delete")),
-    *(Right(verb, "secrets") for verb in ("create", "patch", "delete")),
-    *(Right(verb, "leases", "coordination.k8s.io") for verb in ("get", "create", "update")),
+    *(NeededRight(verb, "nodes", everywhere=True) for verb in ("list", "watch")),
+    *(NeededRight(verb, "pods") for verb in ("get", "list", "watch", "create", "delete")),
+    *(NeededRight(verb, "secrets") for verb in ("create", "patch", "delete")),
+    *(NeededRight(verb, "leases", "coordination.k8s.io") for verb in ("get", "create", "update")),
 )
 USEFUL = (
-    *(Right(verb, "pods", sub="exec") for verb in ("get", "create")),
-    Right("get", "pods", sub="log"),
-    Right("list", "events"),
+    *(NeededRight(verb, "pods", sub="exec") for verb in ("get", "create")),
+    NeededRight("get", "pods", sub="log"),
+    NeededRight("list", "events"),
 )
 """Without exec a task that is killed cannot deliver its last lines; without the log of its pod those of a launcher that
 did not reach the master are lost; without events a preemption is not named."""
 
-HOMES = Right("create", "persistentvolumeclaims")
+HOMES = NeededRight("create", "persistentvolumeclaims")
 """Needed where the agent makes the homes of users."""
-GROUPS = tuple(Right(verb, "podgroups", "scheduling.k8s.io") for verb in ("create", "delete"))
+GROUPS = tuple(NeededRight(verb, "podgroups", "scheduling.k8s.io") for verb in ("create", "delete"))
 """Needed for `gang: native`."""
-SERVICES = Right("list", "services")
+SERVICES = NeededRight("list", "services")
 """With this, the agent warns of Services that a pod of a user can join."""
-EVERYWHERE = tuple(Right(verb, "pods", everywhere=True) for verb in ("list", "watch"))
+EVERYWHERE = tuple(NeededRight(verb, "pods", everywhere=True) for verb in ("list", "watch"))
 """With these, what others use is known."""
 
 
@@ -102,7 +102,7 @@ async def prepare(access: Access, lease: str, rules: Rules, directory: Path, tas
         if rules.options.gang == "native":
             await _check_groups(api)
         await _check_rights(api, rules)
-        await Held(api, lease, holder_of(directory, rules.agent)).acquire()
+        await HeldLease(api, lease, holder_of(directory, rules.agent)).acquire()
         for namespace in (opened.namespace, *rules.namespaces(opened.namespace)):
             await _prepare_namespace(Api(opened, namespace), rules, tasks, first=namespace == opened.namespace)
         return opened, rules.options.count_others and await _sees_all(api)
@@ -236,7 +236,7 @@ async def _sees_all(api: Api) -> bool:
     return True
 
 
-async def _may(api: Api, right: Right) -> bool:
+async def _may(api: Api, right: NeededRight) -> bool:
     asked: Object = {"verb": right.verb, "resource": right.plural, "group": right.group, "subresource": right.sub}
     if not right.everywhere:
         asked["namespace"] = api.namespace

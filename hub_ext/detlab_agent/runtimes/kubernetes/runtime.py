@@ -13,10 +13,11 @@ from detlab.schemas.runtimes import KUBERNETES
 from detlab.schemas.wire import NodeHello
 from detlab_agent.runtimes.base import RefusedTask, Say
 from detlab_agent.runtimes.dispatch import NodeRuntime
-from detlab_agent.runtimes.kubernetes.cluster import Cluster
+from detlab_agent.runtimes.kubernetes.cluster import KubernetesCluster
+from detlab_agent.runtimes.kubernetes.flags import KubernetesFlags
 from detlab_agent.runtimes.kubernetes.kubeconfig import Access, Opened
-from detlab_agent.runtimes.kubernetes.lease import Held, Standing, holder_of
-from detlab_agent.runtimes.kubernetes.options import Options, Rules, read_options
+from detlab_agent.runtimes.kubernetes.lease import HeldLease, LeaseStanding, holder_of
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions, Rules, read_options
 from detlab_agent.runtimes.kubernetes.places import Namespaces
 from detlab_agent.runtimes.kubernetes.pods import (
     SERVICE_PORT,
@@ -58,7 +59,7 @@ class KubernetesRuntime:
     def __init__(self, opened: Opened, rules: Rules, directory: Path, *, sees_all: bool = False) -> None:
         self._opened, self._rules, self._directory, self._sees_all = opened, rules, directory, sees_all
         self._places: Namespaces | None = None
-        self._held: Held | None = None
+        self._held: HeldLease | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -70,7 +71,7 @@ class KubernetesRuntime:
         return self._places
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> KubernetesCluster:
         """The cluster with the usual namespace."""
         return self.places.first
 
@@ -83,7 +84,7 @@ class KubernetesRuntime:
 
     def available(self) -> bool:
         """See `NodeRuntime.available`."""
-        return self._held is not None and self._held.standing is not Standing.TAKEN
+        return self._held is not None and self._held.standing is not LeaseStanding.TAKEN
 
     async def begin(self, on_change: Callable[[], None]) -> None:
         """See `NodeRuntime.begin`.
@@ -98,7 +99,7 @@ class KubernetesRuntime:
         except TimeoutError as error:
             trouble = cluster.nodes.trouble or cluster.pods.trouble or "no answer"
             raise AgentError(f"the state of the cluster cannot be read: {trouble}") from error
-        self._held = Held(cluster.api, LEASE, holder_of(self._directory, self._rules.agent))
+        self._held = HeldLease(cluster.api, LEASE, holder_of(self._directory, self._rules.agent))
         self._held.hold()
         cluster.may_make = self._check_lease
         self._keeper = asyncio.create_task(self._held.keep(on_change))
@@ -124,10 +125,10 @@ class KubernetesRuntime:
         if not order.launch.node:
             raise RefusedTask("a pod needs a node of the cluster, and this is the agent's own machine")
         held = self._held
-        if held is not None and held.standing is Standing.UNANSWERED:
+        if held is not None and held.standing is LeaseStanding.UNANSWERED:
             say("queued", f"Kubernetes does not answer, and its pod is made as soon as it does: {held.trouble}")
             limit = self._rules.options.pending_limit
-            if await held.known(limit) is Standing.UNANSWERED:
+            if await held.known(limit) is LeaseStanding.UNANSWERED:
                 raise RefusedTask(f"Kubernetes has not answered for {limit:g} s: {held.trouble}")
         self._check_lease()
 
@@ -186,7 +187,7 @@ class KubernetesRuntime:
         """See `NodeRuntime.sweep`: every pod has its record by now (`preparation.adopt`)."""
 
 
-def restricted(options: Options, settings: AgentSettings) -> bool:
+def restricted(options: KubernetesOptions, settings: AgentSettings) -> bool:
     """Return whether pods meet the level "restricted" of Pod Security: if nothing says otherwise.
 
     Raises:
@@ -221,7 +222,8 @@ def make(setup: RuntimeSetup) -> NodeRuntime | None:
     if not setup.required:
         return None
     settings = setup.settings
-    options = read_options(settings.kubernetes_settings)
+    flags: KubernetesFlags = settings.of_runtimes.get(KUBERNETES, KubernetesFlags())
+    options = read_options(flags.settings)
     rules = Rules(
         options,
         label_value(settings.marked_id),
@@ -231,6 +233,6 @@ def make(setup: RuntimeSetup) -> NodeRuntime | None:
         settings.task_memory,
         restricted(options, settings),
     )
-    access = Access(settings.kubeconfig, settings.kube_context, settings.kube_namespace, setup.environ)
+    access = Access(flags.kubeconfig, flags.context, flags.namespace, setup.environ)
     opened, sees_all = asyncio.run(prepare(access, LEASE, rules, setup.directory, setup.maker.directory))
     return KubernetesRuntime(opened, rules, setup.directory, sees_all=sees_all)

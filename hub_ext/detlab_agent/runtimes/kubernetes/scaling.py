@@ -14,13 +14,13 @@ from itertools import count
 
 from detlab_agent.runtimes.kubernetes.api import Object
 from detlab_agent.runtimes.kubernetes.nodes import TO_COME, gpu_resource, gpu_slots
-from detlab_agent.runtimes.kubernetes.options import NodeGroup, Options
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions, NodeGroup
 
 OTHERS = "used by others on the cluster"
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedPod:
     """A pod of ours.
 
     Attributes:
@@ -39,7 +39,9 @@ class Placed:
         return bool(self.actual) and self.actual != self.named
 
 
-def nodes_to_come(options: Options, there: Mapping[str, Object], placed: Collection[Placed]) -> dict[str, Object]:
+def nodes_to_come(
+    options: KubernetesOptions, there: Mapping[str, Object], placed: Collection[PlacedPod]
+) -> dict[str, Object]:
     """Return the nodes that may still come, and those whose pods are here already, by name.
 
     Args:
@@ -68,7 +70,7 @@ def _is_of(group: NodeGroup, node: str) -> bool:
     return start == group.name and number.isdigit()
 
 
-def _node(name: str, group: NodeGroup, options: Options) -> Object:
+def _node(name: str, group: NodeGroup, options: KubernetesOptions) -> Object:
     amounts = {group.resource: str(group.slots), "pods": str(group.slots), "memory": group.memory or "0"}
     return {
         "name": name,
@@ -83,7 +85,10 @@ def _node(name: str, group: NodeGroup, options: Options) -> Object:
 
 
 def count_elsewhere(
-    placed: Collection[Placed], there: Mapping[str, Object], options: Options, amounts: dict[str, Counter[str]]
+    placed: Collection[PlacedPod],
+    there: Mapping[str, Object],
+    options: KubernetesOptions,
+    amounts: dict[str, Counter[str]],
 ) -> None:
     """Add what our pods use of nodes that the master did not choose, to what others use of them."""
     for one in placed:
@@ -93,7 +98,7 @@ def count_elsewhere(
 
 
 def come_already(
-    placed: Collection[Placed], to_come: Mapping[str, Object], options: Options
+    placed: Collection[PlacedPod], to_come: Mapping[str, Object], options: KubernetesOptions
 ) -> dict[str, dict[str, str]]:
     """Return the slots of nodes to come that have come, and where: what is left is offered under their real names."""
     found: dict[str, dict[str, str]] = {}
@@ -105,7 +110,7 @@ def come_already(
     return found
 
 
-def by_whom(slots: Collection[str], node: str, placed: Collection[Placed]) -> dict[str, str]:
+def by_whom(slots: Collection[str], node: str, placed: Collection[PlacedPod]) -> dict[str, str]:
     """Return for people who uses these slots of a node: tasks that are listed at a node to come, then others."""
     ours = [one.named for one in placed if one.elsewhere and one.actual == node for _ in one.slots]
     left = len(slots) - len(ours)

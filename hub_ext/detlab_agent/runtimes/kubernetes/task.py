@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from detlab.launch.delivery.sender import Source
+from detlab.launch.delivery.sender import SpoolSource
 from detlab.launch.delivery.shipping import StreamShipper
-from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.spool import SpoolReader, open_regular
 from detlab.launch.delivery.undelivered import SAID_LINES, find
 from detlab.launch.taskdir import STREAMS
 from detlab.schemas.podspec import MAIN_CONTAINER
@@ -22,7 +22,7 @@ from detlab.schemas.runtimes import KUBERNETES
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.kubernetes import endings
 from detlab_agent.runtimes.kubernetes.api import ApiAway, ApiRefused, Object
-from detlab_agent.runtimes.kubernetes.cluster import Cluster
+from detlab_agent.runtimes.kubernetes.cluster import KubernetesCluster
 from detlab_agent.runtimes.records import TaskElsewhere
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class KubernetesTask(TaskElsewhere):
 
     runtime: ClassVar[str] = KUBERNETES
 
-    cluster: Cluster = field(kw_only=True)
+    cluster: KubernetesCluster = field(kw_only=True)
     pod: str = field(kw_only=True)
     namespace: str = field(default="", kw_only=True)
     asked: bool = field(default=False, init=False)
@@ -128,7 +128,7 @@ class KubernetesTask(TaskElsewhere):
         if exit_ is not None and exit_.reason == "refused":
             raise RefusedTask(exit_.message)
 
-    async def _give_up_in_time(self, waits: endings.Waiting, waited: float) -> None:
+    async def _give_up_in_time(self, waits: endings.PodWait, waited: float) -> None:
         options = self.cluster.rules.options
         group = self.cluster.group_of(self.node)
         place = options.pending_limit if group is None else group.limit
@@ -186,10 +186,10 @@ class KubernetesTask(TaskElsewhere):
     def _left(self, stream: str) -> Path:
         return self.record.with_name(f"{self.record.stem}.{stream}.spool")
 
-    def leftovers(self) -> list[Source]:
+    def leftovers(self) -> list[SpoolSource]:
         """See `RunningTask.leftovers`: what was found in the pod's output."""
         return [
-            Source(Reader(partial(open_regular, self._left(stream))), StreamShipper(stream))
+            SpoolSource(SpoolReader(partial(open_regular, self._left(stream))), StreamShipper(stream))
             for stream in STREAMS
             if self._left(stream).exists()
         ]

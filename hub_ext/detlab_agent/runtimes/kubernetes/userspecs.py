@@ -12,7 +12,7 @@ from detlab.schemas.podspec import OUR_VOLUMES, block, items, reserved
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.kubernetes.homes import is_home
 from detlab_agent.runtimes.kubernetes.nodes import quantity
-from detlab_agent.runtimes.kubernetes.options import Options, Rules, allowed
+from detlab_agent.runtimes.kubernetes.options import KubernetesOptions, Rules, allowed
 from detlab_agent.runtimes.preparation import Order
 
 DIRECTORY = "Directory"
@@ -61,7 +61,7 @@ def _not_allowed(raw: Mapping[str, Any], rules: Rules) -> Iterator[str]:
             yield from _environment_not_allowed(f"spec.{kind}[{number}]", container, options)
 
 
-def _names_not_allowed(spec: Mapping[str, Any], options: Options) -> Iterator[str]:
+def _names_not_allowed(spec: Mapping[str, Any], options: KubernetesOptions) -> Iterator[str]:
     """Yield names of objects that the operator has not listed."""
     named: list[tuple[str, Any, list[str], str]] = [
         (key, spec.get(key), patterns, setting)
@@ -114,12 +114,12 @@ def _volume_not_allowed(where: str, volume: Mapping[str, Any], rules: Rules) -> 
         yield from _host_volume_not_allowed(where, block(volume, "hostPath"), rules)
 
 
-def _allowed_secret(name: str, options: Options) -> bool:
+def _allowed_secret(name: str, options: KubernetesOptions) -> bool:
     """Whether users may read a secret: never one of a task, whatever a pattern says."""
     return not name.startswith(OUR_VOLUMES) and allowed(options.allow_secrets, name)
 
 
-def _sizes_not_allowed(spec: Mapping[str, Any], options: Options) -> Iterator[str]:
+def _sizes_not_allowed(spec: Mapping[str, Any], options: KubernetesOptions) -> Iterator[str]:
     """Yield amounts beyond what the operator allows, of all containers and volumes together."""
     asked: dict[str, float] = defaultdict(float)
     for kind in ("containers", "initContainers"):
@@ -153,7 +153,7 @@ def _amount(value: Any) -> float:
         return 0.0
 
 
-def _environment_not_allowed(where: str, container: Any, options: Options) -> Iterator[str]:
+def _environment_not_allowed(where: str, container: Any, options: KubernetesOptions) -> Iterator[str]:
     sources = [("env", block(one, "valueFrom")) for one in items(container, "env")]
     sources += [("envFrom", block({"": one}, "")) for one in items(container, "envFrom")]
     for what, source in sources:

@@ -36,7 +36,7 @@ class NoGroups(Exception):
 
 
 @dataclass(frozen=True)
-class Group:
+class TaskControlGroups:
     """The control groups of one task; empty if there are none.
 
     Attributes:
@@ -175,7 +175,7 @@ class TaskGroups:
                     _log.info("no %s limits for tasks: %s: %s", name, directory, error)
         return parent
 
-    def make(self, allocation_id: str, memory: int | None) -> Group:
+    def make(self, allocation_id: str, memory: int | None) -> TaskControlGroups:
         """Make the groups of a task.
 
         Args:
@@ -192,12 +192,12 @@ class TaskGroups:
             self.open()  # another agent that started has removed what was empty
             return self._made_for(allocation_id, memory)
 
-    def _made_for(self, allocation_id: str, memory: int | None) -> Group:
+    def _made_for(self, allocation_id: str, memory: int | None) -> TaskControlGroups:
         paths = []
         limit = memory or self._memory
         for parent in self._parents:
             path = parent / allocation_id
-            Group((path,)).end()  # of an attempt of an earlier life that never began
+            TaskControlGroups((path,)).end()  # of an attempt of an earlier life that never began
             path.mkdir()
             paths.append(path)
             _limit(path, ("pids.max",), self._pids)
@@ -207,7 +207,7 @@ class TaskGroups:
                 _limit(path, ("memory.memsw.limit_in_bytes",), limit)
             elif limit:
                 _limit(path, ("memory.swap.max",), 0)
-        return Group(tuple(paths))
+        return TaskControlGroups(tuple(paths))
 
     def sweep(self, kept: Iterable[str]) -> None:
         """End the groups of tasks that are no longer known."""
@@ -215,7 +215,7 @@ class TaskGroups:
         for parent in self._parents:
             for path in [entry for entry in parent.iterdir() if entry.is_dir() and entry.name not in known]:
                 _log.info("processes of %s are left from an earlier life: ended", path.name)
-                Group((path,)).end()
+                TaskControlGroups((path,)).end()
 
     def close(self) -> None:
         """Remove the parents, unless tasks still run in them."""

@@ -27,7 +27,7 @@ from detlab.schemas.runtimes import PROCESS
 from detlab.schemas.wire import Launch, NodeHello
 from detlab_agent.runtimes.base import RefusedTask, Say, SetupFailed
 from detlab_agent.runtimes.preparation import Order, TaskMaker, directories
-from detlab_agent.runtimes.process.control_groups import Group, NoGroups, TaskGroups
+from detlab_agent.runtimes.process.control_groups import NoGroups, TaskControlGroups, TaskGroups
 from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
 from detlab_agent.runtimes.process.task import Launched, ProcessTask, noted_group
 from detlab_agent.runtimes.process.warm_pool import WarmPool
@@ -51,7 +51,7 @@ class _Place:
     """
 
     network: NetworkPlan | None
-    group: Group
+    group: TaskControlGroups
 
 
 class ProcessRuntime:
@@ -242,14 +242,14 @@ class ProcessRuntime:
             raise RefusedTask(str(json.loads(report)["error"]))
         return child
 
-    def _group(self, launch: Launch) -> Group:
+    def _group(self, launch: Launch) -> TaskControlGroups:
         """Make the task's control group.
 
         Raises:
             SetupFailed: The kernel refuses.
         """
         if self._groups is None:
-            return Group()
+            return TaskControlGroups()
         asked = (launch.info.config.get("resources") or {}).get("memory")
         try:
             return self._groups.make(launch.allocation_id, asked if isinstance(asked, int) else None)
@@ -285,7 +285,7 @@ class ProcessRuntime:
             pid, started = _find_launcher(task.directory, task.owner)
             task = replace(task, pid=pid, started=started)
         elif _is_anothers(task):
-            task = replace(task, pid=None, started=None, group=Group())
+            task = replace(task, pid=None, started=None, group=TaskControlGroups())
         if (task.pid is None or task.is_over()) and not task.directory.launcher.exists():
             return None  # it never began; the master will ask again
         return task

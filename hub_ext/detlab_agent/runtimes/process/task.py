@@ -18,7 +18,7 @@ from detlab.launch.host import procfs
 from detlab.schemas.runtimes import PROCESS
 from detlab_agent.runtimes.base import TaskExit
 from detlab_agent.runtimes.ports import HeldPorts
-from detlab_agent.runtimes.process.control_groups import Group
+from detlab_agent.runtimes.process.control_groups import TaskControlGroups
 from detlab_agent.runtimes.records import LocalTask
 
 _LOOK = 0.2
@@ -50,7 +50,7 @@ class ProcessTask(LocalTask):
 
     child: Launched | None = field(default=None, repr=False)
     ports: HeldPorts | None = field(default=None, repr=False)
-    group: Group = field(default_factory=Group)
+    group: TaskControlGroups = field(default_factory=TaskControlGroups)
 
     def values(self) -> dict[str, Any]:
         """Return the values of the record, including those that identify the task's processes."""
@@ -132,9 +132,9 @@ class ProcessTask(LocalTask):
             _wait_until_dead(victims)
 
 
-def noted_group(value: dict[str, Any]) -> Group:
+def noted_group(value: dict[str, Any]) -> TaskControlGroups:
     """Return the control group that a record names."""
-    return Group(tuple(Path(path) for path in value.get("groups") or ()))
+    return TaskControlGroups(tuple(Path(path) for path in value.get("groups") or ()))
 
 
 @contextlib.contextmanager

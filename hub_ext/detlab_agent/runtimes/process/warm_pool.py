@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from detlab.files import write_atomic
 from detlab.launch.environment import base_environment, source_path
@@ -46,16 +46,6 @@ REFUSAL_PAUSE = 600.0
 """Seconds until one is restarted that reported why it cannot start (there is no torch), unless packages change."""
 END_TIMEOUT = 5.0
 """Seconds that a killed zygote may take to end; one that hangs in the kernel is abandoned."""
-
-
-class Waits(Protocol):
-    """The interface that `ProcessTask` needs of the process that the agent started."""
-
-    pid: int
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Reap it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -218,8 +208,8 @@ class WarmPool:
 
     # --- its use ------------------------------------------------------------------------------------------
 
-    def fork(self, request: ForkRequest, log: int, status: int) -> Held | None:
-        """Fork a launcher, which waits for `Held.go`; return None if the task must start cold.
+    def fork(self, request: ForkRequest, log: int, status: int) -> HeldLauncher | None:
+        """Fork a launcher, which waits for `HeldLauncher.go`; return None if the task must start cold.
 
         Args:
             request: The launcher.
@@ -233,7 +223,7 @@ class WarmPool:
                 _log.warning("%s starts cold: %s", request.directory, error)
                 return None
 
-    def _fork(self, request: ForkRequest, log: int, status: int) -> Held | None:
+    def _fork(self, request: ForkRequest, log: int, status: int) -> HeldLauncher | None:
         if not self._look():
             _log.debug("%s starts cold: no zygote is ready", request.directory)
             self._keep()
@@ -244,7 +234,7 @@ class WarmPool:
         finally:
             os.close(go_read)
         if "pid" in answer:
-            return Held(ForkedLauncher(int(answer["pid"])), go_write)
+            return HeldLauncher(ForkedLauncher(int(answer["pid"])), go_write)
         os.close(go_write)  # processes that wait for it end
         _log.warning("%s starts cold: %s", request.directory, answer.get("error", "the zygote died"))
         self._discard()
@@ -267,7 +257,7 @@ class WarmPool:
 
 
 @dataclass
-class Held:
+class HeldLauncher:
     """A launcher that has not started: it ends when the agent does, or when it is dropped without `go`.
 
     Attributes:

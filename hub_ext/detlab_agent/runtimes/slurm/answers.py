@@ -25,7 +25,7 @@ _WAIT = re.compile(r"(?P<number>\d+)_\[(?P<indices>\d[\d,:-]*)(?:%\d+)?\]")
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """A job as `squeue` lists it.
 
     Attributes:
@@ -86,7 +86,7 @@ class JobEnd:
     restarts: int = 0
 
 
-def job_of(line: str) -> Job | None:
+def job_of(line: str) -> SlurmJob | None:
     """Read a line of squeue in the format `FIELDS`; what a job's user has written comes last: name and comment."""
     fields = line.split("|", 9)
     if len(fields) != 10 or not fields[1].isdigit():
@@ -94,10 +94,10 @@ def job_of(line: str) -> Job | None:
     number, uid, state, reason, start, left, nodes, count, name, comment = fields
     known = "" if start in {"N/A", "Unknown", ""} else start
     nodes_ = int(count) if count.isdigit() else 1
-    return Job(number, state, reason, known, left, nodes, nodes_, name, comment, int(uid))
+    return SlurmJob(number, state, reason, known, left, nodes, nodes_, name, comment, int(uid))
 
 
-def each_of(job: Job) -> list[Job]:
+def each_of(job: SlurmJob) -> list[SlurmJob]:
     """Return the jobs of an array that wait: Slurm lists them as one, such as `71_[3,5-9:2%4]`. Others are one."""
     found = _WAIT.fullmatch(job.id)
     if found is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from detlab.backoff import Backoff
 from detlab_agent.runtimes.base import Say
 from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmClient, SlurmRefused
-from detlab_agent.runtimes.slurm.script import OUTPUT, Request, file_of, files_name, job_name, set_parcel
+from detlab_agent.runtimes.slurm.script import OUTPUT, JobRequest, file_of, files_name, job_name, set_parcel
 from detlab_agent.runtimes.slurm.watch import JobWatch
 
 _log = logging.getLogger(__name__)
@@ -25,12 +25,12 @@ LARGEST_SCRIPT = 2 << 20
 _INDEX = "SLURM_ARRAY_TASK_ID"
 
 
-def alike(request: Request) -> Hashable:
+def alike(request: JobRequest) -> Hashable:
     """Return what tasks must have in common to be in one array: all but what they are made of."""
     return request.like, request.whose, request.common, request.write(file_of(request.directory, ""), [])
 
 
-def array_of(name: str, files: str, requests: Mapping[int, Request]) -> tuple[tuple[str, ...], str]:
+def array_of(name: str, files: str, requests: Mapping[int, JobRequest]) -> tuple[tuple[str, ...], str]:
     """Return an array of jobs that are alike: the arguments for sbatch, and the script, in which each finds its own.
 
     Args:
@@ -51,7 +51,7 @@ def array_of(name: str, files: str, requests: Mapping[int, Request]) -> tuple[tu
 
 
 @dataclass(eq=False)
-class Member:
+class ArrayMember:
     """A task that may become one of an array.
 
     Attributes:
@@ -64,7 +64,7 @@ class Member:
         done: The id of its job; None: it is to be submitted by itself.
     """
 
-    request: Request
+    request: JobRequest
     call: Callable[[str, str], None]
     note: Callable[[], None]
     wanted: Callable[[], bool]
@@ -82,7 +82,7 @@ class Member:
 class _Group:
     """Tasks that are alike, while others may join."""
 
-    members: list[Member] = field(default_factory=list)
+    members: list[ArrayMember] = field(default_factory=list)
     size: int = 0
     full: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -102,7 +102,7 @@ class Arrays:
         self._open: dict[Hashable, _Group] = {}
         self._work: set[asyncio.Task[None]] = set()
 
-    async def submit(self, member: Member) -> str | None:
+    async def submit(self, member: ArrayMember) -> str | None:
         """Submit a task together with others that are alike and come within `GATHER`.
 
         Returns:
@@ -161,7 +161,7 @@ class Arrays:
                 return self._most  # it is asked again; an array that is too large is refused
         return max(1, min(self._most, self._largest))
 
-    async def _submit(self, members: Sequence[Member]) -> None:
+    async def _submit(self, members: Sequence[ArrayMember]) -> None:
         """Submit the array, once: after an answer that got lost, it is looked for by its name first."""
         if len(members) == 1:
             members[0].answer(None)

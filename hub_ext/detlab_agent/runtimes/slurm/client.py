@@ -18,9 +18,18 @@ from pathlib import Path, PurePath
 from typing import Protocol
 
 from detlab.schemas.wire import QueueHello
-from detlab_agent.runtimes.slurm.answers import FIELDS, PREFIX, Job, JobEnd, each_of, job_of, partition_of, status_of
+from detlab_agent.runtimes.slurm.answers import (
+    FIELDS,
+    PREFIX,
+    JobEnd,
+    SlurmJob,
+    each_of,
+    job_of,
+    partition_of,
+    status_of,
+)
+from detlab_agent.runtimes.slurm.options import WHOLE_OPTION
 from detlab_agent.runtimes.taskfiles import open_owned
-from detlab_agent.slurm_options import WHOLE_OPTION
 
 PATIENCE = 60.0
 """Seconds for one command. A controller that is away is asked again by Slurm's own commands for a while."""
@@ -100,11 +109,11 @@ class SlurmClient(Protocol):
         """
         ...
 
-    def job(self, job_id: str) -> Job | None:
+    def job(self, job_id: str) -> SlurmJob | None:
         """Return what Slurm says of a job that waits or runs, or has ended lately; None if it knows none."""
         ...
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[SlurmJob]:
         """Return the jobs of this user (of all, for root) that wait or run, and those that ended lately."""
         ...
 
@@ -239,7 +248,7 @@ class Commands:
         if whose.folder is not None:
             self._folders.add(whose.folder)
 
-    def job(self, job_id: str) -> Job | None:
+    def job(self, job_id: str) -> SlurmJob | None:
         """See `SlurmClient.job`."""
         try:
             found = self._listed("squeue", "--noheader", "--states=all", f"--jobs={job_id}")
@@ -249,14 +258,14 @@ class Commands:
             raise
         return next(iter(found), None)
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[SlurmJob]:
         """See `SlurmClient.jobs`."""
         whose = [] if self.everyone else ["--me"]
         # The indices of arrays are shortened without that; a line for each index of all arrays of all would be many.
         found = self._listed("env", "SLURM_BITSTR_LEN=0", "squeue", "--noheader", "--states=all", *whose)
         return [one for job in found for one in (each_of(job) if job.name.startswith(PREFIX) else [job])]
 
-    def _listed(self, *words: str) -> list[Job]:
+    def _listed(self, *words: str) -> list[SlurmJob]:
         """Ask squeue for jobs. A user's comment may have lines that look like others' jobs: ours have a mark."""
         mark = secrets.token_hex(8)
         lines = self._ask(*words, f"--format={mark}|{FIELDS}").splitlines()

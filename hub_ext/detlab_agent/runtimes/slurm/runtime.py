@@ -16,11 +16,11 @@ from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.registry import RuntimeSetup
 from detlab_agent.runtimes.slurm.arrays import Arrays
 from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmClient, SlurmRefused
+from detlab_agent.runtimes.slurm.options import SlurmOptions
 from detlab_agent.runtimes.slurm.script import files_in, request_of, shape_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
 from detlab_agent.settings import AgentError
-from detlab_agent.slurm_options import SlurmOptions
 
 SIZE_FACTOR = 6
 """So much rarer than at the jobs are the looks at the cluster."""
@@ -147,11 +147,9 @@ def make(setup: RuntimeSetup) -> SlurmRuntime | None:
     Raises:
         AgentError: Slurm does not answer, or its options are wrong.
     """
-    options = setup.settings.slurm
-    if options is None:
-        if not setup.required:
-            return None
-        options = SlurmOptions()
+    if not setup.required:
+        return None
+    options: SlurmOptions = setup.settings.of_runtimes.get(SLURM, SlurmOptions())
     directory = PurePosixPath(options.directory or setup.directory / "slurm")
     if not directory.is_absolute():
         raise AgentError(f"--slurm-dir {directory}: name the folder by its whole path, as the nodes see it")

@@ -19,7 +19,7 @@ from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.preparation import Order
 from detlab_agent.runtimes.slurm.answers import PREFIX
 from detlab_agent.runtimes.slurm.client import OWNERS, THE_AGENTS, Whose
-from detlab_agent.slurm_options import SlurmOptions
+from detlab_agent.runtimes.slurm.options import SlurmOptions
 
 LEAVE_SECONDS = 120
 """Seconds before the time limit at which a trial is asked to leave, if its config does not say."""
@@ -43,7 +43,7 @@ File = Callable[[str], str]
 
 
 @dataclass(frozen=True)
-class Request:
+class JobRequest:
     """A job that is to be submitted.
 
     Attributes:
@@ -87,7 +87,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Shape:
+class JobShape:
     """The nodes of a job: how many, and how many slots each has."""
 
     nodes: int
@@ -133,7 +133,7 @@ def exit_of_rank(rank: int) -> str:
     return f"{EXIT}.{rank}"
 
 
-def shape_of(launch: Launch) -> Shape:
+def shape_of(launch: Launch) -> JobShape:
     """Return on how many nodes the slots of a launch are, as the master has divided them.
 
     Raises:
@@ -141,13 +141,13 @@ def shape_of(launch: Launch) -> Shape:
     """
     counts = launch.info.container_slot_counts
     if len(counts) < 2:
-        return Shape(1, len(launch.slots))
+        return JobShape(1, len(launch.slots))
     if len(set(counts)) > 1 or sum(counts) != len(launch.slots):
         raise SetupFailed(f"nodes of {', '.join(map(str, counts))} slots: those of a Slurm job have the same number")
-    return Shape(len(counts), counts[0])
+    return JobShape(len(counts), counts[0])
 
 
-def request_of(order: Order, options: SlurmOptions, shared: PurePath, comment: str, *, gpus: bool) -> Request:
+def request_of(order: Order, options: SlurmOptions, shared: PurePath, comment: str, *, gpus: bool) -> JobRequest:
     """Return the job for a task.
 
     Args:
@@ -186,7 +186,7 @@ def request_of(order: Order, options: SlurmOptions, shared: PurePath, comment: s
         f"--signal=B:USR2@{int(asked.get('leave_seconds') or LEAVE_SECONDS)}",
     ]
     alone = shape.nodes > 1 or launch.service is not None
-    return Request(
+    return JobRequest(
         launch.allocation_id,
         directory,
         files_name(launch.allocation_id),
@@ -228,7 +228,9 @@ def _given(asked: Mapping[str, Any]) -> list[SbatchOption]:
         raise SetupFailed(f"slurm.sbatch_args: {error}") from error
 
 
-def _processors(shape: Shape, resources: Mapping[str, Any], given: Sequence[SbatchOption], *, gpus: bool) -> list[str]:
+def _processors(
+    shape: JobShape, resources: Mapping[str, Any], given: Sequence[SbatchOption], *, gpus: bool
+) -> list[str]:
     """Return the options for processors and memory, as far as the config's own options do not say."""
     names, found = {one.name for one in given}, []
     cpus = resources.get("cpus")
@@ -239,7 +241,7 @@ def _processors(shape: Shape, resources: Mapping[str, Any], given: Sequence[Sbat
     return found
 
 
-def _devices(shape: Shape, kind: object, given: Sequence[SbatchOption], *, gpus: bool) -> list[str]:
+def _devices(shape: JobShape, kind: object, given: Sequence[SbatchOption], *, gpus: bool) -> list[str]:
     """Return the option for the devices of each node.
 
     Raises:

@@ -18,15 +18,15 @@ from detlab.launch.elsewhere import is_loopback
 from detlab.schemas.runtimes import SLURM_REFUSES
 from detlab_agent.runtimes.base import Say, SetupFailed, TaskExit
 from detlab_agent.runtimes.records import TaskElsewhere
-from detlab_agent.runtimes.slurm.answers import Job
-from detlab_agent.runtimes.slurm.arrays import Arrays, Member
+from detlab_agent.runtimes.slurm.answers import SlurmJob
+from detlab_agent.runtimes.slurm.arrays import ArrayMember, Arrays
 from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmClient, SlurmFull, SlurmRefused, Whose
 from detlab_agent.runtimes.slurm.ends import DOUBTFUL, NOT_ITS_FAULT, code_of, delivered, exit_of, killed_by, of_ranks
 from detlab_agent.runtimes.slurm.script import (
     EXIT,
     OUTPUT,
     SERVICE,
-    Request,
+    JobRequest,
     exit_of_rank,
     files_in,
     files_of,
@@ -87,7 +87,7 @@ class SlurmTask(TaskElsewhere):
     client: SlurmClient = field(kw_only=True)
     watch: JobWatch = field(kw_only=True)
     directory: PurePath = field(kw_only=True)
-    request: Request | None = field(default=None, kw_only=True)
+    request: JobRequest | None = field(default=None, kw_only=True)
     job_id: str | None = field(default=None, kw_only=True)
     steps: bool = field(default=False, kw_only=True)
     serves: bool = field(default=False, kw_only=True)
@@ -155,7 +155,7 @@ class SlurmTask(TaskElsewhere):
         """Submit the job as one of an array, if there are others that are alike."""
         if self.arrays is None or self.request is None or self.request.like is None:
             return
-        member = Member(self.request, self._call, self.note, lambda: not self._asked, say, self.turn)
+        member = ArrayMember(self.request, self._call, self.note, lambda: not self._asked, say, self.turn)
         job_id = await self.arrays.submit(member)
         if job_id is not None:
             self._note(job_id)
@@ -276,7 +276,7 @@ class SlurmTask(TaskElsewhere):
         self.note()
         return True
 
-    def _job(self) -> Job | None:
+    def _job(self) -> SlurmJob | None:
         return next((job for job in self.watch.of(self.label) if job.id == self.job_id), None)
 
     @property
@@ -310,7 +310,7 @@ class SlurmTask(TaskElsewhere):
                 await self.watch.next_look()
         return delivered(self._ended)
 
-    async def _again(self, job: Job) -> bool:
+    async def _again(self, job: SlurmJob) -> bool:
         """End a job that waits again after it has run: an operator requeued it, and the master starts the next one."""
         if self._asked:
             return False
@@ -433,7 +433,7 @@ class SlurmTask(TaskElsewhere):
             return
 
 
-def _waiting(job: Job) -> str:
+def _waiting(job: SlurmJob) -> str:
     """Return why a job waits, in Slurm's words, and when Slurm expects it to start."""
     reason = job.reason if job.reason not in {"", "None"} else "waits for its turn"
     if reason in STUCK:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from detlab_agent.runtimes.slurm.answers import PREFIX, Job
+from detlab_agent.runtimes.slurm.answers import PREFIX, SlurmJob
 from detlab_agent.runtimes.slurm.client import SlurmAway, SlurmClient, SlurmRefused
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class JobWatch:
     def __init__(self, client: SlurmClient, comment: str, interval: float, *, every_users: bool = False) -> None:
         self._client, self.comment, self._interval = client, comment, interval
         self.every_users = every_users
-        self._jobs: dict[str, list[Job]] = {}
+        self._jobs: dict[str, list[SlurmJob]] = {}
         self._known: dict[str, str | None] = {}
         self._accounts: dict[str, int] = {}
         self._gone: dict[str, Sequence[PurePath]] = {}
@@ -67,7 +67,7 @@ class JobWatch:
         self._known.pop(label, None)
         self._accounts.pop(label, None)
 
-    def of(self, label: str) -> list[Job]:
+    def of(self, label: str) -> list[SlurmJob]:
         """Return the jobs of a task as last seen: one as a rule."""
         uid = self._accounts.get(label)
         return [job for job in self._jobs.get(label, []) if uid is None or job.uid == uid]
@@ -103,11 +103,11 @@ class JobWatch:
             self._wanted.clear()
             await asyncio.sleep(min(0.1, self._interval))
 
-    async def _take(self, jobs: Iterable[Job]) -> None:
+    async def _take(self, jobs: Iterable[SlurmJob]) -> None:
         if self.trouble:
             _log.info("Slurm answers again")
         self.trouble = ""
-        found: dict[str, list[Job]] = {}
+        found: dict[str, list[SlurmJob]] = {}
         for job in jobs:
             if job.comment == self.comment and job.name.startswith(PREFIX):
                 found.setdefault(job.label, []).append(job)
@@ -123,7 +123,7 @@ class JobWatch:
         Some after each look, of each user one in turn: all tasks wait for the next look.
         """
         turns = Counter[int | None]()
-        queue: list[tuple[int, Job, str]] = []
+        queue: list[tuple[int, SlurmJob, str]] = []
         for label in self._jobs:
             live = [job for job in self.of(label) if not job.ended]
             known = label in self._known
@@ -141,7 +141,7 @@ class JobWatch:
             if all(job.ended for job in self.of(label)):
                 await self._clean(label)
 
-    async def _end(self, job: Job, label: str) -> None:
+    async def _end(self, job: SlurmJob, label: str) -> None:
         if label:
             self._strangers.add(label)
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from detlab.errors import DetlabError
 from detlab.trust import parse_fingerprint
-from detlab_hub.backends.instances.base import Order, ProviderError, Trouble
+from detlab_hub.backends.instances.base import InstanceOrder, ProviderError, Trouble
 from detlab_hub.backends.instances.startup import startup_script
 from detlab_hub.core.provisioning import Instance, InstanceState
 
@@ -129,7 +129,7 @@ class AwsProvider:
         self._master = master
         self._client: Any = None
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         """Run an instance; EC2 recognizes the order by its client token, we by its tag. See `Provider`."""
         for known in self.list():
             if known.agent_id == order.agent_id:
@@ -175,7 +175,7 @@ class AwsProvider:
             )
         return self._client
 
-    def _request(self, order: Order) -> dict[str, Any]:
+    def _request(self, order: InstanceOrder) -> dict[str, Any]:
         chosen = self._settings
         tags = {
             "Name": chosen.name or f"detlab {order.pool} {order.agent_id}",
@@ -214,7 +214,7 @@ class AwsProvider:
         interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": chosen.public_ip}
         return {"NetworkInterfaces": [interface | {name: value for name, value in where.items() if value}]}
 
-    def user_data(self, order: Order) -> str:
+    def user_data(self, order: InstanceOrder) -> str:
         """Return the script that root runs on the instance once."""
         chosen = self._settings
         return startup_script(

@@ -46,7 +46,7 @@ class ProviderError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class InstanceOrder:
     """One instance that is wanted.
 
     Attributes:
@@ -71,7 +71,7 @@ class Provider(Protocol):
     agent's name, in the same step in which it is made, so that none is lost if the master dies meanwhile.
     """
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         """Make an instance whose agent enrols by itself; the same order twice makes one."""
 
     def list(self) -> tuple[Instance, ...]:

@@ -26,7 +26,7 @@ from detlab_hub.backends.instances.durations import as_seconds
 from detlab_hub.backends.instances.gcp import GcpProvider
 from detlab_hub.backends.instances.gcp_settings import EXAMPLES, GcpSettings
 from detlab_hub.backends.instances.local import LocalProvider
-from detlab_hub.core.provisioning import Limits, Shape, with_shape
+from detlab_hub.core.provisioning import InstanceShape, PoolLimits, with_shape
 from detlab_hub.core.scheduling import MAX_ZERO_SLOT_TASKS, UNBOUNDED, Agent, PoolConfig, Pools
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -49,7 +49,7 @@ class ElasticPool:
 
     name: str
     provider: Provider
-    limits: Limits
+    limits: PoolLimits
     template: Agent
     like: str = ""
 
@@ -84,12 +84,12 @@ def make_pools(pools: Pools, around: Surroundings) -> tuple[ElasticPool, ...]:
 
 def like_of(provider: Mapping[str, Any]) -> str:
     """Return what identifies a provider's settings, except for those about the number of instances."""
-    bounds = {one.name for one in fields(Limits)}
+    bounds = {one.name for one in fields(PoolLimits)}
     kept = {key: value for key, value in provider.items() if key not in bounds}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def largest_growth(pool: PoolConfig, known: Shape | None = None) -> tuple[Agent, ...]:
+def largest_growth(pool: PoolConfig, known: InstanceShape | None = None) -> tuple[Agent, ...]:
     """Return the agents of as many instances as a pool may have; none for one that is not elastic.
 
     Args:
@@ -102,7 +102,7 @@ def largest_growth(pool: PoolConfig, known: Shape | None = None) -> tuple[Agent,
     if pool.provider is None:
         return ()
     template = with_shape(_divided(_template(_full(pool.provider)), pool), known)
-    most = int(pool.provider.get("max_instances", Limits().max_instances))
+    most = int(pool.provider.get("max_instances", PoolLimits().max_instances))
     return tuple(replace(template, id=f"new instance {number}") for number in range(1, most + 1))
 
 
@@ -119,13 +119,13 @@ def _pool(name: str, said: Mapping[str, Any], around: Surroundings) -> ElasticPo
     return ElasticPool(name, made, limits, template, like_of(said))
 
 
-def _parts(where: str, name: str, said: Mapping[str, Any], around: Surroundings) -> tuple[Limits, Agent, Provider]:
+def _parts(where: str, name: str, said: Mapping[str, Any], around: Surroundings) -> tuple[PoolLimits, Agent, Provider]:
     provider = _full(said)
     kind = provider.pop("type", None)
     refuse_what_is_not_here(provider)
-    bounds = {one.name: _bound(one.name, provider.pop(one.name)) for one in fields(Limits) if one.name in provider}
+    bounds = {one.name: _bound(one.name, provider.pop(one.name)) for one in fields(PoolLimits) if one.name in provider}
     shape = {key: provider.pop(key) for key in _TEMPLATE & provider.keys()}
-    limits, template = Limits(**bounds), _template(shape)
+    limits, template = PoolLimits(**bounds), _template(shape)
     counted = tuple(text for key in _COUNTED if key in shape for text in (f"--{key}", str(shape[key])))
     if kind == "local":
         # What is not said is not counted there, either: else it would grow for what none of its agents has.
@@ -166,7 +166,7 @@ def _google(said: Mapping[str, Any]) -> GcpSettings:
         ValueError: Some are invalid; it names them all.
     """
     refuse_what_is_not_here(said)
-    others = (_TEMPLATE - {"labels"}) | {one.name for one in fields(Limits)} | {"type"}
+    others = (_TEMPLATE - {"labels"}) | {one.name for one in fields(PoolLimits)} | {"type"}
     try:
         return GcpSettings.model_validate({key: value for key, value in said.items() if key not in others})
     except ValidationError as error:
@@ -252,5 +252,5 @@ def _gcp(where: str, name: str, said: Mapping[str, Any], shape: tuple[str, ...],
 def _check(where: str, said: Mapping[str, Any], known: set[str]) -> None:
     unknown = sorted(set(said) - known)
     if unknown:
-        more = sorted(known | _TEMPLATE | {one.name for one in fields(Limits)})
+        more = sorted(known | _TEMPLATE | {one.name for one in fields(PoolLimits)})
         raise ValueError(f"{where}: {', '.join(unknown)} is unknown; there are {', '.join(more)}")

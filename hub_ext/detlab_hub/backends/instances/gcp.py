@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from detlab_hub.backends.instances.base import Order, ProviderError, Trouble
+from detlab_hub.backends.instances.base import InstanceOrder, ProviderError, Trouble
 from detlab_hub.backends.instances.gcp_request import instance_resource
 from detlab_hub.backends.instances.gcp_settings import (
     AGENT_LABEL,
@@ -92,7 +92,7 @@ class GcpProvider:
 
     # --- the protocol
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         """Ask for an instance; Google recognizes the order by its request's id, we by its label. See `Provider`."""
         for known in self.list():
             if known.agent_id == order.agent_id:
@@ -256,7 +256,7 @@ class GcpProvider:
             return _failed(launch, ProviderError(Trouble.UNREACHABLE, late, HINTS[Trouble.UNREACHABLE]))
         return replace(launch, operation="") if operation is None else launch
 
-    def _known(self, order: Order, error: Exception) -> Instance:
+    def _known(self, order: InstanceOrder, error: Exception) -> Instance:
         request = {
             "project": self._settings.project,
             "zone": self._settings.zone,
@@ -305,7 +305,7 @@ class GcpProvider:
     def _request_id(self, agent_id: str) -> str:
         return str(uuid.uuid5(_REQUESTS, f"{self._cluster} {agent_id}"))
 
-    def _request(self, order: Order) -> dict[str, Any]:
+    def _request(self, order: InstanceOrder) -> dict[str, Any]:
         return {
             "project": self._settings.project,
             "zone": self._settings.zone,
@@ -315,11 +315,11 @@ class GcpProvider:
             ),
         }
 
-    def _labels(self, order: Order) -> dict[str, str]:
+    def _labels(self, order: InstanceOrder) -> dict[str, str]:
         ours = {CLUSTER_LABEL: self._cluster, POOL_LABEL: self._pool, AGENT_LABEL: order.agent_id}
         return {key: label_value(text) for key, text in ours.items()}
 
-    def startup(self, order: Order) -> str:
+    def startup(self, order: InstanceOrder) -> str:
         """Return the script that root runs on the instance at each start."""
         chosen = self._settings
         return startup_script(

@@ -26,7 +26,7 @@ from pathlib import Path
 from detlab.files import write_atomic
 from detlab.launch.host import procfs
 from detlab.launch.taskdir import read_object, write_json
-from detlab_hub.backends.instances.base import Order, ProviderError, Trouble
+from detlab_hub.backends.instances.base import InstanceOrder, ProviderError, Trouble
 from detlab_hub.core.provisioning import Instance, InstanceState
 
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class LocalProvider:
         self._command = tuple(command)
         self._poll_seconds = _POLL_SECONDS
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         """Start an agent. See `Provider`.
 
         Raises:
@@ -84,7 +84,7 @@ class LocalProvider:
             raise ProviderError(Trouble.CONFIGURATION, f"no agent could be started in {place}: {error}") from error
         return self._look_at(place, order.now) or Instance(order.agent_id, order.agent_id, launched_at=order.now)
 
-    def _start(self, place: Path, order: Order) -> None:
+    def _start(self, place: Path, order: InstanceOrder) -> None:
         place.mkdir(mode=0o711, parents=True, exist_ok=True)
         token = place / "enrolment_token"
         write_atomic(token, order.enrolment_token.encode() + b"\n", durable=True)

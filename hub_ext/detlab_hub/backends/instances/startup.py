@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Sequence
 
 from detlab.trust import join_enrolment, parse_fingerprint
-from detlab_hub.backends.instances.base import Order
+from detlab_hub.backends.instances.base import InstanceOrder
 
 TASK_METADATA = "DET_TASK_METADATA"
 """Variable of `det agent run --task-metadata`; agents of earlier versions do not know it."""
 
 
 def startup_script(
-    order: Order,
+    order: InstanceOrder,
     master: str,
     *,
     fingerprint: str = "",

@@ -6,6 +6,6 @@ Pure: what pins a checkpoint is found elsewhere and given; nothing is removed he
 from __future__ import annotations
 
 from detlab_hub.core.collection.code import code_goes
-from detlab_hub.core.collection.deciding import Decision, Policy, Saved, decide
+from detlab_hub.core.collection.deciding import CheckpointDecision, CheckpointRetention, Saved, decide
 
-__all__ = ["Decision", "Policy", "Saved", "code_goes", "decide"]
+__all__ = ["CheckpointDecision", "CheckpointRetention", "Saved", "code_goes", "decide"]

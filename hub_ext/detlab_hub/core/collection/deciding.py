@@ -13,7 +13,7 @@ OUTDATED = "its trial has begun anew since"
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class CheckpointRetention:
     """How many checkpoints are kept, with the names and the defaults of `checkpoint_storage`.
 
     Raises:
@@ -52,7 +52,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CheckpointDecision:
     """What becomes of one checkpoint.
 
     Attributes:
@@ -69,8 +69,8 @@ class Decision:
 
 
 def decide(
-    policy: Policy, saved: Sequence[Saved], pins: Collection[str] = (), *, smaller_is_better: bool = True
-) -> list[Decision]:
+    policy: CheckpointRetention, saved: Sequence[Saved], pins: Collection[str] = (), *, smaller_is_better: bool = True
+) -> list[CheckpointDecision]:
     """Decide about the checkpoints of one experiment, in the order in which they are given.
 
     Those without a metric, or with one that is not a number or better than any number, which have diverged, are never
@@ -119,12 +119,12 @@ def _name(why: defaultdict[str, list[str]], chosen: Sequence[Saved], rule: str, 
         why[one.uuid].append(f"{rule} ({place} of {most})")
 
 
-def _decision(one: Saved, rules: Sequence[str], pinned: Collection[str], *, by_metric: bool) -> Decision:
+def _decision(one: Saved, rules: Sequence[str], pinned: Collection[str], *, by_metric: bool) -> CheckpointDecision:
     if rules:
-        return Decision(one.uuid, keep=True, why=tuple(rules))
+        return CheckpointDecision(one.uuid, keep=True, why=tuple(rules))
     why = [NO_RULE]
     if by_metric and not one.current:
         why.append(OUTDATED)
     elif by_metric and one.metric is None:
         why.append(NO_METRIC)
-    return Decision(one.uuid, keep=one.uuid in pinned, why=tuple(why), pinned=one.uuid in pinned)
+    return CheckpointDecision(one.uuid, keep=one.uuid in pinned, why=tuple(why), pinned=one.uuid in pinned)

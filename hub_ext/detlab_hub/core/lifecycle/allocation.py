@@ -97,7 +97,7 @@ class StageReached:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskStarted:
+class AllocationStarted:
     """Reported by the agent, or by the task itself."""
 
 
@@ -119,7 +119,7 @@ class LeaveAcknowledged:
 
 
 @dataclass(frozen=True, slots=True)
-class KillRequested:
+class AllocationKillRequested:
     """The task must go, now."""
 
     now: float
@@ -142,10 +142,10 @@ class PartsGone:
 Event: TypeAlias = (
     Assigned
     | StageReached
-    | TaskStarted
+    | AllocationStarted
     | LeaveRequested
     | LeaveAcknowledged
-    | KillRequested
+    | AllocationKillRequested
     | DeadlinePassed
     | PartsGone
 )
@@ -179,45 +179,45 @@ Action: TypeAlias = SendLaunch | SignalPreempt | SendKill | EndAttempt
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AllocationStep:
     """The new state and what to do about it, in order."""
 
     state: Allocation
     actions: tuple[Action, ...] = ()
 
 
-def step(old: Allocation, event: Event) -> Step:
+def step(old: Allocation, event: Event) -> AllocationStep:
     """Handle one event; a repeated or late event changes nothing.
 
     Raises:
         IllegalTransitionError: If the state would go back (a bug in this function).
     """
     if old.state is AllocationState.TERMINATED:
-        return Step(old)
+        return AllocationStep(old)
     result = _step(old, event)
     check_progress(old.state, result.state.state)
     return result
 
 
-def _step(old: Allocation, event: Event) -> Step:
+def _step(old: Allocation, event: Event) -> AllocationStep:
     match event:
         case Assigned():
             if old.state is not AllocationState.PENDING:
-                return Step(old)
-            return Step(replace(old, state=AllocationState.ASSIGNED), (SendLaunch(),))
+                return AllocationStep(old)
+            return AllocationStep(replace(old, state=AllocationState.ASSIGNED), (SendLaunch(),))
         case StageReached(stage):
             return _reach(old, stage)
-        case TaskStarted():
+        case AllocationStarted():
             begins = old.state in NOT_BEGUN
-            return Step(replace(old, state=AllocationState.RUNNING)) if begins else Step(old)
+            return AllocationStep(replace(old, state=AllocationState.RUNNING)) if begins else AllocationStep(old)
         case LeaveRequested():
             return _leave(old, event)
         case LeaveAcknowledged():
             return _acknowledge(old, event)
-        case KillRequested(now):
+        case AllocationKillRequested(now):
             return _kill(old, now)
         case DeadlinePassed(now):
-            return _kill(old, now) if _deadline_passed(old, now) else Step(old)
+            return _kill(old, now) if _deadline_passed(old, now) else AllocationStep(old)
         case PartsGone(kind):
             return _end(old, kind)
         case _:
@@ -228,16 +228,16 @@ def _deadline_passed(old: Allocation, now: float) -> bool:
     return old.term_at is not None and now >= old.term_at and old.kill_sent_at is None
 
 
-def _reach(old: Allocation, stage: AllocationState) -> Step:
+def _reach(old: Allocation, stage: AllocationState) -> AllocationStep:
     forward = ALLOCATION_ORDER.index(stage) > ALLOCATION_ORDER.index(old.state)
     if old.state in NOT_BEGUN and stage in NOT_BEGUN and forward:
-        return Step(replace(old, state=stage))
-    return Step(old)
+        return AllocationStep(replace(old, state=stage))
+    return AllocationStep(old)
 
 
-def _leave(old: Allocation, event: LeaveRequested) -> Step:
+def _leave(old: Allocation, event: LeaveRequested) -> AllocationStep:
     if old.state is AllocationState.TERMINATING:
-        return Step(old)
+        return AllocationStep(old)
     if old.state is AllocationState.PENDING:
         return _end(old, EndKind.WITHDRAWN)
     # A request to end for good outlives one to come back later, never the other way round.
@@ -261,23 +261,23 @@ def _leave(old: Allocation, event: LeaveRequested) -> Step:
     if old.state is not AllocationState.RUNNING:
         # Nothing has run yet, so there is nothing to save.
         return _kill(asked, event.now)
-    return Step(asked, (SignalPreempt(),))
+    return AllocationStep(asked, (SignalPreempt(),))
 
 
-def _acknowledge(old: Allocation, event: LeaveAcknowledged) -> Step:
+def _acknowledge(old: Allocation, event: LeaveAcknowledged) -> AllocationStep:
     if old.preempt_reason is None or old.acked_at is not None:
-        return Step(old)
+        return AllocationStep(old)
     acked = replace(old, acked_at=event.now)
     if old.preempt_reason is PreemptReason.STOP and old.preempt_at is not None and old.kill_sent_at is None:
         acked = replace(acked, term_at=old.preempt_at + event.graces.stop_acked)
-    return Step(acked)
+    return AllocationStep(acked)
 
 
-def _kill(old: Allocation, now: float) -> Step:
+def _kill(old: Allocation, now: float) -> AllocationStep:
     if old.state is AllocationState.PENDING:
         return _end(old, EndKind.WITHDRAWN)
     sent = now if old.kill_sent_at is None else old.kill_sent_at
-    return Step(replace(old, state=AllocationState.TERMINATING, kill_sent_at=sent), (SendKill(),))
+    return AllocationStep(replace(old, state=AllocationState.TERMINATING, kill_sent_at=sent), (SendKill(),))
 
 
 def kind_of_exit(old: Allocation, exit_code: int | None) -> EndKind:
@@ -289,6 +289,6 @@ def kind_of_exit(old: Allocation, exit_code: int | None) -> EndKind:
     return EndKind.FINISHED if exit_code == 0 else EndKind.FAILED
 
 
-def _end(old: Allocation, kind: EndKind) -> Step:
+def _end(old: Allocation, kind: EndKind) -> AllocationStep:
     ended = replace(old, state=AllocationState.TERMINATED, end=kind)
-    return Step(ended, (SignalPreempt(), EndAttempt(kind)))
+    return AllocationStep(ended, (SignalPreempt(), EndAttempt(kind)))

@@ -19,7 +19,7 @@ class RequestRefusedError(ValueError):
     """A user asked for something that the state of the experiment does not allow."""
 
 
-class Order(StrEnum):
+class OrderToTrials(StrEnum):
     """The requests to all trials."""
 
     PAUSE = "pause"
@@ -33,22 +33,22 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PauseRequested:
+class ExperimentPauseRequested:
     """Free the slots, keep everything."""
 
 
 @dataclass(frozen=True, slots=True)
-class ActivateRequested:
+class ExperimentActivateRequested:
     """Go on."""
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRequested:
+class ExperimentCancelRequested:
     """End; the trials may checkpoint first."""
 
 
 @dataclass(frozen=True, slots=True)
-class KillRequested:
+class ExperimentKillRequested:
     """End now."""
 
 
@@ -71,7 +71,13 @@ class LastTrialClosed:
 
 
 Event: TypeAlias = (
-    PauseRequested | ActivateRequested | CancelRequested | KillRequested | SearchBroke | SearchEnded | LastTrialClosed
+    ExperimentPauseRequested
+    | ExperimentActivateRequested
+    | ExperimentCancelRequested
+    | ExperimentKillRequested
+    | SearchBroke
+    | SearchEnded
+    | LastTrialClosed
 )
 
 # --- actions
@@ -81,26 +87,26 @@ Event: TypeAlias = (
 class OrderTrials:
     """Give every trial that has not ended the same order."""
 
-    order: Order
+    order: OrderToTrials
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishExperiment:
     """Write down the end."""
 
 
-Action: TypeAlias = OrderTrials | Finish
+Action: TypeAlias = OrderTrials | FinishExperiment
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ExperimentStep:
     """The new state and what to do about it, in order."""
 
     state: ExperimentState
     actions: tuple[Action, ...] = ()
 
 
-def step(old: ExperimentState, event: Event) -> Step:
+def step(old: ExperimentState, event: Event) -> ExperimentStep:
     """Handle one event; a request for the present state changes nothing.
 
     Raises:
@@ -112,24 +118,24 @@ def step(old: ExperimentState, event: Event) -> Step:
     return result
 
 
-def _step(old: ExperimentState, event: Event) -> Step:
+def _step(old: ExperimentState, event: Event) -> ExperimentStep:
     match event:
-        case PauseRequested():
-            return _toggle(old, ExperimentState.PAUSED, Order.PAUSE)
-        case ActivateRequested():
-            return _toggle(old, ExperimentState.ACTIVE, Order.ACTIVATE)
-        case CancelRequested():
-            return _stop(old, ExperimentState.STOPPING_CANCELED, Order.CANCEL)
-        case KillRequested():
-            return _stop(old, ExperimentState.STOPPING_KILLED, Order.KILL)
+        case ExperimentPauseRequested():
+            return _toggle(old, ExperimentState.PAUSED, OrderToTrials.PAUSE)
+        case ExperimentActivateRequested():
+            return _toggle(old, ExperimentState.ACTIVE, OrderToTrials.ACTIVATE)
+        case ExperimentCancelRequested():
+            return _stop(old, ExperimentState.STOPPING_CANCELED, OrderToTrials.CANCEL)
+        case ExperimentKillRequested():
+            return _stop(old, ExperimentState.STOPPING_KILLED, OrderToTrials.KILL)
         case SearchBroke():
-            return _stop(old, ExperimentState.STOPPING_ERROR, Order.CONDEMN)
+            return _stop(old, ExperimentState.STOPPING_ERROR, OrderToTrials.CONDEMN)
         case SearchEnded(cancel, failure):
             return _search_ended(old, cancel=cancel, failure=failure)
         case LastTrialClosed():
             if not is_stopping(old):
-                return Step(old)
-            return Step(ExperimentState(TERMINAL_OF[old]), (Finish(),))
+                return ExperimentStep(old)
+            return ExperimentStep(ExperimentState(TERMINAL_OF[old]), (FinishExperiment(),))
         case _:
             assert_never(event)
 
@@ -138,29 +144,29 @@ def _over(state: ExperimentState) -> bool:
     return state.terminal or state is ExperimentState.DELETING
 
 
-def _toggle(old: ExperimentState, wanted: ExperimentState, order: Order) -> Step:
+def _toggle(old: ExperimentState, wanted: ExperimentState, order: OrderToTrials) -> ExperimentStep:
     if old is wanted:
-        return Step(old)
+        return ExperimentStep(old)
     if _over(old) or is_stopping(old):
-        verb = "paused" if order is Order.PAUSE else "activated"
+        verb = "paused" if order is OrderToTrials.PAUSE else "activated"
         raise RequestRefusedError(f"an experiment that is {old} cannot be {verb}")
-    return Step(wanted, (OrderTrials(order),))
+    return ExperimentStep(wanted, (OrderTrials(order),))
 
 
-def _stop(old: ExperimentState, wanted: ExperimentState, order: Order) -> Step:
+def _stop(old: ExperimentState, wanted: ExperimentState, order: OrderToTrials) -> ExperimentStep:
     if _over(old):
-        return Step(old)
+        return ExperimentStep(old)
     state = ExperimentState(degrade(old, wanted))
     if state is old and state is not wanted:
-        return Step(old)
-    return Step(state, (OrderTrials(order),))
+        return ExperimentStep(old)
+    return ExperimentStep(state, (OrderTrials(order),))
 
 
-def _search_ended(old: ExperimentState, *, cancel: bool, failure: bool) -> Step:
+def _search_ended(old: ExperimentState, *, cancel: bool, failure: bool) -> ExperimentStep:
     if _over(old) or is_stopping(old):
-        return Step(old)
+        return ExperimentStep(old)
     if failure:
-        return Step(ExperimentState.ERROR, (Finish(),))
+        return ExperimentStep(ExperimentState.ERROR, (FinishExperiment(),))
     if cancel:
-        return Step(ExperimentState.CANCELED, (Finish(),))
-    return Step(ExperimentState.COMPLETED, (Finish(),))
+        return ExperimentStep(ExperimentState.CANCELED, (FinishExperiment(),))
+    return ExperimentStep(ExperimentState.COMPLETED, (FinishExperiment(),))

@@ -45,7 +45,7 @@ class Evaluator(StrEnum):
     """A user, by hand: it never requests an allocation."""
 
 
-class Metric(StrEnum):
+class MetricState(StrEnum):
     """The state of the searcher metric, and the effect of its absence."""
 
     SEEN = "seen"
@@ -58,7 +58,7 @@ class Metric(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TrialStatus:
     """State of a trial. `run` counts attempts, `restarts` the failures among them."""
 
     state: TrialState = TrialState.ACTIVE
@@ -66,7 +66,7 @@ class Trial:
     run: int = 0
     restarts: int = 0
     max_restarts: int = 5
-    metric: Metric = Metric.MISSED
+    metric: MetricState = MetricState.MISSED
     early_exit: str | None = None
     end_reason: EndReason | None = None
     hold: Hold = Hold.NONE
@@ -77,7 +77,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Created:
+class TrialRowCreated:
     """The searcher asked for it and its row exists."""
 
 
@@ -105,17 +105,17 @@ class ReleaseDecided:
 
 
 @dataclass(frozen=True, slots=True)
-class PauseRequested:
+class TrialPauseRequested:
     """Free the slots, keep the trial."""
 
 
 @dataclass(frozen=True, slots=True)
-class ActivateRequested:
+class TrialActivateRequested:
     """Go on."""
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRequested:
+class TrialCancelRequested:
     """End for good, checkpoint first."""
 
 
@@ -125,7 +125,7 @@ class TimeUp:
 
 
 @dataclass(frozen=True, slots=True)
-class KillRequested:
+class TrialKillRequested:
     """End for good, now."""
 
 
@@ -152,7 +152,7 @@ class Retry(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptEnded:
+class TrialAttemptEnded:
     """Its allocation is over.
 
     Attributes:
@@ -167,25 +167,25 @@ class AttemptEnded:
 
 
 Event: TypeAlias = (
-    Created
+    TrialRowCreated
     | StopDecided
     | HoldDecided
     | ReleaseDecided
-    | PauseRequested
-    | ActivateRequested
-    | CancelRequested
+    | TrialPauseRequested
+    | TrialActivateRequested
+    | TrialCancelRequested
     | TimeUp
-    | KillRequested
+    | TrialKillRequested
     | Condemned
     | EarlyExitReported
-    | AttemptEnded
+    | TrialAttemptEnded
 )
 
 # --- actions
 
 
 @dataclass(frozen=True, slots=True)
-class RequestAllocation:
+class RequestTrialAllocation:
     """Ask the scheduler for slots, for attempt number `run`."""
 
     run: int
@@ -199,7 +199,7 @@ class AskToLeave:
 
 
 @dataclass(frozen=True, slots=True)
-class KillTask:
+class KillTrialAttempt:
     """Kill the live allocation."""
 
 
@@ -231,9 +231,9 @@ class CloseTrial:
 
 
 Action: TypeAlias = (
-    RequestAllocation
+    RequestTrialAllocation
     | AskToLeave
-    | KillTask
+    | KillTrialAttempt
     | TellSearcherEarly
     | TellSearcherPaused
     | WarnNeverReported
@@ -243,136 +243,127 @@ Action: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrialStep:
     """The new state and what to do about it, in order."""
 
-    state: Trial
+    state: TrialStatus
     actions: tuple[Action, ...] = ()
 
 
-def step(old: Trial, event: Event) -> Step:
+def step(old: TrialStatus, event: Event) -> TrialStep:
     """Handle one event; a repeated or late event changes nothing.
 
     Raises:
         IllegalTransitionError: If the table has no such transition (a bug in this function).
     """
     if old.state.terminal:
-        return Step(old)
+        return TrialStep(old)
     result = _step(old, event)
     check_move(old.state, result.state.state)
     return result
 
 
-def _step(old: Trial, event: Event) -> Step:
+def _step(old: TrialStatus, event: Event) -> TrialStep:  # noqa: C901 - a case for each event
     match event:
-        case Created():
-            return _request(old) if old.state is TrialState.ACTIVE and old.run == 0 else Step(old)
+        case TrialRowCreated():
+            return _request(old) if old.state is TrialState.ACTIVE and old.run == 0 else TrialStep(old)
         case StopDecided(finished):
             return _stop(old, finished)
-        case HoldDecided() | ReleaseDecided() | PauseRequested() | ActivateRequested():
-            return _off_or_on(old, event)
-        case CancelRequested():
+        case HoldDecided():
+            return _hold(old)
+        case ReleaseDecided(paused):
+            return _release(old, paused=paused)
+        case TrialPauseRequested():
+            return _pause(old)
+        case TrialActivateRequested():
+            return _activate(old)
+        case TrialCancelRequested():
             leave = AskToLeave(PreemptReason.CANCEL)
             return _leave(old, TrialState.STOPPING_CANCELED, EndReason.CANCELED, leave)
         case TimeUp():
             if old.state is TrialState.PAUSED:
-                return Step(old)  # it leaves already, and comes back with a new attempt that has its own time
+                return TrialStep(old)  # it leaves already, and comes back with a new attempt that has its own time
             leave = AskToLeave(PreemptReason.CANCEL)
             return _leave(old, TrialState.STOPPING_COMPLETED, EndReason.MAX_TIME, leave)
-        case KillRequested():
-            return _leave(old, TrialState.STOPPING_KILLED, EndReason.KILLED, KillTask())
+        case TrialKillRequested():
+            return _leave(old, TrialState.STOPPING_KILLED, EndReason.KILLED, KillTrialAttempt())
         case Condemned():
-            return _leave(old, TrialState.STOPPING_ERROR, EndReason.ERROR, KillTask())
+            return _leave(old, TrialState.STOPPING_ERROR, EndReason.ERROR, KillTrialAttempt())
         case EarlyExitReported(reason):
             return _report_early(old, reason)
-        case AttemptEnded():
+        case TrialAttemptEnded():
             return _after_attempt(replace(old, attempt=Attempt.NONE), event)
         case _:
             assert_never(event)
 
 
-def _off_or_on(old: Trial, event: HoldDecided | ReleaseDecided | PauseRequested | ActivateRequested) -> Step:
-    """Take a trial off its slots, or let it have some again."""
-    match event:
-        case HoldDecided():
-            return _hold(old)
-        case ReleaseDecided(paused):
-            return _release(old, paused=paused)
-        case PauseRequested():
-            return _pause(old)
-        case ActivateRequested():
-            return _activate(old)
-        case _:
-            assert_never(event)
-
-
-def _stop(old: Trial, finished: bool) -> Step:
+def _stop(old: TrialStatus, finished: bool) -> TrialStep:
     reason = EndReason.COMPLETED if finished else EndReason.STOPPED
     if old.early_exit == INVALID_HP:
         reason = EndReason.INVALID_HP
     return _leave(old, TrialState.STOPPING_COMPLETED, reason, AskToLeave(PreemptReason.STOP))
 
 
-def _pause(old: Trial) -> Step:
+def _pause(old: TrialStatus) -> TrialStep:
     if old.state is not TrialState.ACTIVE:
-        return Step(old)
+        return TrialStep(old)
     paused = replace(old, state=TrialState.PAUSED)
-    return Step(paused, (AskToLeave(PreemptReason.PAUSE),) if _live(old) else ())
+    return TrialStep(paused, (AskToLeave(PreemptReason.PAUSE),) if _live(old) else ())
 
 
-def _hold(old: Trial) -> Step:
+def _hold(old: TrialStatus) -> TrialStep:
     if is_stopping(old.state) or old.hold is Hold.SEARCH:
-        return Step(old)
+        return TrialStep(old)
     held = replace(old, hold=Hold.SEARCH)
     if not _live(old):
-        return Step(replace(held, state=TrialState.PAUSED), (TellSearcherPaused(),))
+        return TrialStep(replace(held, state=TrialState.PAUSED), (TellSearcherPaused(),))
     return _pause(held)
 
 
-def _release(old: Trial, *, paused: bool) -> Step:
+def _release(old: TrialStatus, *, paused: bool) -> TrialStep:
     released = replace(old, hold=Hold.NONE)
-    return Step(released) if paused else _activate(released)
+    return TrialStep(released) if paused else _activate(released)
 
 
-def _activate(old: Trial) -> Step:
+def _activate(old: TrialStatus) -> TrialStep:
     if old.state is not TrialState.PAUSED or old.hold is Hold.SEARCH:
-        return Step(old)
+        return TrialStep(old)
     active = replace(old, state=TrialState.ACTIVE)
     # A task that is still leaving asks for the next attempt when it has left.
-    return Step(active) if _live(old) else _request(active)
+    return TrialStep(active) if _live(old) else _request(active)
 
 
-def _live(trial: Trial) -> bool:
+def _live(trial: TrialStatus) -> bool:
     return trial.attempt is Attempt.LIVE
 
 
-def _request(trial: Trial) -> Step:
+def _request(trial: TrialStatus) -> TrialStep:
     if trial.evaluator is Evaluator.USER:
-        return Step(trial)
+        return TrialStep(trial)
     run = trial.run + 1
-    return Step(replace(trial, attempt=Attempt.LIVE, run=run), (RequestAllocation(run),))
+    return TrialStep(replace(trial, attempt=Attempt.LIVE, run=run), (RequestTrialAllocation(run),))
 
 
-def _leave(old: Trial, wanted: TrialState, reason: EndReason, how: AskToLeave | KillTask) -> Step:
+def _leave(old: TrialStatus, wanted: TrialState, reason: EndReason, how: AskToLeave | KillTrialAttempt) -> TrialStep:
     state = TrialState(degrade(old.state, wanted))
     if state is old.state:
         # Asked again. A second kill is sent again: the first may have been lost with the agent's connection.
-        again = _live(old) and isinstance(how, KillTask) and state is wanted
-        return Step(old, (how,) if again else ())
+        again = _live(old) and isinstance(how, KillTrialAttempt) and state is wanted
+        return TrialStep(old, (how,) if again else ())
     stopping = replace(old, state=state, end_reason=reason)
     if _live(old):
-        return Step(stopping, (how,))
+        return TrialStep(stopping, (how,))
     return _settle(stopping, EndKind.WITHDRAWN)
 
 
-def _report_early(old: Trial, reason: str) -> Step:
+def _report_early(old: TrialStatus, reason: str) -> TrialStep:
     if old.early_exit is not None:
-        return Step(old)
+        return TrialStep(old)
     told = (TellSearcherEarly("invalid_hp"),) if reason == INVALID_HP else ()
-    return Step(replace(old, early_exit=reason), told)
+    return TrialStep(replace(old, early_exit=reason), told)
 
 
-def _after_attempt(trial: Trial, ended: AttemptEnded) -> Step:
+def _after_attempt(trial: TrialStatus, ended: TrialAttemptEnded) -> TrialStep:
     """Return the next state of a trial whose attempt ended."""
     if is_stopping(trial.state):
         # It was to leave and is gone: who slew it meanwhile has not changed what was decided of it.
@@ -390,13 +381,13 @@ def _after_attempt(trial: Trial, ended: AttemptEnded) -> Step:
             assert_never(ended.kind)
 
 
-def _again(trial: Trial) -> Step:
+def _again(trial: TrialStatus) -> TrialStep:
     if trial.state is TrialState.ACTIVE:
         return _request(trial)
-    return Step(trial, (TellSearcherPaused(),) if trial.hold is Hold.SEARCH else ())
+    return TrialStep(trial, (TellSearcherPaused(),) if trial.hold is Hold.SEARCH else ())
 
 
-def _count_failure(trial: Trial, retry: Retry) -> Step:
+def _count_failure(trial: TrialStatus, retry: Retry) -> TrialStep:
     if trial.early_exit == INVALID_HP:
         # One rank said so and ended well; the others failed for want of it.
         return _close(trial, TrialState.COMPLETED, EndReason.INVALID_HP)
@@ -410,22 +401,22 @@ def _count_failure(trial: Trial, retry: Retry) -> Step:
     return _again(failed)
 
 
-def _complete(trial: Trial) -> Step:
+def _complete(trial: TrialStatus) -> TrialStep:
     if trial.early_exit == INVALID_HP:
         return _close(trial, TrialState.COMPLETED, EndReason.INVALID_HP)
     if trial.early_exit == ERRORED:
         return _close(trial, TrialState.ERROR, EndReason.ERROR)
-    if trial.metric is Metric.UNKNOWN and trial.early_exit is None:
-        return Step(replace(trial, state=TrialState.PAUSED), (PauseWithoutMetric(),))
-    if trial.metric in (Metric.REQUIRED, Metric.UNKNOWN):
+    if trial.metric is MetricState.UNKNOWN and trial.early_exit is None:
+        return TrialStep(replace(trial, state=TrialState.PAUSED), (PauseWithoutMetric(),))
+    if trial.metric in (MetricState.REQUIRED, MetricState.UNKNOWN):
         return _close(trial, TrialState.ERROR, EndReason.NO_METRICS)
-    if trial.metric is Metric.MISSED:
+    if trial.metric is MetricState.MISSED:
         closed = _close(trial, TrialState.COMPLETED, EndReason.COMPLETED)
-        return Step(closed.state, (WarnNeverReported(), *closed.actions))
+        return TrialStep(closed.state, (WarnNeverReported(), *closed.actions))
     return _close(trial, TrialState.COMPLETED, EndReason.COMPLETED)
 
 
-def _settle(trial: Trial, kind: EndKind) -> Step:
+def _settle(trial: TrialStatus, kind: EndKind) -> TrialStep:
     """Go from a stopping state to its terminal one."""
     reason = trial.end_reason or EndReason.STOPPED
     if kind is EndKind.FAILED or trial.state is TrialState.STOPPING_ERROR:
@@ -435,11 +426,11 @@ def _settle(trial: Trial, kind: EndKind) -> Step:
     return _close(trial, TrialState.CANCELED, reason)
 
 
-def _close(trial: Trial, state: TrialState, reason: EndReason) -> Step:
+def _close(trial: TrialStatus, state: TrialState, reason: EndReason) -> TrialStep:
     closed = replace(trial, state=state, end_reason=reason)
     told: tuple[Action, ...] = ()
     if state is TrialState.ERROR:
         told = (TellSearcherEarly("errored"),)
     elif state is TrialState.CANCELED:
         told = (TellSearcherEarly("user_canceled"),)
-    return Step(closed, (*told, CloseTrial()))
+    return TrialStep(closed, (*told, CloseTrial()))

@@ -31,7 +31,7 @@ class UserTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Created:
+class UserTaskCreated:
     """Its row exists."""
 
 
@@ -43,14 +43,14 @@ class EndRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptEnded:
+class UserTaskAttemptEnded:
     """Its allocation is over. `ran`: the task had started."""
 
     kind: EndKind
     ran: bool = True
 
 
-Event: TypeAlias = Created | EndRequested | AttemptEnded
+Event: TypeAlias = UserTaskCreated | EndRequested | UserTaskAttemptEnded
 
 _STOPPING = {TaskEnd.CANCELED: TrialState.STOPPING_CANCELED, TaskEnd.FAILED: TrialState.STOPPING_ERROR}
 
@@ -58,14 +58,14 @@ _STOPPING = {TaskEnd.CANCELED: TrialState.STOPPING_CANCELED, TaskEnd.FAILED: Tri
 
 
 @dataclass(frozen=True, slots=True)
-class RequestAllocation:
+class RequestUserTaskAllocation:
     """Request an allocation, as attempt `run`."""
 
     run: int
 
 
 @dataclass(frozen=True, slots=True)
-class KillTask:
+class KillUserTaskAttempt:
     """Kill the current attempt, or withdraw its request."""
 
 
@@ -74,46 +74,46 @@ class CloseTask:
     """Note its end."""
 
 
-Action: TypeAlias = RequestAllocation | KillTask | CloseTask
+Action: TypeAlias = RequestUserTaskAllocation | KillUserTaskAttempt | CloseTask
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class UserTaskStep:
     """The new state and what to do about it, in order."""
 
     state: UserTask
     actions: tuple[Action, ...] = ()
 
 
-def step(old: UserTask, event: Event) -> Step:
+def step(old: UserTask, event: Event) -> UserTaskStep:
     """Handle one event; a repeated or late event changes nothing.
 
     Raises:
         IllegalTransitionError: If the table has no such transition (a bug in this function).
     """
     if old.state.terminal:
-        return Step(old)
+        return UserTaskStep(old)
     result = _step(old, event)
     check_move(old.state, result.state.state)
     return result
 
 
-def _step(old: UserTask, event: Event) -> Step:
+def _step(old: UserTask, event: Event) -> UserTaskStep:
     match event:
-        case Created():
-            return Step(old) if old.run else _ask(old)
+        case UserTaskCreated():
+            return UserTaskStep(old) if old.run else _ask(old)
         case EndRequested(reason):
             if is_stopping(old.state):
-                return Step(old)
+                return UserTaskStep(old)
             stopping = _STOPPING.get(reason, TrialState.STOPPING_KILLED)
-            return Step(replace(old, state=stopping, end=reason), (KillTask(),))
-        case AttemptEnded(kind, ran):
+            return UserTaskStep(replace(old, state=stopping, end=reason), (KillUserTaskAttempt(),))
+        case UserTaskAttemptEnded(kind, ran):
             return _attempt_ended(old, kind, ran=ran)
         case _:
             assert_never(event)
 
 
-def _attempt_ended(old: UserTask, kind: EndKind, *, ran: bool) -> Step:
+def _attempt_ended(old: UserTask, kind: EndKind, *, ran: bool) -> UserTaskStep:
     if old.state is TrialState.STOPPING_ERROR:
         return _close(old, TrialState.ERROR, old.end or TaskEnd.FAILED)
     if is_stopping(old.state):
@@ -134,10 +134,10 @@ def _attempt_ended(old: UserTask, kind: EndKind, *, ran: bool) -> Step:
             assert_never(kind)
 
 
-def _ask(old: UserTask) -> Step:
+def _ask(old: UserTask) -> UserTaskStep:
     asked = replace(old, run=old.run + 1)
-    return Step(asked, (RequestAllocation(asked.run),))
+    return UserTaskStep(asked, (RequestUserTaskAllocation(asked.run),))
 
 
-def _close(old: UserTask, state: TrialState, end: TaskEnd) -> Step:
-    return Step(replace(old, state=state, end=end), (CloseTask(),))
+def _close(old: UserTask, state: TrialState, end: TaskEnd) -> UserTaskStep:
+    return UserTaskStep(replace(old, state=state, end=end), (CloseTask(),))

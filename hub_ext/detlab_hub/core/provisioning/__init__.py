@@ -6,35 +6,15 @@
 from detlab_hub.core.provisioning.decision import decide
 from detlab_hub.core.provisioning.model import (
     Awaited,
-    Decision,
-    Ending,
-    EndReason,
-    History,
     HoldReason,
     Instance,
+    InstanceEnding,
+    InstanceEndReason,
     InstanceState,
-    Limits,
+    PoolHistory,
+    PoolLimits,
+    ProvisioningDecision,
     Situation,
 )
 from detlab_hub.core.provisioning.pace import launch_failed, launched
-from detlab_hub.core.provisioning.shape import Shape, largest, measured, with_shape
-
-__all__ = [
-    "Awaited",
-    "Decision",
-    "EndReason",
-    "Ending",
-    "History",
-    "HoldReason",
-    "Instance",
-    "InstanceState",
-    "Limits",
-    "Shape",
-    "Situation",
-    "decide",
-    "largest",
-    "launch_failed",
-    "launched",
-    "measured",
-    "with_shape",
-]
+from detlab_hub.core.provisioning.shape import InstanceShape, largest, measured, with_shape

@@ -13,25 +13,25 @@ from dataclasses import replace
 
 from detlab_hub.core.provisioning.demand import Demand, demand_of
 from detlab_hub.core.provisioning.model import (
-    Decision,
-    Ending,
-    EndReason,
-    History,
     HoldReason,
     Instance,
+    InstanceEnding,
+    InstanceEndReason,
+    InstanceHistory,
     InstanceState,
-    Limits,
-    Remembered,
+    PoolHistory,
+    PoolLimits,
+    ProvisioningDecision,
     Situation,
 )
 from detlab_hub.core.provisioning.pace import allowed, recent
 from detlab_hub.core.scheduling.model import AgentState, TaskState
 
-_NOTHING = Remembered()
+_NOTHING = InstanceHistory()
 _ALIVE = (InstanceState.PENDING, InstanceState.RUNNING)
 
 
-def decide(situation: Situation, history: History, limits: Limits) -> Decision:
+def decide(situation: Situation, history: PoolHistory, limits: PoolLimits) -> ProvisioningDecision:
     """Decide what to do now. The same arguments give the same decision."""
     evaluation = _Evaluation(situation, history, limits)
     endings = evaluation.dead()
@@ -43,13 +43,13 @@ def decide(situation: Situation, history: History, limits: Limits) -> Decision:
     endings += evaluation.over_max(evaluation.without(endings))
     kept = replace(evaluation.count_duds(history, endings), launches=recent(history, limits, situation.now))
     launch, wanted, held_back = _launches(demand, kept, limits, situation.now, len(left), room)
-    return Decision(
+    return ProvisioningDecision(
         launch, tuple(endings), wanted, held_back, demand.infeasible, kept, demand.awaited, demand.unfit
     )  # fmt: skip
 
 
 def _launches(
-    demand: Demand, history: History, limits: Limits, now: float, existing: int, room: int
+    demand: Demand, history: PoolHistory, limits: PoolLimits, now: float, existing: int, room: int
 ) -> tuple[int, int, tuple[HoldReason, str] | None]:
     """Return how many to launch, how many are wanted, and why the numbers differ."""
     wanted = max(demand.new, limits.min_instances - existing, 0)
@@ -65,7 +65,7 @@ def _launches(
 class _Evaluation:
     """The instances as they are now, with what is remembered of them brought up to date."""
 
-    def __init__(self, situation: Situation, history: History, limits: Limits) -> None:
+    def __init__(self, situation: Situation, history: PoolHistory, limits: PoolLimits) -> None:
         self.now = situation.now
         self.limits = limits
         self._instances = sorted(situation.instances, key=lambda i: (i.launched_at, i.id))
@@ -75,16 +75,16 @@ class _Evaluation:
         self._unlisted = situation.unlisted
         self.memory = {i.id: self._remember(i, history.instances.get(i.id, _NOTHING)) for i in self._instances}
 
-    def _remember(self, instance: Instance, before: Remembered) -> Remembered:
+    def _remember(self, instance: Instance, before: InstanceHistory) -> InstanceHistory:
         if instance.agent_id in self._agents:
             idle = None if instance.agent_id in self._busy else self._since(before.idle_since)
-            return Remembered(connected_once=True, idle_since=idle)
+            return InstanceHistory(connected_once=True, idle_since=idle)
         starting = None if before.connected_once else self._starting_since(instance, before)
         late = starting is None or self.now >= starting + self.limits.max_agent_starting_period
         away = self._since(before.away_since) if late and instance.state in _ALIVE else None
-        return Remembered(before.connected_once, away_since=away, starting_since=starting)
+        return InstanceHistory(before.connected_once, away_since=away, starting_since=starting)
 
-    def _starting_since(self, instance: Instance, before: Remembered) -> float:
+    def _starting_since(self, instance: Instance, before: InstanceHistory) -> float:
         """Return since when its agent is waited for: since the launch, or from now on if the clock was set back."""
         since = instance.launched_at if before.starting_since is None else before.starting_since
         return min(since, self.now)
@@ -100,7 +100,7 @@ class _Evaluation:
         away = instance.agent_id not in self._agents
         return instance.state in _ALIVE and away and remembered.away_since is None and not remembered.connected_once
 
-    def without(self, endings: Sequence[Ending]) -> list[Instance]:
+    def without(self, endings: Sequence[InstanceEnding]) -> list[Instance]:
         """Return the remaining instances when those have ended, oldest first."""
         ended = {ending.id for ending in endings}
         return [i for i in self._instances if i.state in _ALIVE and i.id not in ended]
@@ -113,39 +113,39 @@ class _Evaluation:
         agent = self._agents.get(instance.agent_id)
         return agent is not None and agent.state in {AgentState.ENABLED, AgentState.SUSPECT}
 
-    def count_duds(self, history: History, endings: Sequence[Ending]) -> History:
+    def count_duds(self, history: PoolHistory, endings: Sequence[InstanceEnding]) -> PoolHistory:
         """Return the new history. A connected agent is a good launch, one that will never connect a failed one."""
         known, duds = history.instances, history.duds
         if any(
             now.connected_once and not known.get(name, _NOTHING).connected_once for name, now in self.memory.items()
         ):
             duds = 0
-        dead = {e.id for e in endings if e.reason in {EndReason.STOPPED, EndReason.NEVER_CONNECTED}}
+        dead = {e.id for e in endings if e.reason in {InstanceEndReason.STOPPED, InstanceEndReason.NEVER_CONNECTED}}
         new = sum(not self.memory[name].connected_once for name in dead)
         failed_at = self.now if new else history.failed_at
         return replace(history, instances=self.memory, duds=duds + new, failed_at=failed_at)
 
     # --- endings
 
-    def dead(self) -> list[Ending]:
+    def dead(self) -> list[InstanceEnding]:
         """Instances that cannot run tasks."""
         found = []
         for instance in filter(self._may_end, self._instances):
             remembered = self.memory[instance.id]
             if instance.state is InstanceState.STOPPED:
-                found.append(Ending(instance.id, EndReason.STOPPED, instance.why or "it is stopped"))
+                found.append(InstanceEnding(instance.id, InstanceEndReason.STOPPED, instance.why or "it is stopped"))
             elif remembered.away_since is not None and self._over(
                 remembered.away_since, self.limits.max_disconnected_period
             ):
                 away = f"its agent has been away for {self.now - remembered.away_since:.0f} s"
                 if remembered.connected_once:
-                    found.append(Ending(instance.id, EndReason.DISCONNECTED, away))
+                    found.append(InstanceEnding(instance.id, InstanceEndReason.DISCONNECTED, away))
                 else:
                     late = f"its agent did not come in {self.now - instance.launched_at:.0f} s"
-                    found.append(Ending(instance.id, EndReason.NEVER_CONNECTED, late))
+                    found.append(InstanceEnding(instance.id, InstanceEndReason.NEVER_CONNECTED, late))
         return found
 
-    def idle(self, left: Sequence[Instance], demand: Demand) -> list[Ending]:
+    def idle(self, left: Sequence[Instance], demand: Demand) -> list[InstanceEnding]:
         """Return instances that were idle for too long, longest first, as long as `min_instances` stay."""
         found: list[tuple[bool, float, Instance]] = []
         for instance in filter(self._may_end, left):
@@ -159,18 +159,18 @@ class _Evaluation:
         found.sort(key=lambda item: (item[0], item[1], item[2].id))
         surplus = max(0, len(left) - self.limits.min_instances)
         return [
-            Ending(instance.id, EndReason.IDLE, f"it ran nothing for {self.now - since:.0f} s")
+            InstanceEnding(instance.id, InstanceEndReason.IDLE, f"it ran nothing for {self.now - since:.0f} s")
             for _, since, instance in found[:surplus]
         ]
 
-    def over_max(self, left: Sequence[Instance]) -> list[Ending]:
+    def over_max(self, left: Sequence[Instance]) -> list[InstanceEnding]:
         """Return surplus instances: only idle ones, the least useful first."""
         surplus = len(left) - self.limits.max_instances
         if surplus <= 0:
             return []
         free = sorted(filter(self._may_end, left), key=self._dispensable)
         text = f"there are {len(left)} instances, {self.limits.max_instances} may be"
-        return [Ending(instance.id, EndReason.OVER_MAX, text) for instance in free[:surplus]]
+        return [InstanceEnding(instance.id, InstanceEndReason.OVER_MAX, text) for instance in free[:surplus]]
 
     def _dispensable(self, instance: Instance) -> tuple[int, float, str]:
         remembered = self.memory[instance.id]

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from detlab_hub.core.provisioning.model import Awaited, Situation
 from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 from detlab_hub.core.scheduling.fit.multi_node import Placement
-from detlab_hub.core.scheduling.fit.shapes import Shape
-from detlab_hub.core.scheduling.limits import Limits as Held
-from detlab_hub.core.scheduling.model import Agent, AgentState, Pool, Task, TaskState
+from detlab_hub.core.scheduling.fit.shapes import TaskShape
+from detlab_hub.core.scheduling.limits import SlotLimits as Held
+from detlab_hub.core.scheduling.model import Agent, AgentState, Pool, SchedulerTask, TaskState
 from detlab_hub.core.scheduling.order import in_order
 
 _NEW = "\0new "
@@ -61,7 +61,7 @@ def demand_of(situation: Situation, starting: Sequence[str], room: int, most: in
     return Demand(packing.opened, used, packing.unplaced, tuple(packing.infeasible), unfit, packing.awaited)
 
 
-def _in_order(situation: Situation) -> list[Task]:
+def _in_order(situation: Situation) -> list[SchedulerTask]:
     """Return the pending tasks in the scheduler's order.
 
     Their preferences are left out, as these need no new instances: the tasks start where there is room already.
@@ -71,7 +71,7 @@ def _in_order(situation: Situation) -> list[Task]:
     return sorted(in_order(waiting, jobs), key=lambda task: jobs[task.job].priority)
 
 
-def _indifferent(task: Task) -> Task:
+def _indifferent(task: SchedulerTask) -> SchedulerTask:
     wanted = task.constraints
     return replace(task, constraints=wanted._replace(preferred=frozenset())) if wanted.preferred else task
 
@@ -107,7 +107,7 @@ class _Packing:
         """New instances that no task has used yet."""
         return frozenset(self._names[self.opened :])
 
-    def take(self, task: Task) -> None:
+    def take(self, task: SchedulerTask) -> None:
         """Find a place for a task that could start if there were room."""
         never = self._held.never(task)
         if never or not self._ever.fits(task, self._capacity.shape(task)):
@@ -129,7 +129,7 @@ class _Packing:
         if coming or new:
             self.awaited[task.id] = Awaited(coming, new)
 
-    def _place(self, task: Task) -> Placement | None:
+    def _place(self, task: SchedulerTask) -> Placement | None:
         found = self._capacity.fit(task, avoid=self._closed)
         if found is not None or self.opened == len(self._names):
             return found
@@ -150,14 +150,14 @@ class _Ever:
     def __init__(self, pool: Pool, agents: Sequence[Agent]) -> None:
         self._all = FreeCapacity(pool, agents, empty=True)
         self._new = FreeCapacity(pool, [agent for agent in agents if agent.id.startswith(_NEW)], empty=True)
-        self._known: dict[Shape, bool] = {}
+        self._known: dict[TaskShape, bool] = {}
 
-    def fits(self, task: Task, shape: Shape) -> bool:
+    def fits(self, task: SchedulerTask, shape: TaskShape) -> bool:
         """Whether it would start at all."""
         if shape not in self._known:
             self._known[shape] = self._all.fit(task) is not None
         return self._known[shape]
 
-    def needs_new(self, task: Task) -> bool:
+    def needs_new(self, task: SchedulerTask) -> bool:
         """Whether new instances are suitable for it."""
         return bool(self._new.suitable(task))

@@ -13,7 +13,7 @@ MINUTE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PoolLimits:
     """Between what an operator lets a pool grow and shrink; times in seconds. The numbers are Determined's.
 
     Attributes:
@@ -117,7 +117,7 @@ class Situation:
     unlisted: frozenset[str] = frozenset()
 
 
-class Remembered(NamedTuple):
+class InstanceHistory(NamedTuple):
     """The history of one instance.
 
     Attributes:
@@ -134,7 +134,7 @@ class Remembered(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class PoolHistory:
     """The history between two evaluations. An empty one is always safe: nothing ends too early.
 
     Attributes:
@@ -145,14 +145,14 @@ class History:
         failed_at: When the last one of either failed.
     """
 
-    instances: Mapping[str, Remembered] = field(default_factory=dict, hash=False)
+    instances: Mapping[str, InstanceHistory] = field(default_factory=dict, hash=False)
     launches: tuple[float, ...] = ()
     failures: int = 0
     duds: int = 0
     failed_at: float = 0.0
 
 
-class EndReason(StrEnum):
+class InstanceEndReason(StrEnum):
     """Why an instance is ended: the closed set, in the order of the checks."""
 
     STOPPED = "stopped"
@@ -184,16 +184,16 @@ class Awaited(NamedTuple):
     new: int = 0
 
 
-class Ending(NamedTuple):
+class InstanceEnding(NamedTuple):
     """An instance that is to be ended, and why."""
 
     id: str
-    reason: EndReason
+    reason: InstanceEndReason
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ProvisioningDecision:
     """The actions of an evaluation.
 
     Attributes:
@@ -208,10 +208,10 @@ class Decision:
     """
 
     launch: int
-    endings: tuple[Ending, ...]
+    endings: tuple[InstanceEnding, ...]
     wanted: int
     held_back: tuple[HoldReason, str] | None
     infeasible: tuple[str, ...]
-    history: History
+    history: PoolHistory
     awaited: Mapping[str, Awaited] = field(default_factory=dict, hash=False)
     unfit: frozenset[str] = frozenset()

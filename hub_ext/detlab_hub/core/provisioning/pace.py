@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from detlab.backoff import longest_pause
-from detlab_hub.core.provisioning.model import History, HoldReason, Limits
+from detlab_hub.core.provisioning.model import HoldReason, PoolHistory, PoolLimits
 
 
-def launched(history: History, count: int, now: float) -> History:
+def launched(history: PoolHistory, count: int, now: float) -> PoolHistory:
     """Record a number of launches; earlier failures no longer count, since launches work again."""
     return replace(history, launches=(*history.launches, *[now] * count), failures=0) if count else history
 
 
-def launch_failed(history: History, now: float) -> History:
+def launch_failed(history: PoolHistory, now: float) -> PoolHistory:
     """Remember that a launch failed."""
     return replace(history, launches=(*history.launches, now), failures=history.failures + 1, failed_at=now)
 
 
-def retry_at(history: History, limits: Limits) -> float:
+def retry_at(history: PoolHistory, limits: PoolLimits) -> float:
     """Return the time before which nothing is launched; 0 if the last launch succeeded."""
     failed = history.failures + history.duds
     if not failed:
@@ -26,12 +26,14 @@ def retry_at(history: History, limits: Limits) -> float:
     return history.failed_at + longest_pause(failed, limits.retry_after, limits.retry_at_most)
 
 
-def recent(history: History, limits: Limits, now: float) -> tuple[float, ...]:
+def recent(history: PoolHistory, limits: PoolLimits, now: float) -> tuple[float, ...]:
     """Return the launches that still count: after a clock was set back none counts for longer than a window."""
     return tuple(min(at, now) for at in history.launches if now - limits.launch_window < at)
 
 
-def allowed(history: History, limits: Limits, now: float, wanted: int) -> tuple[int, tuple[HoldReason, str] | None]:
+def allowed(
+    history: PoolHistory, limits: PoolLimits, now: float, wanted: int
+) -> tuple[int, tuple[HoldReason, str] | None]:
     """Return how many of the wanted launches may be tried now, and why not all."""
     again, failed = retry_at(history, limits), history.failures + history.duds
     if wanted and now < again <= now + limits.retry_at_most:

@@ -14,14 +14,14 @@ from detlab_hub.core.scheduling import UNBOUNDED, Agent
 from detlab_hub.core.scheduling.limits import count_bytes, count_cpus, count_slots
 
 
-class Shape(NamedTuple):
+class InstanceShape(NamedTuple):
     """CPUs and memory of an instance, as its agent counts them."""
 
     millicpus: int = UNBOUNDED
     memory: int = UNBOUNDED
 
 
-def measured(agents: Iterable[Agent]) -> Shape | None:
+def measured(agents: Iterable[Agent]) -> InstanceShape | None:
     """Return the shape of a pool's instances, from the largest of their agents; None: there is none.
 
     They should be alike. One that counts less is broken, or bounded by something else than its machine: by it the pool
@@ -30,16 +30,16 @@ def measured(agents: Iterable[Agent]) -> Shape | None:
     Args:
         agents: Those of instances that were launched with the present settings.
     """
-    return largest(Shape(agent.millicpus, agent.host_memory) for agent in agents)
+    return largest(InstanceShape(agent.millicpus, agent.host_memory) for agent in agents)
 
 
-def largest(shapes: Iterable[Shape]) -> Shape | None:
+def largest(shapes: Iterable[InstanceShape]) -> InstanceShape | None:
     """Return the largest CPUs and the largest memory seen, each on its own; None if no shape was seen."""
     found = list(shapes)
-    return Shape(max(one.millicpus for one in found), max(one.memory for one in found)) if found else None
+    return InstanceShape(max(one.millicpus for one in found), max(one.memory for one in found)) if found else None
 
 
-def with_shape(template: Agent, known: Shape | None) -> Agent:
+def with_shape(template: Agent, known: InstanceShape | None) -> Agent:
     """Fill in a template with what is known of an instance, where the operator has not set it."""
     if known is None:
         return template

@@ -1,11 +1,20 @@
 """Rights: who may do what with which object, as a table of rights and one of actions (I9). Pure.
 
 What a caller is to an object (its owner, someone it is shared with, the task that runs it) is found here from facts.
-Not here: loading those facts (services/kernel/access.py), and which verbs a token may call (web/scopes.py).
+Not here: loading those facts (services/base/access.py), and which verbs a token may call (web/scopes.py).
 """
 
 from detlab_hub.core.rights.actions import ACTIONS, Action, ActionRule, CallerKind, may, may_ask
-from detlab_hub.core.rights.model import Agent, Attempt, Kind, Person, Relation, Right, Thing, Who
+from detlab_hub.core.rights.model import (
+    AgentIdentity,
+    AttemptIdentity,
+    CallerRelation,
+    ObjectKind,
+    Person,
+    Right,
+    Thing,
+    Who,
+)
 from detlab_hub.core.rights.table import TABLE, relations, right_of
 
 __all__ = [
@@ -13,12 +22,12 @@ __all__ = [
     "TABLE",
     "Action",
     "ActionRule",
-    "Agent",
-    "Attempt",
+    "AgentIdentity",
+    "AttemptIdentity",
     "CallerKind",
-    "Kind",
+    "CallerRelation",
+    "ObjectKind",
     "Person",
-    "Relation",
     "Right",
     "Thing",
     "Who",

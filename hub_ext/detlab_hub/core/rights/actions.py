@@ -1,7 +1,7 @@
 """The table of actions: what each one acts on, the least right to it, and which kinds of callers may ask for it at all.
 
 Every verb that changes something names one of them (`web.scopes.needs`), and the service that carries it out asks by
-the same name (`services.kernel.access`), so that a route and its service cannot mean different rights.
+the same name (`services.base.access`), so that a route and its service cannot mean different rights.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from detlab_hub.core.rights.model import Agent, Attempt, Kind, Person, Right, Thing, Who
+from detlab_hub.core.rights.model import AgentIdentity, AttemptIdentity, ObjectKind, Person, Right, Thing, Who
 from detlab_hub.core.rights.table import right_of
 
 
@@ -109,7 +109,7 @@ class ActionRule:
         within: Another action, whose route carries this one out, too, where more than that one is asked for.
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ObjectKind, ...]
     least: Right
     callers: frozenset[CallerKind]
     does: str
@@ -123,7 +123,7 @@ _ADMIN = frozenset({CallerKind.ADMIN})
 _TASK = frozenset({CallerKind.TASK})
 _HUB = frozenset({CallerKind.SPAWNERS})
 _NONE, _READ, _WRITE, _OWN = Right.NONE, Right.READ, Right.WRITE, Right.OWN
-_EXPERIMENT, _CHECKPOINT, _MODEL = (Kind.EXPERIMENT,), (Kind.CHECKPOINT,), (Kind.MODEL,)
+_EXPERIMENT, _CHECKPOINT, _MODEL = (ObjectKind.EXPERIMENT,), (ObjectKind.CHECKPOINT,), (ObjectKind.MODEL,)
 
 ACTIONS: Mapping[Action, ActionRule] = {
     Action.EXPERIMENT_CREATE: ActionRule((), _NONE, PEOPLE, "submit an experiment"),
@@ -151,7 +151,10 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.SEARCH_TELL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "tell its search a result"),
     Action.TRIAL_KILL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "end one of its trials"),
     Action.JOB_UPDATE: ActionRule(
-        (Kind.EXPERIMENT, Kind.TASK), _OWN, THEMSELVES, "change its pool, priority, weight or place in the queue"
+        (ObjectKind.EXPERIMENT, ObjectKind.TASK),
+        _OWN,
+        THEMSELVES,
+        "change its pool, priority, weight or place in the queue",
     ),
     Action.TRASH_EMPTY: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "empty its trash, or that of all of one's own"),
     Action.BUNDLE_UPLOAD: ActionRule((), _NONE, PEOPLE, "upload code"),
@@ -186,18 +189,18 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.TASK_START_SERVER: ActionRule(
         (), _NONE, THEMSELVES, "start a server of the Hub, which has a token of its own", Action.TASK_CREATE
     ),
-    Action.TASK_KILL: ActionRule((Kind.TASK,), _WRITE, PEOPLE, "end it now"),
+    Action.TASK_KILL: ActionRule((ObjectKind.TASK,), _WRITE, PEOPLE, "end it now"),
     Action.AGENT_ENROL: ActionRule((), _NONE, frozenset({CallerKind.ENROLMENT}), "get an agent's key"),
     Action.AGENT_RECORDS: ActionRule((), _NONE, frozenset({CallerKind.AGENT}), "deliver what its tasks have left"),
-    Action.ENROLMENT_CREATE: ActionRule((Kind.AGENT,), _OWN, _ADMIN, "make an enrolment token"),
-    Action.NODE_ENABLE: ActionRule((Kind.AGENT,), _OWN, _ADMIN, "let it, or one of its slots, take tasks"),
-    Action.NODE_DISABLE: ActionRule((Kind.AGENT,), _OWN, _ADMIN, "let it, or one of its slots, take none"),
-    Action.NODE_DRAIN: ActionRule((Kind.AGENT,), _OWN, _ADMIN, "drain it"),
-    Action.NODE_FORGET: ActionRule((Kind.AGENT,), _OWN, _ADMIN, "send it away"),
-    Action.CLUSTER_DRAIN: ActionRule((Kind.CLUSTER,), _OWN, _ADMIN, "drain the cluster"),
-    Action.QUOTA_SET: ActionRule((Kind.QUOTA,), _OWN, _ADMIN, "set a quota"),
-    Action.QUOTA_REMOVE: ActionRule((Kind.QUOTA,), _OWN, _ADMIN, "remove a quota"),
-    Action.TOKEN_REVOKE: ActionRule((Kind.SITE,), _OWN, _ADMIN, "revoke a token"),
+    Action.ENROLMENT_CREATE: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "make an enrolment token"),
+    Action.NODE_ENABLE: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "let it, or one of its slots, take tasks"),
+    Action.NODE_DISABLE: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "let it, or one of its slots, take none"),
+    Action.NODE_DRAIN: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "drain it"),
+    Action.NODE_FORGET: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "send it away"),
+    Action.CLUSTER_DRAIN: ActionRule((ObjectKind.CLUSTER,), _OWN, _ADMIN, "drain the cluster"),
+    Action.QUOTA_SET: ActionRule((ObjectKind.QUOTA,), _OWN, _ADMIN, "set a quota"),
+    Action.QUOTA_REMOVE: ActionRule((ObjectKind.QUOTA,), _OWN, _ADMIN, "remove a quota"),
+    Action.TOKEN_REVOKE: ActionRule((ObjectKind.SITE,), _OWN, _ADMIN, "revoke a token"),
     Action.SPAWN_START: ActionRule((), _NONE, _HUB, "start a user's server"),
     Action.SPAWN_CLAIM: ActionRule((), _NONE, _HUB, "take over a server that is up"),
     Action.SPAWN_END: ActionRule((), _NONE, _HUB, "end a user's server"),
@@ -231,7 +234,7 @@ def _kinds(who: Who) -> frozenset[CallerKind]:
             return frozenset({CallerKind.PERSON, CallerKind.ADMIN})
         case Person():
             return THEMSELVES
-        case Attempt():
+        case AttemptIdentity():
             return _TASK
-        case Agent():
+        case AgentIdentity():
             return frozenset({CallerKind.AGENT})

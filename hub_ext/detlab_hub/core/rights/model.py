@@ -32,7 +32,7 @@ class Right(IntEnum):
                 return "read"
 
 
-class Kind(StrEnum):
+class ObjectKind(StrEnum):
     """The kinds of objects to which rights exist."""
 
     __hash__ = str.__hash__  # in C: streams ask for each reader and each object
@@ -58,7 +58,7 @@ class Kind(StrEnum):
     """Audit log, tokens, health, uids and instances."""
 
 
-class Relation(StrEnum):
+class CallerRelation(StrEnum):
     """What a caller can be to an object."""
 
     __hash__ = str.__hash__  # in C: streams ask for each reader and each object
@@ -96,7 +96,7 @@ class Person:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptIdentity:
     """A task, by the token of one attempt; `task_id` is of a user task, the others of a trial."""
 
     experiment_id: int | None = None
@@ -105,13 +105,13 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Agent:
+class AgentIdentity:
     """An agent, by its own key."""
 
     id: str
 
 
-Who: TypeAlias = Person | Attempt | Agent
+Who: TypeAlias = Person | AttemptIdentity | AgentIdentity
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Thing:
         used_by: Objects that use it: a caller who may read one of them may also read this one.
     """
 
-    kind: Kind
+    kind: ObjectKind
     owner: str | None = None
     users: Mapping[str, bool] = field(default_factory=dict)
     groups: Mapping[str, bool] = field(default_factory=dict)

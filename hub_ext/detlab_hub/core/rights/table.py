@@ -8,53 +8,67 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from detlab_hub.core.rights.model import Agent, Attempt, Kind, Person, Relation, Right, Thing, Who
+from detlab_hub.core.rights.model import (
+    AgentIdentity,
+    AttemptIdentity,
+    CallerRelation,
+    ObjectKind,
+    Person,
+    Right,
+    Thing,
+    Who,
+)
 
 _READ, _WRITE, _OWN = Right.READ, Right.WRITE, Right.OWN
 
-TABLE: Mapping[Kind, Mapping[Relation, Right]] = {
-    Kind.EXPERIMENT: {
-        Relation.ADMIN: _OWN,
-        Relation.OWNER: _OWN,
-        Relation.RUN: _WRITE,
-        Relation.EDITOR: _WRITE,
-        Relation.READER: _READ,
-        Relation.SIBLING: _READ,
-        Relation.HOST: _READ,
+TABLE: Mapping[ObjectKind, Mapping[CallerRelation, Right]] = {
+    ObjectKind.EXPERIMENT: {
+        CallerRelation.ADMIN: _OWN,
+        CallerRelation.OWNER: _OWN,
+        CallerRelation.RUN: _WRITE,
+        CallerRelation.EDITOR: _WRITE,
+        CallerRelation.READER: _READ,
+        CallerRelation.SIBLING: _READ,
+        CallerRelation.HOST: _READ,
     },
-    Kind.CHECKPOINT: {
-        Relation.ADMIN: _OWN,
-        Relation.OWNER: _OWN,
-        Relation.RUN: _WRITE,
-        Relation.EDITOR: _WRITE,
-        Relation.READER: _READ,
-        Relation.ITSELF: _OWN,
-        Relation.SIBLING: _READ,
-        Relation.SOURCE: _READ,
-        Relation.USES: _READ,
+    ObjectKind.CHECKPOINT: {
+        CallerRelation.ADMIN: _OWN,
+        CallerRelation.OWNER: _OWN,
+        CallerRelation.RUN: _WRITE,
+        CallerRelation.EDITOR: _WRITE,
+        CallerRelation.READER: _READ,
+        CallerRelation.ITSELF: _OWN,
+        CallerRelation.SIBLING: _READ,
+        CallerRelation.SOURCE: _READ,
+        CallerRelation.USES: _READ,
     },
-    Kind.MODEL: {
-        Relation.ADMIN: _OWN,
-        Relation.OWNER: _OWN,
-        Relation.RUN: _WRITE,
-        Relation.EDITOR: _WRITE,
-        Relation.READER: _READ,
+    ObjectKind.MODEL: {
+        CallerRelation.ADMIN: _OWN,
+        CallerRelation.OWNER: _OWN,
+        CallerRelation.RUN: _WRITE,
+        CallerRelation.EDITOR: _WRITE,
+        CallerRelation.READER: _READ,
     },
-    Kind.TASK: {
-        Relation.ADMIN: _OWN,
-        Relation.OWNER: _OWN,
-        Relation.RUN: _WRITE,
-        Relation.ITSELF: _READ,
-        Relation.HOST: _READ,
+    ObjectKind.TASK: {
+        CallerRelation.ADMIN: _OWN,
+        CallerRelation.OWNER: _OWN,
+        CallerRelation.RUN: _WRITE,
+        CallerRelation.ITSELF: _READ,
+        CallerRelation.HOST: _READ,
     },
-    Kind.BUNDLE: {Relation.ADMIN: _READ, Relation.OWNER: _READ, Relation.RUN: _READ, Relation.USES: _READ},
-    Kind.JOB: {Relation.ADMIN: _OWN, Relation.OWNER: _OWN, Relation.RUN: _READ},
-    Kind.ALLOCATION: {Relation.ADMIN: _READ, Relation.OWNER: _READ, Relation.RUN: _READ},
-    Kind.USER: {Relation.ADMIN: _READ, Relation.OWNER: _READ, Relation.RUN: _READ},
-    Kind.QUOTA: {Relation.ADMIN: _OWN, Relation.READER: _READ},
-    Kind.AGENT: {Relation.ADMIN: _OWN, Relation.USER: _READ},
-    Kind.CLUSTER: {Relation.ADMIN: _OWN, Relation.USER: _READ},
-    Kind.SITE: {Relation.ADMIN: _OWN},
+    ObjectKind.BUNDLE: {
+        CallerRelation.ADMIN: _READ,
+        CallerRelation.OWNER: _READ,
+        CallerRelation.RUN: _READ,
+        CallerRelation.USES: _READ,
+    },
+    ObjectKind.JOB: {CallerRelation.ADMIN: _OWN, CallerRelation.OWNER: _OWN, CallerRelation.RUN: _READ},
+    ObjectKind.ALLOCATION: {CallerRelation.ADMIN: _READ, CallerRelation.OWNER: _READ, CallerRelation.RUN: _READ},
+    ObjectKind.USER: {CallerRelation.ADMIN: _READ, CallerRelation.OWNER: _READ, CallerRelation.RUN: _READ},
+    ObjectKind.QUOTA: {CallerRelation.ADMIN: _OWN, CallerRelation.READER: _READ},
+    ObjectKind.AGENT: {CallerRelation.ADMIN: _OWN, CallerRelation.USER: _READ},
+    ObjectKind.CLUSTER: {CallerRelation.ADMIN: _OWN, CallerRelation.USER: _READ},
+    ObjectKind.SITE: {CallerRelation.ADMIN: _OWN},
 }
 
 
@@ -67,41 +81,41 @@ def right_of(who: Who, thing: Thing) -> Right:
     return best
 
 
-def relations(who: Who, thing: Thing) -> Iterator[Relation]:
+def relations(who: Who, thing: Thing) -> Iterator[CallerRelation]:
     """Find what a caller is to an object."""
     match who:
         case Person():
             yield from _of_person(who, thing)
-        case Attempt():
+        case AttemptIdentity():
             yield from _of_attempt(who, thing)
-        case Agent():
+        case AgentIdentity():
             if who.id in thing.agents:
-                yield Relation.HOST
+                yield CallerRelation.HOST
     if thing.used_by and any(right_of(who, one) >= Right.READ for one in thing.used_by):
-        yield Relation.USES
+        yield CallerRelation.USES
 
 
-def _of_person(who: Person, thing: Thing) -> Iterator[Relation]:
+def _of_person(who: Person, thing: Thing) -> Iterator[CallerRelation]:
     if who.admin and not who.run:
-        yield Relation.ADMIN
+        yield CallerRelation.ADMIN
     if thing.owner and thing.owner == who.name:
-        yield Relation.RUN if who.run else Relation.OWNER
+        yield CallerRelation.RUN if who.run else CallerRelation.OWNER
     if thing.users or thing.groups:
         given = [thing.groups[group] for group in who.groups if group in thing.groups]
         if who.name in thing.users:
             given.append(thing.users[who.name])
         if given:
-            yield Relation.EDITOR if any(given) else Relation.READER
-    yield Relation.USER
+            yield CallerRelation.EDITOR if any(given) else CallerRelation.READER
+    yield CallerRelation.USER
 
 
-def _of_attempt(who: Attempt, thing: Thing) -> Iterator[Relation]:
+def _of_attempt(who: AttemptIdentity, thing: Thing) -> Iterator[CallerRelation]:
     if who.trial_id is not None and who.trial_id == thing.trial_id:
-        yield Relation.ITSELF
+        yield CallerRelation.ITSELF
     if who.task_id is not None and who.task_id == thing.task_id:
-        yield Relation.ITSELF
+        yield CallerRelation.ITSELF
     if who.experiment_id is not None:
         if who.experiment_id == thing.experiment_id:
-            yield Relation.SIBLING
+            yield CallerRelation.SIBLING
         if who.experiment_id in thing.source_of:
-            yield Relation.SOURCE
+            yield CallerRelation.SOURCE

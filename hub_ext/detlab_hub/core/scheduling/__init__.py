@@ -16,52 +16,20 @@ from detlab_hub.core.scheduling.model import (
     Agent,
     AgentState,
     Constraints,
-    Decision,
     Fitting,
     Job,
+    PlacementDecision,
     Pool,
     Quota,
     Reason,
     ReasonCode,
     Scheduler,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
 )
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.priority import by_priority
-
-__all__ = [
-    "ANYWHERE",
-    "DEFAULT_POOL",
-    "DEFAULT_PRIORITY",
-    "MAX_ZERO_SLOT_TASKS",
-    "UNBOUNDED",
-    "Agent",
-    "AgentState",
-    "Constraints",
-    "Decision",
-    "Fitting",
-    "Job",
-    "LabelRule",
-    "Pool",
-    "PoolConfig",
-    "Pools",
-    "Preference",
-    "Quota",
-    "Reason",
-    "ReasonCode",
-    "Scheduler",
-    "Snapshot",
-    "Task",
-    "TaskState",
-    "divide",
-    "hand_over",
-    "preferences_of",
-    "read_pools",
-    "rule_of",
-    "schedule",
-]
 
 _SCHEDULERS = {
     Scheduler.PRIORITY: by_priority,
@@ -71,7 +39,7 @@ _SCHEDULERS = {
 
 
 @without_collection()
-def schedule(snapshot: Snapshot) -> Decision:
+def schedule(snapshot: Snapshot) -> PlacementDecision:
     """Make one pass. The same snapshot gives the same decision; slots released in it are not given away in it."""
     planner = Planner(snapshot)
     _SCHEDULERS[snapshot.pool.scheduler](planner)

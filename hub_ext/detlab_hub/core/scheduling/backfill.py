@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
 from detlab_hub.core.scheduling.fit.multi_node import Placement
-from detlab_hub.core.scheduling.fit.shapes import Shape
-from detlab_hub.core.scheduling.model import Task
+from detlab_hub.core.scheduling.fit.shapes import TaskShape
+from detlab_hub.core.scheduling.model import SchedulerTask
 from detlab_hub.core.scheduling.planner import Planner
 
 _AT_ONCE = 64
@@ -32,15 +32,15 @@ class Ahead:
 
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
-        self._agents: dict[Shape, frozenset[str]] = {}
+        self._agents: dict[TaskShape, frozenset[str]] = {}
         """Where tasks of each shape could ever run."""
-        self._starts: dict[Shape, float] = {}
+        self._starts: dict[TaskShape, float] = {}
         """Latest start of each checked task, in seconds from now; -inf: unknown."""
-        self._new: dict[Shape, Task] = {}
+        self._new: dict[TaskShape, SchedulerTask] = {}
         self._known: tuple[list[float], list[frozenset[str]]] = ([], [_NEVER])
         """Their starts, sorted, and where those that start first could run: none, the first, the first two."""
 
-    def add(self, tasks: Iterable[Task]) -> None:
+    def add(self, tasks: Iterable[SchedulerTask]) -> None:
         """Note tasks as pending."""
         capacity = self._planner.capacity
         for task in tasks:
@@ -49,7 +49,7 @@ class Ahead:
                 self._agents[shape] = frozenset(agent.id for agent in capacity.suitable(task))
                 self._new[shape] = task
 
-    def fit(self, task: Task, placement: Placement) -> Placement | None:
+    def fit(self, task: SchedulerTask, placement: Placement) -> Placement | None:
         """Return where a task that has room may start, None if nowhere."""
         barred = self._barred(math.inf if task.max_time is None else task.max_time)
         return self._planner.capacity.fit(task, avoid=barred) if barred else placement
@@ -75,7 +75,7 @@ class Ahead:
         self._known = [self._starts[shape] for shape in shapes], agents
 
 
-def latest_starts(planner: Planner, tasks: Sequence[Task]) -> Iterator[tuple[str, float]]:
+def latest_starts(planner: Planner, tasks: Sequence[SchedulerTask]) -> Iterator[tuple[str, float]]:
     """Return in how many seconds each task has room at the latest, alone, if running tasks use their maximum times.
 
     Tasks whose start is unknown are left out: they wait for a task without a known maximum time.

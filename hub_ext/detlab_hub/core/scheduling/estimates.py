@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from detlab_hub.core.scheduling.model import Decision, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling.model import PlacementDecision, SchedulerTask, Snapshot, TaskState
 
 _MOST_PASSES = 64
 _MOST_WORK = 20_000
 """Most passes, by the number of tasks. A start that is not found by then is reported as unknown."""
 
 
-def estimated_starts(snapshot: Snapshot, schedule: Callable[[Snapshot], Decision]) -> Mapping[str, float | None]:
+def estimated_starts(
+    snapshot: Snapshot, schedule: Callable[[Snapshot], PlacementDecision]
+) -> Mapping[str, float | None]:
     """Return in how many seconds each pending task starts; None if that is not known.
 
     Args:
@@ -49,11 +51,11 @@ class _Future:
             if task.state is TaskState.RUNNING:
                 self._runs(task)
 
-    def _runs(self, task: Task) -> None:
+    def _runs(self, task: SchedulerTask) -> None:
         if task.max_time is not None:
             self._ends[task.id] = self._now + max(0.0, task.max_time)
 
-    def advance(self, schedule: Callable[[Snapshot], Decision]) -> bool:
+    def advance(self, schedule: Callable[[Snapshot], PlacementDecision]) -> bool:
         """Simulate one pass, or the next end; False if no further event is known."""
         decision = schedule(replace(self._snapshot, tasks=tuple(map(self._at_present, self._tasks.values()))))
         for name, placement in decision.allocate.items():
@@ -69,7 +71,7 @@ class _Future:
         # What starts cannot make room, and what gives back its slots is looked at in the next pass.
         return bool(decision.release) or self._next_end()
 
-    def _at_present(self, task: Task) -> Task:
+    def _at_present(self, task: SchedulerTask) -> SchedulerTask:
         end = self._ends.get(task.id)
         return task if end is None else replace(task, max_time=end - self._now)
 

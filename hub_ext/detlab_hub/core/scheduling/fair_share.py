@@ -10,7 +10,7 @@ Round robin gives each job a turn, those that hold least first; a job of weight 
 It never takes slots away.
 
 Under both, the oldest task that has waited for too long goes first if its job holds nothing, or has a share that it
-cannot use: what it needs is kept for it as it becomes free, see `Task.aged`.
+cannot use: what it needs is kept for it as it becomes free, see `SchedulerTask.aged`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 
 from detlab_hub.core.scheduling.limits import count_slots
-from detlab_hub.core.scheduling.model import AgentState, Job, Reason, ReasonCode, Task
+from detlab_hub.core.scheduling.model import AgentState, Job, Reason, ReasonCode, SchedulerTask
 from detlab_hub.core.scheduling.order import place_of_job
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.preemption.redundant import redundant_victims
@@ -47,8 +47,8 @@ class _Share:
     """
 
     job: Job
-    pending: list[Task] = field(default_factory=list)
-    running: list[Task] = field(default_factory=list)
+    pending: list[SchedulerTask] = field(default_factory=list)
+    running: list[SchedulerTask] = field(default_factory=list)
     held: int = 0
     fixed: int = 0
     given: int = 0
@@ -57,7 +57,7 @@ class _Share:
     smallest: int = 0
     _asked: int = 0
 
-    def keep(self, pending: list[Task]) -> None:
+    def keep(self, pending: list[SchedulerTask]) -> None:
         """Set the pending tasks. The sums are made here, as each filling reads them often, for many jobs."""
         self.pending = pending
         self._asked = sum(task.slots for task in pending)
@@ -90,7 +90,7 @@ def by_fair_share(planner: Planner) -> None:
     # What runs on agents that take no new work is held, too.
     staying = [task for task in planner.running if not task.leaving]
     capacity += sum(n for task in staying for name, n in task.on.items() if name not in enabled)
-    gathered: list[tuple[Task, list[Task]]] = []
+    gathered: list[tuple[SchedulerTask, list[SchedulerTask]]] = []
     kept = _serve_aged(planner, shares, capacity, gathered)
     repeat = True
     while repeat:
@@ -121,7 +121,7 @@ def by_fair_share(planner: Planner) -> None:
 
 
 def _serve_aged(
-    planner: Planner, shares: Sequence[_Share], capacity: int, gathered: list[tuple[Task, list[Task]]]
+    planner: Planner, shares: Sequence[_Share], capacity: int, gathered: list[tuple[SchedulerTask, list[SchedulerTask]]]
 ) -> frozenset[str]:
     """Start aged tasks, or make a reservation for the oldest; return the agents of the reservation.
 
@@ -135,11 +135,11 @@ def _serve_aged(
     by_job, served = {share.job.id: share for share in shares}, set[str]()
     victims = Victims(planner.capacity, _beyond_offers(planner, shares))
 
-    def entitled(task: Task) -> bool:
+    def entitled(task: SchedulerTask) -> bool:
         share = by_job[task.job]
         return share.held == 0 or share.held + task.slots <= share.offered
 
-    def take(task: Task) -> bool:
+    def take(task: SchedulerTask) -> bool:
         share = by_job[task.job]
         served.add(task.id)
         taken = _start_or_reserve(planner, task, victims, gathered)
@@ -154,9 +154,11 @@ def _serve_aged(
     return kept
 
 
-def _start_or_reserve(planner: Planner, task: Task, victims: Victims, gathered: list[tuple[Task, list[Task]]]) -> bool:
+def _start_or_reserve(
+    planner: Planner, task: SchedulerTask, victims: Victims, gathered: list[tuple[SchedulerTask, list[SchedulerTask]]]
+) -> bool:
     """Start the task, or have slots released for it and note from whom; whether it gets any."""
-    placement, chosen = planner.capacity.fit(task), list[Task]()
+    placement, chosen = planner.capacity.fit(task), list[SchedulerTask]()
     if placement is not None and (now := planner.now(task, placement)) is not None:
         planner.start(task, now)
         return True
@@ -171,7 +173,7 @@ def _start_or_reserve(planner: Planner, task: Task, victims: Victims, gathered: 
     return True
 
 
-def _take(planner: Planner, gathered: Sequence[tuple[Task, list[Task]]]) -> None:
+def _take(planner: Planner, gathered: Sequence[tuple[SchedulerTask, list[SchedulerTask]]]) -> None:
     """Let redundant victims keep their slots, and note which task waits for which victims."""
     kept = redundant_victims(planner, planner.release[::-1], [task for task, _ in gathered])
     planner.release = [victim for victim in planner.release if victim.id not in kept]
@@ -185,7 +187,9 @@ def _take(planner: Planner, gathered: Sequence[tuple[Task, list[Task]]]) -> None
             planner.wait(task, planner.wait_for_release(task, gone))
 
 
-def _beyond_offers(planner: Planner, shares: Sequence[_Share], kept: frozenset[str] = frozenset()) -> list[Task]:
+def _beyond_offers(
+    planner: Planner, shares: Sequence[_Share], kept: frozenset[str] = frozenset()
+) -> list[SchedulerTask]:
     """List the running tasks of jobs beyond their offers, youngest job first, after the tasks that are leaving.
 
     Tasks on agents that are kept are left out: the slots they give back are not for others.
@@ -204,7 +208,7 @@ def _beyond_offers(planner: Planner, shares: Sequence[_Share], kept: frozenset[s
     return candidates
 
 
-def _may_go(task: Task) -> bool:
+def _may_go(task: SchedulerTask) -> bool:
     """Whether its slots can be taken. A task that was aged when it started keeps them for a while.
 
     Otherwise the tasks within their shares, for which it had to wait so long, would take them back in the next pass.
@@ -282,7 +286,7 @@ def _shares(planner: Planner) -> list[_Share]:
 def by_turns(planner: Planner) -> None:
     """Schedule a pool round robin."""
     put_off = _start_zero_slot_tasks(planner)
-    waiting: dict[str, list[Task]] = {}
+    waiting: dict[str, list[SchedulerTask]] = {}
     for task in planner.pending:
         if task.slots > 0:
             waiting.setdefault(task.job, []).append(task)
@@ -312,7 +316,7 @@ def by_turns(planner: Planner) -> None:
     _start_later(planner, put_off)
 
 
-def _serve_first(planner: Planner, waiting: dict[str, list[Task]]) -> set[str]:
+def _serve_first(planner: Planner, waiting: dict[str, list[SchedulerTask]]) -> set[str]:
     """Start aged tasks whose jobs hold nothing, or make a reservation for the oldest.
 
     Returns:
@@ -321,7 +325,7 @@ def _serve_first(planner: Planner, waiting: dict[str, list[Task]]) -> set[str]:
     holding = {task.job for task in planner.running if task.slots and not task.leaving}
     served: set[str] = set()
 
-    def take(task: Task) -> bool:
+    def take(task: SchedulerTask) -> bool:
         waiting[task.job].remove(task)
         if not _start_if_it_fits(planner, task):
             _wait_behind(planner, task, waiting[task.job])
@@ -334,14 +338,14 @@ def _serve_first(planner: Planner, waiting: dict[str, list[Task]]) -> set[str]:
     return served
 
 
-def _wait_behind(planner: Planner, task: Task, tasks: list[Task]) -> None:
+def _wait_behind(planner: Planner, task: SchedulerTask, tasks: list[SchedulerTask]) -> None:
     """Make the job's remaining tasks wait, last one first: a job's own tasks do not overtake each other."""
     for later in reversed(tasks):
         planner.wait(later, Reason(ReasonCode.BEHIND, f"comes after {task.id} of the same job", behind=task.id))
     tasks.clear()
 
 
-def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
+def _start_zero_slot_tasks(planner: Planner) -> list[SchedulerTask]:
     """Start the tasks without slots that fit; return those to be tried again at the end of the pass.
 
     They come first, as they take no slots. But other tasks wait for CPUs and memory, too: a task that was requested
@@ -351,7 +355,7 @@ def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
     since = math.inf
     if any(not task.aside for task in tasks):
         since = min((task.since for task in _aged(planner)), default=math.inf)
-    later: list[Task] = []
+    later: list[SchedulerTask] = []
     for task in tasks:
         if task.since > since and not task.aside:
             later.append(task)
@@ -360,7 +364,7 @@ def _start_zero_slot_tasks(planner: Planner) -> list[Task]:
     return later
 
 
-def _start_later(planner: Planner, tasks: Sequence[Task]) -> None:
+def _start_later(planner: Planner, tasks: Sequence[SchedulerTask]) -> None:
     """Start tasks without slots on agents for which no aged task waits for CPUs or memory alone."""
     if not tasks:
         return
@@ -376,13 +380,13 @@ def _start_later(planner: Planner, tasks: Sequence[Task]) -> None:
         _start_if_it_fits(planner, task, avoid=frozenset(kept))
 
 
-def _aged(planner: Planner) -> list[Task]:
+def _aged(planner: Planner) -> list[SchedulerTask]:
     """Return aged tasks with slots that request CPUs or memory, and whose jobs may hold more."""
     asking = (task for task in planner.pending if task.aged and task.slots and (task.millicpus or task.memory))
     return [task for task in asking if planner.limits.now(task) is None]
 
 
-def _start_if_it_fits(planner: Planner, task: Task, *, avoid: frozenset[str] = frozenset()) -> bool:
+def _start_if_it_fits(planner: Planner, task: SchedulerTask, *, avoid: frozenset[str] = frozenset()) -> bool:
     if not planner.allowed(task):
         return False
     placement = planner.capacity.fit(task, avoid=avoid)

@@ -6,12 +6,20 @@ and blocks no other. So does that of a user whom the backend does not serve: its
 
 from __future__ import annotations
 
-from detlab_hub.core.scheduling.limits import Limits
-from detlab_hub.core.scheduling.model import Decision, Reason, ReasonCode, Scheduler, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling.limits import SlotLimits
+from detlab_hub.core.scheduling.model import (
+    PlacementDecision,
+    Reason,
+    ReasonCode,
+    Scheduler,
+    SchedulerTask,
+    Snapshot,
+    TaskState,
+)
 from detlab_hub.core.scheduling.order import in_order
 
 
-def hand_over(snapshot: Snapshot, to: str) -> Decision:
+def hand_over(snapshot: Snapshot, to: str) -> PlacementDecision:
     """Decide which tasks are handed over now.
 
     Args:
@@ -22,7 +30,7 @@ def hand_over(snapshot: Snapshot, to: str) -> Decision:
         The tasks for `to`, in the order in which they are to be handed over, with their numbers of slots; and why all
         others stay pending.
     """
-    limits = Limits(snapshot)
+    limits = SlotLimits(snapshot)
     handed: dict[str, dict[str, int]] = {}
     waiting: dict[str, Reason] = {}
     only = next((agent.serves_user for agent in snapshot.agents if agent.id == to and agent.serves_user), None)
@@ -36,7 +44,7 @@ def hand_over(snapshot: Snapshot, to: str) -> Decision:
             handed[task.id] = {to: task.slots}
         else:
             waiting[task.id] = reason
-    return Decision(handed, (), waiting)
+    return PlacementDecision(handed, (), waiting)
 
 
 def divide(slots: int, per_node: int | None, largest: int) -> list[int]:
@@ -58,14 +66,14 @@ def divide(slots: int, per_node: int | None, largest: int) -> list[int]:
     return [each] * (slots // each)
 
 
-def _unserved(task: Task, to: str, only: str | None) -> Reason | None:
+def _unserved(task: SchedulerTask, to: str, only: str | None) -> Reason | None:
     """Return why a task is never handed over: who takes the tasks of its pool serves another user."""
     if only in {None, task.user}:
         return None
     return Reason(ReasonCode.NO_SUITABLE_AGENT, f"{to}, which takes the tasks of this pool, serves another user")
 
 
-def _refused(task: Task, to: str) -> Reason | None:
+def _refused(task: SchedulerTask, to: str) -> Reason | None:
     """Return why a task is not handed over again at once: who takes the tasks has refused it a moment ago."""
     if to not in task.blocked_nodes:
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from detlab_hub.core.scheduling.limits import MEBIBYTE, count_bytes, count_slots
-from detlab_hub.core.scheduling.model import Decision, Job, ReasonCode, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling.model import Job, PlacementDecision, ReasonCode, SchedulerTask, Snapshot, TaskState
 
 _EVERY = 8
 """Up to this many slots every smaller number is tried."""
@@ -45,7 +45,7 @@ class Hint:
     text: str
 
 
-Schedule = Callable[[Snapshot], Decision]
+Schedule = Callable[[Snapshot], PlacementDecision]
 
 
 def hints(
@@ -85,19 +85,19 @@ def _starts(snapshot: Snapshot, task_id: str, schedule: Schedule) -> bool:
     return task_id in schedule(snapshot).allocate
 
 
-def _with(snapshot: Snapshot, task: Task, job: Job) -> Snapshot:
+def _with(snapshot: Snapshot, task: SchedulerTask, job: Job) -> Snapshot:
     tasks = tuple(task if one.id == task.id else one for one in snapshot.tasks)
     return replace(snapshot, tasks=tasks, jobs={**snapshot.jobs, job.id: job})
 
 
-def _moved(other: Snapshot, task: Task, job: Job) -> Snapshot:
+def _moved(other: Snapshot, task: SchedulerTask, job: Job) -> Snapshot:
     """Return the other pool with the task in it, its job at the place of its submission."""
     if job.id not in other.jobs:
         other = replace(other, jobs={**other.jobs, job.id: replace(job, position=None)})
     return replace(other, tasks=(*other.tasks, task))
 
 
-def _most_slots(snapshot: Snapshot, task: Task, schedule: Schedule) -> int | None:
+def _most_slots(snapshot: Snapshot, task: SchedulerTask, schedule: Schedule) -> int | None:
     job = snapshot.jobs[task.job]
     for slots in _fewer(snapshot, task):
         if _starts(_with(snapshot, replace(task, slots=slots), job), task.id, schedule):
@@ -105,7 +105,7 @@ def _most_slots(snapshot: Snapshot, task: Task, schedule: Schedule) -> int | Non
     return None
 
 
-def _less(snapshot: Snapshot, task: Task, schedule: Schedule) -> list[Hint]:
+def _less(snapshot: Snapshot, task: SchedulerTask, schedule: Schedule) -> list[Hint]:
     """Find the most CPUs, and the most memory, with which the task would start, each with the other unchanged."""
     job, left = snapshot.jobs[task.job], _left_on(snapshot)
     hints = []
@@ -122,7 +122,7 @@ def _less(snapshot: Snapshot, task: Task, schedule: Schedule) -> list[Hint]:
     return hints
 
 
-def _starts_as(snapshot: Snapshot, task: Task, job: Job, schedule: Schedule) -> bool:
+def _starts_as(snapshot: Snapshot, task: SchedulerTask, job: Job, schedule: Schedule) -> bool:
     return _starts(_with(snapshot, task, job), task.id, schedule)
 
 
@@ -152,7 +152,7 @@ def _most(worth: Iterable[int], asked: int, starts: Callable[[int], bool]) -> in
     return best
 
 
-def _fewer(snapshot: Snapshot, task: Task) -> list[int]:
+def _fewer(snapshot: Snapshot, task: SchedulerTask) -> list[int]:
     """List numbers of slots worth a try, largest first: all small ones, powers of two, and what is free somewhere."""
     worth: set[int] = set(range(1, min(task.slots, _EVERY + 1)))
     worth.update(1 << power for power in range(task.slots.bit_length()))
@@ -167,7 +167,7 @@ def _fewer(snapshot: Snapshot, task: Task) -> list[int]:
     return sorted((slots for slots in worth if 0 < slots < task.slots), reverse=True)
 
 
-def _left(snapshot: Snapshot, task: Task, running: Iterable[Task]) -> Iterable[int]:
+def _left(snapshot: Snapshot, task: SchedulerTask, running: Iterable[SchedulerTask]) -> Iterable[int]:
     """Return what `max_slots` and each quota leave free."""
     held = list(running)
     most = snapshot.jobs[task.job].max_slots

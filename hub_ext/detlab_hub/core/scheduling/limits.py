@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from detlab_hub.core.scheduling.model import UNBOUNDED, Quota, Reason, ReasonCode, Snapshot, Task, TaskState
+from detlab_hub.core.scheduling.model import UNBOUNDED, Quota, Reason, ReasonCode, SchedulerTask, Snapshot, TaskState
 
 MEBIBYTE, GIBIBYTE = 2**20, 2**30
 
@@ -32,7 +32,7 @@ def count_bytes(size: int) -> str:
     return f"{size // GIBIBYTE} GiB" if size % GIBIBYTE < MEBIBYTE else f"{size // MEBIBYTE} MiB"
 
 
-def demanded(task: Task) -> str:
+def demanded(task: SchedulerTask) -> str:
     """`4 CPUs and 8 GiB of memory`."""
     parts = [
         *([count_cpus(task.millicpus)] if task.millicpus else []),
@@ -45,7 +45,7 @@ def _rounded_up(size: int) -> str:
     return count_bytes(-(-size // MEBIBYTE) * MEBIBYTE)
 
 
-class Limits:
+class SlotLimits:
     """Slots held by each job and under each quota. Slots released in a pass count as held until its end."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -69,7 +69,7 @@ class Limits:
             if task.state is runs:
                 self.hold(task)
 
-    def hold(self, task: Task) -> None:
+    def hold(self, task: SchedulerTask) -> None:
         """Count a task's slots as held."""
         if not task.slots:
             self._zero_slot[task.user] += 1
@@ -79,7 +79,7 @@ class Limits:
             for quota in self._of(task):
                 self._by_quota[quota] += task.slots
 
-    def _of(self, task: Task) -> list[Quota]:
+    def _of(self, task: SchedulerTask) -> list[Quota]:
         if self._no_quotas:
             return []
         found = list(self._users.get(task.user, ()))
@@ -87,7 +87,7 @@ class Limits:
             found += self._groups.get(group, ())
         return found
 
-    def never(self, task: Task) -> Reason | None:
+    def never(self, task: SchedulerTask) -> Reason | None:
         """Explain why the task may never start: it alone needs more than it may hold."""
         if self._no_quotas and task.job not in self._bounded:
             return None
@@ -101,7 +101,7 @@ class Limits:
                 return Reason(ReasonCode.OVER_QUOTA, detail)
         return None
 
-    def now(self, task: Task) -> Reason | None:
+    def now(self, task: SchedulerTask) -> Reason | None:
         """Explain why the task may not start now, whatever is free."""
         if task.slots == 0:
             return self._without_slots(task)
@@ -120,7 +120,7 @@ class Limits:
                 )
         return None
 
-    def _without_slots(self, task: Task) -> Reason | None:
+    def _without_slots(self, task: SchedulerTask) -> Reason | None:
         most = self._most_zero_slot
         if most is None or self._zero_slot[task.user] < most or task.user in self._unbound:
             return None

@@ -148,7 +148,7 @@ ANYWHERE = Constraints()
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SchedulerTask:
     """A task that waits for slots or holds some.
 
     Attributes:
@@ -247,7 +247,7 @@ class Snapshot:
     pool: Pool
     agents: tuple[Agent, ...]
     jobs: Mapping[str, Job]
-    tasks: tuple[Task, ...]
+    tasks: tuple[SchedulerTask, ...]
     quotas: tuple[Quota, ...] = ()
     private: bool = False
     zero_slot_tasks: int | None = None
@@ -306,7 +306,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PlacementDecision:
     """The decision of a pass. Each pending task is in exactly one of `allocate` and `waiting`.
 
     Attributes:

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 from typing import TypeAlias
 
-from detlab_hub.core.scheduling.model import Job, Task
+from detlab_hub.core.scheduling.model import Job, SchedulerTask
 
 Place: TypeAlias = tuple[float, float, float, str]
 """Comparable: less is further ahead."""
@@ -26,35 +26,35 @@ def place_of_job(job: Job) -> tuple[float, float, str]:
     return position_of(job), job.submitted, job.id
 
 
-def place_of(task: Task, jobs: Mapping[str, Job]) -> Place:
+def place_of(task: SchedulerTask, jobs: Mapping[str, Job]) -> Place:
     """Return the sort key of a task."""
     job = jobs[task.job]
     return position_of(job), job.submitted, task.requested, task.id
 
 
-def in_order(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> list[Task]:
+def in_order(tasks: Iterable[SchedulerTask], jobs: Mapping[str, Job]) -> list[SchedulerTask]:
     """Sort tasks in queue order."""
-    by_job: defaultdict[str, list[Task]] = defaultdict(list)
+    by_job: defaultdict[str, list[SchedulerTask]] = defaultdict(list)
     for task in tasks:
         by_job[task.job].append(task)
-    together: dict[tuple[float, float], list[Task]] = {}
+    together: dict[tuple[float, float], list[SchedulerTask]] = {}
     for name, own in by_job.items():
         job = jobs[name]
         together.setdefault((position_of(job), job.submitted), []).extend(own)
-    ordered: list[Task] = []
+    ordered: list[SchedulerTask] = []
     for place in sorted(together):
         ordered += sorted(together[place], key=_BY_REQUEST)
     return ordered
 
 
-def of_one_weight(tasks: Iterable[Task], jobs: Mapping[str, Job]) -> bool:
+def of_one_weight(tasks: Iterable[SchedulerTask], jobs: Mapping[str, Job]) -> bool:
     """Whether the tasks' jobs all have the same weight."""
     return len({jobs[task.job].weight for task in tasks}) <= 1
 
 
 def by_weight(
-    ordered: list[Task], jobs: Mapping[str, Job], held: Mapping[str, int]
-) -> Iterator[tuple[Task, Callable[[bool], None]]]:
+    ordered: list[SchedulerTask], jobs: Mapping[str, Job], held: Mapping[str, int]
+) -> Iterator[tuple[SchedulerTask, Callable[[bool], None]]]:
     """Yield the tasks of jobs of one rank in turn, each with a function that takes whether it was started.
 
     If all weights are the same, jobs come in queue order. As soon as two weights differ, the job that holds the fewest
@@ -71,7 +71,7 @@ def by_weight(
         for task in ordered:
             yield task, _nothing
         return
-    waiting: dict[str, list[Task]] = {}
+    waiting: dict[str, list[SchedulerTask]] = {}
     for task in ordered:
         waiting.setdefault(task.job, []).append(task)
     heap = []

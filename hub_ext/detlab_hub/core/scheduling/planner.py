@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
-from detlab_hub.core.scheduling.fit.free_index import Node, Order
+from detlab_hub.core.scheduling.fit.free_index import AgentOrder, FreeNode
 from detlab_hub.core.scheduling.fit.multi_node import Placement
-from detlab_hub.core.scheduling.fit.shapes import Kind, Shape, Shapes
+from detlab_hub.core.scheduling.fit.shapes import AgentNeeds, Shapes, TaskShape
 from detlab_hub.core.scheduling.fit.unmet import named, why_unsuitable
-from detlab_hub.core.scheduling.limits import MEBIBYTE, Limits, count_bytes, count_cpus, count_slots, demanded
+from detlab_hub.core.scheduling.limits import MEBIBYTE, SlotLimits, count_bytes, count_cpus, count_slots, demanded
 from detlab_hub.core.scheduling.model import (
     Agent,
     AgentState,
-    Decision,
     Job,
+    PlacementDecision,
     Reason,
     ReasonCode,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
 )
 from detlab_hub.core.scheduling.order import in_order
@@ -51,27 +51,27 @@ class Planner:
     def __init__(self, snapshot: Snapshot) -> None:
         self.pool = snapshot.pool
         self.jobs: Mapping[str, Job] = snapshot.jobs
-        self.limits = Limits(snapshot)
+        self.limits = SlotLimits(snapshot)
         self.agents = snapshot.agents
         self._private = snapshot.private
         pool, agents = snapshot.pool, snapshot.agents
-        shapes, order = Shapes(agents), Order(agent.id for agent in agents)
+        shapes, order = Shapes(agents), AgentOrder(agent.id for agent in agents)
         self.capacity = FreeCapacity(pool, agents, shapes=shapes, order=order)
-        self.started: dict[str, tuple[Task, Placement]] = {}
-        self.release: list[Task] = []
-        self.reserved_for: Task | None = None
+        self.started: dict[str, tuple[SchedulerTask, Placement]] = {}
+        self.release: list[SchedulerTask] = []
+        self.reserved_for: SchedulerTask | None = None
         self.reserved = 0
         self._whole = FreeCapacity(pool, agents, empty=True, shapes=shapes, order=order)
         all_open = all(agent.state is AgentState.ENABLED for agent in agents)
         self._idle = self._whole if all_open else FreeCapacity(pool, agents, shapes=shapes, order=order)
         self._waiting: dict[str, Reason] = {}
         self.gathered: dict[str, tuple[str, ...]] = {}
-        self._for_room: list[tuple[Task, Shape, bool]] = []
+        self._for_room: list[tuple[SchedulerTask, TaskShape, bool]] = []
         self.wait_for_room = self._for_room.append
         """`wait` without a reason, for many."""
-        self._never: dict[Shape, Reason | None] = {}
-        self._totals: dict[tuple[Kind, frozenset[str]], int] = {}
-        self._roomy: dict[Shape, Sequence[Node]] = {}
+        self._never: dict[TaskShape, Reason | None] = {}
+        self._totals: dict[tuple[AgentNeeds, frozenset[str]], int] = {}
+        self._roomy: dict[TaskShape, Sequence[FreeNode]] = {}
         pending, self.running = _told_apart(in_order(snapshot.tasks, snapshot.jobs))
         for task in self.running:
             self.capacity.place(task, task.on)
@@ -79,7 +79,9 @@ class Planner:
         """The free resources at the end of the pass, without reservations and releases."""
         self.pending, self.shapes = self._possible(pending, shapes.of_all(pending))
 
-    def _possible(self, tasks: list[Task], shapes: list[Shape]) -> tuple[list[Task], list[Shape]]:
+    def _possible(
+        self, tasks: list[SchedulerTask], shapes: list[TaskShape]
+    ) -> tuple[list[SchedulerTask], list[TaskShape]]:
         """Return the tasks that could start if there were room; note the reason for the others."""
         never, unlimited = self._never, self.limits.none
         firsts = dict(zip(reversed(shapes), reversed(tasks), strict=True))
@@ -87,8 +89,8 @@ class Planner:
             never[shape] = self._look_whether_ever(task)
         if unlimited and not any(never.values()):
             return tasks, shapes
-        possible: list[Task] = []
-        theirs: list[Shape] = []
+        possible: list[SchedulerTask] = []
+        theirs: list[TaskShape] = []
         for task, shape in zip(tasks, shapes, strict=True):
             reason = None if unlimited else self.limits.never(task)
             if reason is None:
@@ -104,7 +106,7 @@ class Planner:
 
     # --- what is decided ----------------------------------------------------------------------------------
 
-    def allowed(self, task: Task) -> bool:
+    def allowed(self, task: SchedulerTask) -> bool:
         """Whether `max_slots` and quotas let the task start now; if not, note that as its pending reason."""
         if self.limits.none:
             return True
@@ -113,14 +115,16 @@ class Planner:
             self._waiting[task.id] = reason
         return reason is None
 
-    def start(self, task: Task, placement: Placement) -> None:
+    def start(self, task: SchedulerTask, placement: Placement) -> None:
         """Start the task there."""
         self.capacity.place(task, placement)
         self._free.place(task, placement)
         self.limits.hold(task)
         self.started[task.id] = task, placement
 
-    def now(self, task: Task, placement: Placement, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
+    def now(
+        self, task: SchedulerTask, placement: Placement, *, avoid: frozenset[str] = frozenset()
+    ) -> Placement | None:
         """Return the placement if its slots are free, not just being released; else a free one; None: there is none.
 
         Args:
@@ -141,25 +145,25 @@ class Planner:
         )
         return self.capacity.fit(task, avoid=avoid.union(later))
 
-    def _is_free(self, task: Task, placement: Placement) -> bool:
+    def _is_free(self, task: SchedulerTask, placement: Placement) -> bool:
         nodes = [(self._free.nodes[name], slots) for name, slots in placement.items()]
         if task.slots == 0:
             return all(node.zero_slot_tasks < node.agent.max_zero_slot_tasks and node.has(task) for node, _ in nodes)
         return all(node.free >= slots and node.has(task) for node, slots in nodes)
 
-    def reserve(self, task: Task, placement: Placement) -> None:
+    def reserve(self, task: SchedulerTask, placement: Placement) -> None:
         """Reserve these slots for the task: no other gets them in this pass. `wait` notes its pending reason."""
         self.capacity.place(task, placement)
         self.limits.hold(task)
         self.reserved += 1
 
-    def keep(self, task: Task, placement: Placement) -> None:
+    def keep(self, task: SchedulerTask, placement: Placement) -> None:
         """Reserve the free part of this for the task in this pass; the rest becomes free when other tasks end."""
         nodes = self.capacity.nodes
         self.reserve(task, {name: max(0, min(slots, nodes[name].free)) for name, slots in placement.items()})
         self.reserved_for = task
 
-    def wait(self, task: Task, reason: Reason | None = None, *, next_in_line: bool = False) -> None:
+    def wait(self, task: SchedulerTask, reason: Reason | None = None, *, next_in_line: bool = False) -> None:
         """Leave the task pending, for the reason given or else for want of room.
 
         Args:
@@ -172,9 +176,9 @@ class Planner:
         else:
             self._waiting[task.id] = reason
 
-    def decision(self) -> Decision:
+    def decision(self) -> PlacementDecision:
         """Return the decision; called once, at the end."""
-        known: dict[bool, dict[Shape, Reason]] = {True: {}, False: {}}
+        known: dict[bool, dict[TaskShape, Reason]] = {True: {}, False: {}}
         waiting = self._waiting
         for task, shape, next_in_line in self._for_room:
             alike = known[next_in_line]
@@ -183,15 +187,15 @@ class Planner:
                 reason = alike[shape] = self._no_room(task, next_in_line)
             waiting[task.id] = reason
         allocate = {name: placement for name, (_, placement) in self.started.items()}
-        return Decision(allocate, tuple(task.id for task in self.release), self._waiting, self.gathered)
+        return PlacementDecision(allocate, tuple(task.id for task in self.release), self._waiting, self.gathered)
 
     # --- what is said of others ---------------------------------------------------------------------------
 
-    def name_for(self, other: Task, task: Task) -> str:
+    def name_for(self, other: SchedulerTask, task: SchedulerTask) -> str:
         """Return what a task's owner may read of another: its id, if both have one owner or nothing is private (I9)."""
         return "another user's task" if self._private and other.user != task.user else other.id
 
-    def wait_for_release(self, task: Task, victims: Sequence[Task]) -> Reason:
+    def wait_for_release(self, task: SchedulerTask, victims: Sequence[SchedulerTask]) -> Reason:
         """Return the reason of a task for which others release slots; note these for the decision."""
         self.gathered[task.id] = tuple(victim.id for victim in victims)
         names = [victim.id for victim in victims if not self._private or victim.user == task.user]
@@ -203,7 +207,7 @@ class Planner:
 
     # --- why there is no room -----------------------------------------------------------------------------
 
-    def _look_whether_ever(self, task: Task) -> Reason | None:
+    def _look_whether_ever(self, task: SchedulerTask) -> Reason | None:
         """Explain why the task could not start even if it were the only one; None if it could."""
         if not self.agents:
             return Reason(ReasonCode.NO_AGENT, "no agent is connected")
@@ -220,7 +224,7 @@ class Planner:
         told = [f"agent {agent.id} {_WHY_CLOSED[agent.state]}" for agent in closed]
         return Reason(ReasonCode.AGENTS_UNAVAILABLE, named(told, "; "))
 
-    def _no_room(self, task: Task, next_in_line: bool) -> Reason:
+    def _no_room(self, task: SchedulerTask, next_in_line: bool) -> Reason:
         short = (task.millicpus or task.memory) and self._free.fit(task) is None
         if short and self._free.fits_but_for_demands(task):
             return self._no_resources(task, next_in_line)
@@ -241,7 +245,7 @@ class Planner:
         detail = f"needs {count_slots(task.slots)}: {free or 'none'} of {total} free{hint}"
         return Reason(ReasonCode.NO_FREE_SLOTS, detail)
 
-    def _open_slots(self, task: Task) -> int:
+    def _open_slots(self, task: SchedulerTask) -> int:
         """Count the slots of the agents that it may use; to be called once nothing changes any more."""
         shape = self.capacity.known[task.id]
         where = shape.kind, shape.blocked_nodes
@@ -250,14 +254,14 @@ class Planner:
             self._totals[where] = sum(agent.slots for agent in suitable if agent.state is AgentState.ENABLED)
         return self._totals[where]
 
-    def _with_slots(self, task: Task) -> Sequence[Node]:
+    def _with_slots(self, task: SchedulerTask) -> Sequence[FreeNode]:
         """List the agents that have the task's slots free; to be called once nothing changes any more."""
         shape = self._free.undemanding(self.capacity.known[task.id])
         if shape not in self._roomy:
             self._roomy[shape] = self._free.with_slots(task)
         return self._roomy[shape]
 
-    def _no_resources(self, task: Task, next_in_line: bool) -> Reason:
+    def _no_resources(self, task: SchedulerTask, next_in_line: bool) -> Reason:
         nodes, one = self._with_slots(task), task.single_node or task.slots < 2
         detail = f"waits for {demanded(task)} on {'one agent' if one else 'each of its agents'}"
         if one and nodes:
@@ -268,7 +272,7 @@ class Planner:
             detail += f": an agent{' with room for its slots' if task.slots else ''} has {' and '.join(most)} free"
         return Reason(ReasonCode.NO_FREE_RESOURCES, detail + (self._less(task, nodes) if next_in_line else ""))
 
-    def _less(self, task: Task, nodes: Sequence[Node]) -> str:
+    def _less(self, task: SchedulerTask, nodes: Sequence[FreeNode]) -> str:
         """Explain with how much less of one resource it would start now; if no agent has enough slots, with how few."""
         memory = max((n.memory for n in nodes if n.millicpus >= task.millicpus), default=0)
         cpus = max((n.millicpus for n in nodes if n.memory >= task.memory), default=0)
@@ -282,13 +286,13 @@ class Planner:
         return f"; would start now with {told}" if told else ""
 
 
-def _told_apart(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+def _told_apart(tasks: Sequence[SchedulerTask]) -> tuple[list[SchedulerTask], list[SchedulerTask]]:
     """Separate pending tasks from running ones."""
     waits, runs = TaskState.PENDING, TaskState.RUNNING  # names of an enumeration are found slowly, and there are many
     return [task for task in tasks if task.state is waits], [task for task in tasks if task.state is runs]
 
 
-def _why_too_large(task: Task, suitable: Sequence[Agent], agents: int) -> str:
+def _why_too_large(task: SchedulerTask, suitable: Sequence[Agent], agents: int) -> str:
     which = " that suits it" if len(suitable) < agents else ""
     if task.slots == 0:
         return "the agents run no tasks without slots"
@@ -301,7 +305,7 @@ def _why_too_large(task: Task, suitable: Sequence[Agent], agents: int) -> str:
     return detail if task.slots > total else f"{detail}, which cannot give as many on each"
 
 
-def _why_too_much(task: Task, suitable: Sequence[Agent], agents: int) -> str:
+def _why_too_much(task: SchedulerTask, suitable: Sequence[Agent], agents: int) -> str:
     """Return the reason of a task that would fit without its CPUs and memory."""
     which = " that suits it" if len(suitable) < agents else ""
     large = [agent for agent in suitable if agent.slots >= task.slots] or suitable

@@ -21,17 +21,17 @@ from typing import TypeAlias
 
 from detlab_hub.core.scheduling.backfill import Ahead
 from detlab_hub.core.scheduling.fit.multi_node import Placement
-from detlab_hub.core.scheduling.fit.shapes import Shape
+from detlab_hub.core.scheduling.fit.shapes import TaskShape
 from detlab_hub.core.scheduling.limits import count_slots
-from detlab_hub.core.scheduling.model import Job, Reason, ReasonCode, Task
+from detlab_hub.core.scheduling.model import Job, Reason, ReasonCode, SchedulerTask
 from detlab_hub.core.scheduling.order import Place, by_weight, place_of, position_of
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.preemption.redundant import redundant_victims
 from detlab_hub.core.scheduling.preemption.victims import Victims
 from detlab_hub.core.scheduling.reservation import reserve_place_beside
 
-_Waiting: TypeAlias = tuple[Task, Shape]
-_Failed: TypeAlias = tuple[Task, Shape, bool]
+_Waiting: TypeAlias = tuple[SchedulerTask, TaskShape]
+_Failed: TypeAlias = tuple[SchedulerTask, TaskShape, bool]
 """A task that did not fit, and whether it was the first: with fewer slots it would have started."""
 
 
@@ -65,27 +65,27 @@ class _Pass:
         ahead = (jobs[task.job] for task in reversed(candidates))
         self._bounds = [(job.priority, position_of(job)) for job in ahead]
         self._victims = Victims(planner.capacity, [*self._leaving, *candidates])
-        self._released: list[Task] = []
-        self._for_whom: list[tuple[Task, list[Task]]] = []
+        self._released: list[SchedulerTask] = []
+        self._for_whom: list[tuple[SchedulerTask, list[SchedulerTask]]] = []
         """Tasks that wait for released slots, each with its preemption victims."""
         self._unequal = _unequal(planner)
         self._awaiting: set[str] = set()
         """Tasks that did not fit, and will when leaving tasks have ended."""
-        self._infeasible: dict[Shape, tuple[int, int]] = {}
+        self._infeasible: dict[TaskShape, tuple[int, int]] = {}
         """(how often slots had become free, number of candidates) when no room could be made for a shape."""
         self._limits: dict[str, int] = {}
         """How many of the candidates may have to leave for a task of each job."""
         self._looked = 0
         """Number of tasks of a priority that did not fit for which making room was tried."""
-        self._heads: list[Task] = []
+        self._heads: list[SchedulerTask] = []
         """Tasks that did not fit and that others may not delay."""
         self._ahead = Ahead(planner)
         """The same, without preemption."""
 
-    def _priority(self, task: Task) -> int:
+    def _priority(self, task: SchedulerTask) -> int:
         return self._jobs[task.job].priority
 
-    def _rank(self, task: Task) -> tuple[int, Place]:
+    def _rank(self, task: SchedulerTask) -> tuple[int, Place]:
         return self._priority(task), place_of(task, self._jobs)
 
     def run(self) -> None:
@@ -135,7 +135,7 @@ class _Pass:
                     self._reserve_place(task)
         return started
 
-    def _try(self, task: Task, placement: Placement) -> bool:
+    def _try(self, task: SchedulerTask, placement: Placement) -> bool:
         """Start the task where it fits if it may; return whether it started."""
         planner = self._planner
         if (now := self._at_once(task, placement)) is not None:
@@ -152,7 +152,7 @@ class _Pass:
             planner.wait(task, self._behind(task))
         return False
 
-    def _at_once(self, task: Task, placement: Placement) -> Placement | None:
+    def _at_once(self, task: SchedulerTask, placement: Placement) -> Placement | None:
         """Return where the task may start immediately: none is pending ahead of it, or those may preempt it."""
         if not self._heads:
             # What is being gathered for others may leave more than they need: that is free only when it is left.
@@ -161,21 +161,21 @@ class _Pass:
             return self._planner.now(task, placement)
         return None
 
-    def _behind(self, task: Task) -> Reason:
+    def _behind(self, task: SchedulerTask) -> Reason:
         head = self._heads[0] if self._heads else self._for_whom[0][0]
         detail = f"comes after {self._planner.name_for(head, task)}, which waits for {count_slots(head.slots)}"
         if not self._preempts and task.max_time is None:
             detail += "; with a maximum time that ends before that starts it could run now"
         return Reason(ReasonCode.BEHIND, detail, behind=head.id)
 
-    def _add_heads(self, tasks: Sequence[Task]) -> None:
+    def _add_heads(self, tasks: Sequence[SchedulerTask]) -> None:
         if not self._preempts:
             self._ahead.add(tasks)
         self._heads += tasks
 
     # --- preemption
 
-    def _reserve_place(self, task: Task) -> None:
+    def _reserve_place(self, task: SchedulerTask) -> None:
         """Reserve what becomes free for the first aged task, where its priority gives it no slots.
 
         Where jobs take turns, no task behind it does: those would start on each slot that it needs, without end.
@@ -186,7 +186,7 @@ class _Pass:
             kept = reserve_place_beside(planner, task, lambda one: one.preemptible and self._priority(one) > priority)
             self._victims.leave_out(kept)
 
-    def _await(self, task: Task) -> None:
+    def _await(self, task: SchedulerTask) -> None:
         """Reserve what is free for the task, if it has room as soon as the leaving tasks have ended.
 
         This happens at its turn, before any task behind it is considered: else the first that left would come back
@@ -218,9 +218,9 @@ class _Pass:
                     infeasible[shape] = capacity.widened, candidates
             wait_for_room((task, shape, first and not self._released))
 
-    def _make_room(self, task: Task, candidates: int) -> bool:
+    def _make_room(self, task: SchedulerTask, candidates: int) -> bool:
         """Find room for the task, if need be by preempting some of the first candidates; return whether it has room."""
-        placement, victims = self._planner.capacity.fit(task), list[Task]()
+        placement, victims = self._planner.capacity.fit(task), list[SchedulerTask]()
         if placement is None:
             placement, victims = self._victims.make_room(task, candidates)
         if placement is None:

@@ -17,12 +17,14 @@ from dataclasses import replace
 from operator import attrgetter
 
 from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
-from detlab_hub.core.scheduling.model import Task
+from detlab_hub.core.scheduling.model import SchedulerTask
 from detlab_hub.core.scheduling.planner import Planner
 from detlab_hub.core.scheduling.preemption.victims import Victims
 
 
-def serve_aged(planner: Planner, entitled: Callable[[Task], bool], take: Callable[[Task], bool]) -> frozenset[str]:
+def serve_aged(
+    planner: Planner, entitled: Callable[[SchedulerTask], bool], take: Callable[[SchedulerTask], bool]
+) -> frozenset[str]:
     """Start aged tasks with slots, the oldest first, up to the first one that does not fit.
 
     Args:
@@ -44,14 +46,16 @@ def serve_aged(planner: Planner, entitled: Callable[[Task], bool], take: Callabl
     return frozenset()
 
 
-def reserve_place(planner: Planner, task: Task) -> frozenset[str]:
+def reserve_place(planner: Planner, task: SchedulerTask) -> frozenset[str]:
     """Reserve a place for a pending task; return its agents, none if only tasks that start now block it."""
     capacity, holding = planner.capacity.copy(), [task for task in planner.running if not task.aside]
     holding += [replace(one, on=placement, began=None) for one, placement in planner.started.values() if not one.aside]
     return _keep_soonest(planner, task, capacity, holding)
 
 
-def reserve_place_beside(planner: Planner, task: Task, takes: Callable[[Task], bool]) -> frozenset[str]:
+def reserve_place_beside(
+    planner: Planner, task: SchedulerTask, takes: Callable[[SchedulerTask], bool]
+) -> frozenset[str]:
     """Reserve a place as `reserve_place` does, where the task can preempt some tasks once that is enough.
 
     Those tasks do not block it. Returns the names of the place's agents.
@@ -71,7 +75,9 @@ def reserve_place_beside(planner: Planner, task: Task, takes: Callable[[Task], b
     return _keep_soonest(planner, task, capacity, holding)
 
 
-def _keep_soonest(planner: Planner, task: Task, capacity: FreeCapacity, holding: Sequence[Task]) -> frozenset[str]:
+def _keep_soonest(
+    planner: Planner, task: SchedulerTask, capacity: FreeCapacity, holding: Sequence[SchedulerTask]
+) -> frozenset[str]:
     placement = capacity.fit(task)
     if placement is None:
         placement, _ = Victims(capacity, sorted(holding, key=_end)).make_room(task, len(holding))
@@ -81,7 +87,7 @@ def _keep_soonest(planner: Planner, task: Task, capacity: FreeCapacity, holding:
     return frozenset(placement)
 
 
-def _end(task: Task) -> tuple[bool, bool, float]:
+def _end(task: SchedulerTask) -> tuple[bool, bool, float]:
     """Return a sort key: lower for tasks that are expected to end sooner."""
     endless = not task.preemptible and task.max_time is None
     return not task.leaving, endless, math.inf if task.began is None else task.began

@@ -15,7 +15,7 @@ from detlab.schemas.space.grid import even_point, int_point
 from detlab_hub.core.searchers.errors import SearcherConfigError
 from detlab_hub.core.searchers.randomness import SearchRandom
 
-__all__ = ["Grid", "check_space", "even_point", "int_point", "make_space", "sample", "unlike"]
+__all__ = ["SpaceGrid", "check_space", "even_point", "int_point", "make_space", "sample", "unlike"]
 
 _INT_RANGE_LIMIT = 2**63
 _REQUIRED = {
@@ -135,7 +135,7 @@ def sample(space: Mapping[str, Any], rng: SearchRandom) -> dict[str, Any]:
     return make_space(space).sample(rng)
 
 
-class Grid(spaces.Grid):
+class SpaceGrid(spaces.Grid):
     """The points of a space, from its block.
 
     Raises:

@@ -28,7 +28,7 @@ class Score(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bound:
+class MetricBound:
     """The range that a constrained metric must keep."""
 
     name: str
@@ -54,7 +54,7 @@ class Objectives:
 
     sign: float = 1.0
     others: tuple[tuple[str, float], ...] = ()
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[MetricBound, ...] = ()
 
     @classmethod
     def from_config(cls, searcher: Mapping[str, Any]) -> Self:
@@ -63,7 +63,7 @@ class Objectives:
         signs = [1.0 if one.get("smaller_is_better", True) else -1.0 for one in metrics]
         others = tuple((str(one["name"]), sign) for one, sign in zip(metrics[1:], signs[1:], strict=True))
         bounds = tuple(
-            Bound(
+            MetricBound(
                 name,
                 -math.inf if one.get("min") is None else float(one["min"]),
                 math.inf if one.get("max") is None else float(one["max"]),

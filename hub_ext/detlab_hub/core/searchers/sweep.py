@@ -9,7 +9,7 @@ from detlab.schemas.expconf import GridConfig, RandomConfig, SearcherBlock, Sing
 from detlab_hub.core.searchers.errors import SteeringRefused
 from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decision, ExitReason
 from detlab_hub.core.searchers.fields import Fields
-from detlab_hub.core.searchers.hyperparameters import Grid
+from detlab_hub.core.searchers.hyperparameters import SpaceGrid
 from detlab_hub.core.searchers.method import SearchMethod, TrialFactory, create_many
 from detlab_hub.core.searchers.randomness import SearchRandom
 
@@ -126,7 +126,7 @@ class GridSearch(SearchMethod):
     name = "grid"
     Config = GridConfig
 
-    def __init__(self, grid: Grid, max_concurrent: int, max_trials: int | None = None) -> None:
+    def __init__(self, grid: SpaceGrid, max_concurrent: int, max_trials: int | None = None) -> None:
         self._grid = grid
         self._max_concurrent = max_concurrent
         self._size = min(grid.size, max_trials or grid.size)
@@ -141,7 +141,7 @@ class GridSearch(SearchMethod):
     @classmethod
     def from_config(cls, fields: Fields, space: Mapping[str, Any]) -> Self:
         """Make the method that the `searcher` block describes, over the whole space."""
-        return cls(Grid(space, fields.require), fields.max_concurrent, fields.optional_count("max_trials"))
+        return cls(SpaceGrid(space, fields.require), fields.max_concurrent, fields.optional_count("max_trials"))
 
     @property
     def budget(self) -> int:

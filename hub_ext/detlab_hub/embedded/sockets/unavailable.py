@@ -17,7 +17,7 @@ _MOST = 64
 _READ = 64 * 1024
 
 
-class Unavailable:
+class UnavailableServer:
     """Answers `503` on the sockets of one part; if it uses TLS, connections are closed.
 
     Args:

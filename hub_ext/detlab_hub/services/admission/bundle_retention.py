@@ -12,11 +12,12 @@ import logging
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from detlab_hub.core.collection import code_goes
 from detlab_hub.services.admission.bundles import Bundles, bundle_file
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import bundles
 from detlab_hub.store.queries.statements import chunks
 
@@ -29,35 +30,40 @@ UPLOAD_SECONDS = 86400.0
 """Seconds that no upload takes."""
 
 
-class BundleRetention:
+class BundleRetention(Service):
     """Removes bundles; see the module.
 
     Args:
-        shell: The master's.
+        context: The master's.
         stored: Who takes uploads, and has the lock against them.
     """
 
-    def __init__(self, shell: Shell, stored: Bundles) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, stored: Bundles) -> None:
+        super().__init__(context)
         self._stored = stored
         self._looked_at: float | None = None
 
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.context, services[Bundles])
+
     async def sweep(self) -> int:
         """Look once a day for what nothing names, and remove what is due; return how many went."""
-        now = self._shell.clock()
+        now = self._context.clock()
         if self._looked_at is not None and now - self._looked_at < PERIOD:
             return 0
         self._looked_at = now
-        fresh, again = await self._shell.read(bundles.unused)
+        fresh, again = await self._context.read(bundles.unused)
 
-        def note(turn: Turn) -> None:
-            bundles.note_unused(turn.session, fresh, turn.now)
-            bundles.note_unused(turn.session, again, None)
+        def note(unit: UnitOfWork) -> None:
+            bundles.note_unused(unit.session, fresh, unit.now)
+            bundles.note_unused(unit.session, again, None)
 
         if fresh or again:
-            await self._shell.write(note)
-        keep = self._shell.settings.bundles_keep
-        since = await self._shell.read(bundles.unused_since)
+            await self._context.write(note)
+        keep = self._context.settings.bundles_keep
+        since = await self._context.read(bundles.unused_since)
         due = sorted(digest for digest, at in since.items() if code_goes(at, now, keep))
         gone = 0
         for part in chunks(due, PER_STEP):
@@ -70,33 +76,33 @@ class BundleRetention:
     async def remove(self, digests: Sequence[str]) -> int:
         """Remove those of some bundles that are due and that nothing names; return how many."""
         async with self._stored.moving:
-            going = await self._shell.write(partial(_forget, digests=digests))
-            files = [bundle_file(self._shell.settings, digest) for digest in going]
-            await self._shell.workers.sweeps.run("", _unlink, files)
+            going = await self._context.write(partial(_forget, digests=digests))
+            files = [bundle_file(self._context.settings, digest) for digest in going]
+            await self._context.workers.sweeps.run("", _unlink, files)
         return len(going)
 
     async def _remove_orphans(self) -> int:
         """Remove files that no row names and that no upload is about to store; return how many."""
-        settings = self._shell.settings
-        before = self._shell.clock() - UPLOAD_SECONDS
+        settings = self._context.settings
+        before = self._context.clock() - UPLOAD_SECONDS
         old = await asyncio.to_thread(_older, settings.bundles_dir, before)
         if not old:
             return 0
         async with self._stored.moving:
-            known = {bundle_file(settings, digest) for digest in await self._shell.read(bundles.known)}
+            known = {bundle_file(settings, digest) for digest in await self._context.read(bundles.known)}
             orphans = [path for path in old if path not in known]
-            await self._shell.workers.sweeps.run("", _unlink, orphans)
+            await self._context.workers.sweeps.run("", _unlink, orphans)
         return len(orphans)
 
 
-def _forget(turn: Turn, digests: Sequence[str]) -> list[str]:
-    keep = turn.settings.bundles_keep
-    since = bundles.unused_since(turn.session, digests)  # an upload meanwhile has cleared it
-    due = [digest for digest in digests if code_goes(since.get(digest), turn.now, keep)]
-    named = bundles.named(turn.session, due)
+def _forget(unit: UnitOfWork, digests: Sequence[str]) -> list[str]:
+    keep = unit.settings.bundles_keep
+    since = bundles.unused_since(unit.session, digests)  # an upload meanwhile has cleared it
+    due = [digest for digest in digests if code_goes(since.get(digest), unit.now, keep)]
+    named = bundles.named(unit.session, due)
     going = [digest for digest in due if digest not in named]
-    bundles.note_unused(turn.session, sorted(named), None)
-    bundles.forget(turn.session, going)
+    bundles.note_unused(unit.session, sorted(named), None)
+    bundles.forget(unit.session, going)
     return going
 
 

@@ -17,29 +17,29 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
 from detlab.files import sync_directory
-from detlab.launch.archives import Limits, UnsafeBundle, digest_like
+from detlab.launch.archives import ArchiveLimits, UnsafeBundle, digest_like
 from detlab.schemas.bundles import BUNDLE_DIGEST, FORM, file_name
-from detlab_hub.core.rights import Kind, Right, Thing, right_of
+from detlab_hub.core.rights import ObjectKind, Right, Thing, right_of
 from detlab_hub.services.admission import upload_limits
-from detlab_hub.services.kernel.access import administers, person, thing_of, things, who_is
-from detlab_hub.services.kernel.callers import AgentCaller, Caller, TaskCaller
-from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.access import administers, person, thing_of, things, who_is
+from detlab_hub.services.base.callers import AgentCaller, Caller, TaskCaller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.settings import Settings
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import bundles, parts
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
-LIMITS = Limits(size=512 << 20)
+LIMITS = ArchiveLimits(size=512 << 20)
 """The limits of a bundle, whose files are digested while a user waits; the client sends less than a fifth of it."""
 
 
-class Bundles:
+class Bundles(Service):
     """Take and give bundles."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
         # Storing a bundle and removing the same one must not interleave.
         self.moving = asyncio.Lock()
 
@@ -59,22 +59,22 @@ class Bundles:
             BundleError: It has another digest, or its files cannot be read.
             TooFast: The caller has uploaded too much today.
         """
-        target = bundle_file(self._shell.settings, digest)
-        run = partial(self._shell.workers.uploads.run, caller.name)
+        target = bundle_file(self._context.settings, digest)
+        run = partial(self._context.workers.uploads.run, caller.name)
         try:
             size = (await run(upload.stat)).st_size
-            await upload_limits.count(self._shell, caller.name, caller.groups, size)
+            await upload_limits.count(self._context, caller.name, caller.groups, size)
         except BaseException:
             await asyncio.to_thread(upload.unlink, missing_ok=True)
             raise
-        size = await run(_check, upload, digest, self._shell.settings.bundle_limit)
+        size = await run(_check, upload, digest, self._context.settings.bundle_limit)
 
-        def note(turn: Turn) -> bool:
-            return bundles.note_upload(turn.session, digest, size, caller.name, turn.now)
+        def note(unit: UnitOfWork) -> bool:
+            return bundles.note_upload(unit.session, digest, size, caller.name, unit.now)
 
         async with self.moving:
-            await self._shell.workers.moves.run(caller.name, _store, upload, target)
-            return await self._shell.write(note)
+            await self._context.workers.moves.run(caller.name, _store, upload, target)
+            return await self._context.write(note)
 
     async def path_for(self, caller: TaskCaller | AgentCaller | Caller, digest: str) -> Path:
         """Return the path of a bundle for callers who may read it: tasks and agents get the ones they run.
@@ -82,9 +82,9 @@ class Bundles:
         Raises:
             NotFound: There is no such bundle for the caller.
         """
-        if not await self._shell.read(lambda s: may_use(s, caller, digest)):
+        if not await self._context.read(lambda s: may_use(s, caller, digest)):
             raise NotFound(f"there is no bundle {digest[:80]}")
-        return bundle_file(self._shell.settings, digest)
+        return bundle_file(self._context.settings, digest)
 
 
 def bundle_file(settings: Settings, digest: str) -> Path:
@@ -149,10 +149,10 @@ def _thing(s: Session, caller: TaskCaller | AgentCaller | Caller, digest: str) -
 
 def _of_person(s: Session, caller: Caller, digest: str) -> Thing | None:
     who = person(caller)
-    if administers(caller, Kind.SITE):
-        return Thing(Kind.BUNDLE) if bundles.is_stored(s, digest) else None
+    if administers(caller, ObjectKind.SITE):
+        return Thing(ObjectKind.BUNDLE) if bundles.is_stored(s, digest) else None
     if bundles.is_sent_by(s, digest, who):
-        return Thing(Kind.BUNDLE, who.name)
+        return Thing(ObjectKind.BUNDLE, who.name)
     experiment = bundles.experiment_with(s, digest, who)
     if experiment is not None:
         return _bundle(*things(s, caller, [experiment]).values())
@@ -166,13 +166,13 @@ def _run_on(s: Session, agent: AgentCaller, digest: str) -> Thing:
     of_trial = select(AllocationRow.id).join(ExperimentRow, ExperimentRow.id == AllocationRow.experiment_id)
     of_task = select(AllocationRow.id).join(TaskRow, TaskRow.id == AllocationRow.task_id)
     for kind, query in (
-        (Kind.EXPERIMENT, of_trial.where(*placed, ExperimentRow.bundle == digest)),
-        (Kind.TASK, of_task.where(*placed, TaskRow.bundle == digest)),
+        (ObjectKind.EXPERIMENT, of_trial.where(*placed, ExperimentRow.bundle == digest)),
+        (ObjectKind.TASK, of_task.where(*placed, TaskRow.bundle == digest)),
     ):
         if s.scalar(query.limit(1)) is not None:
             return Thing(kind, agents=(agent.agent_id,))
-    return Thing(Kind.EXPERIMENT)
+    return Thing(ObjectKind.EXPERIMENT)
 
 
 def _bundle(*used_by: Thing) -> Thing:
-    return Thing(Kind.BUNDLE, used_by=used_by)
+    return Thing(ObjectKind.BUNDLE, used_by=used_by)

@@ -23,22 +23,22 @@ from detlab.errors import ConfigError, Problem, ResourcesError
 from detlab.schemas.runtimes import ANY, KNOWN, takes_image
 from detlab_hub.backends.base import BatchSystem
 from detlab_hub.backends.instances.configuration import largest_growth, like_of
-from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, Snapshot, Task, schedule
+from detlab_hub.core.scheduling import Agent, Job, PoolConfig, Reason, ReasonCode, SchedulerTask, Snapshot, schedule
 from detlab_hub.core.scheduling.limits import count_slots
 from detlab_hub.services.admission import instance_records, quotas
-from detlab_hub.services.kernel.agent_kinds import Present
-from detlab_hub.services.kernel.offers import agent_of, constraints_of, kind_of_slots, known_node
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.base.agent_kinds import Present
+from detlab_hub.services.base.context import ServiceContext
+from detlab_hub.services.base.offers import agent_of, constraints_of, kind_of_slots, known_node
 from detlab_hub.services.lifecycle.queue_fields import WHERE, demands, pool_for, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
 from detlab_hub.services.placement.snapshots import is_single_node
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.tables import AgentRow
 
 AWAY_SECONDS = 86400.0
 """Seconds for which a disconnected agent is expected to return."""
 _DEMANDS = {"cpus": "millicpus", "memory": "memory"}
-_LATELY = Prepared(
+_LATELY = PreparedStatement(
     select(AgentRow.id).where(AgentRow.pool == bindparam("pool"), AgentRow.last_seen > bindparam("since"))
 )
 
@@ -122,7 +122,7 @@ def _with_runtime(agents: Sequence[Agent], runtime: str) -> Sequence[Agent]:
     return tuple(replace(agent, runtimes=frozenset({runtime})) for agent in agents)
 
 
-async def check(shell: Shell, required: Requirements) -> list[Problem]:
+async def check(context: ServiceContext, required: Requirements) -> list[Problem]:
     """Return warnings about a submission that has to wait for more than its turn.
 
     Raises:
@@ -130,14 +130,14 @@ async def check(shell: Shell, required: Requirements) -> list[Problem]:
         ConfigError: There is no such pool; or it runs in a container, and no agent that could run it has a kind of
             slots that it names an image for.
     """
-    now = shell.clock()
-    pool = pool_for(shell.settings, required.resources, required.slots)
-    there = shell.present.of(pool.name, (node for node in shell.backend.nodes(now) if node.pool == pool.name))
-    over = await shell.read(lambda s: quotas.never(s, required.user, required.groups, required.slots))
+    now = context.clock()
+    pool = pool_for(context.settings, required.resources, required.slots)
+    there = context.present.of(pool.name, (node for node in context.backend.nodes(now) if node.pool == pool.name))
+    over = await context.read(lambda s: quotas.never(s, required.user, required.groups, required.slots))
     if over is not None:
         lower = "" if required.fixed else f"lower {required.where}; "
         raise ResourcesError(f"{required.what} could never start: {over}", hint=f"{lower}see `det quota list`")
-    queue = shell.backend.queues.get(pool.name)
+    queue = context.backend.queues.get(pool.name)
     if queue is not None:
         taker = next((node for node in there.nodes if node.id == queue), None)
         if taker is not None and taker.serves_user not in {None, required.user}:
@@ -150,7 +150,7 @@ async def check(shell: Shell, required: Requirements) -> list[Problem]:
         return []  # the pool's own queue places it, and judges it
     if _starts_on(there, required, pool):
         return []  # further agents change nothing
-    return await _against_all_agents(shell, required, pool, there, now)
+    return await _against_all_agents(context, required, pool, there, now)
 
 
 def _check_queue(required: Requirements, queue: BatchSystem | None) -> None:
@@ -178,11 +178,11 @@ def _check_queue(required: Requirements, queue: BatchSystem | None) -> None:
 
 
 async def _against_all_agents(
-    shell: Shell, required: Requirements, pool: PoolConfig, there: Present, now: float
+    context: ServiceContext, required: Requirements, pool: PoolConfig, there: Present, now: float
 ) -> list[Problem]:
     """Check against the connected agents, those that are away, and those that a pool may start; see `check`."""
-    away, kinds = await shell.read(lambda s: _beside(s, there, required, pool.name, now))
-    growth, to_come = await _growth(shell, pool, now)
+    away, kinds = await context.read(lambda s: _beside(s, there, required, pool.name, now))
+    growth, to_come = await _growth(context, pool, now)
     known, few = (*there.agents, *away), there.few(required.slots)
     _check_runtime(required, pool, (*known, *growth))
     candidates = Candidates((*known, *growth), (*few, *away, *growth)).of_any_runtime(required.runtime)
@@ -207,17 +207,17 @@ async def _against_all_agents(
     now_there = Candidates((*there.agents, *to_come), (*few, *to_come))
     missing = _impossible(now_there, required, pool) if there.agents else None
     if missing is None:
-        return _none_yet(pool, known, len(shell.settings.pools.by_name))
+        return _none_yet(pool, known, len(context.settings.pools.by_name))
     names = sorted(agent.id for agent in away if _could_run(agent, required))
     return [_waits(required, required.where, f"{missing.detail}; {', '.join(names)} could run it and is away")]
 
 
-async def _growth(shell: Shell, pool: PoolConfig, now: float) -> tuple[tuple[Agent, ...], tuple[Agent, ...]]:
+async def _growth(context: ServiceContext, pool: PoolConfig, now: float) -> tuple[tuple[Agent, ...], tuple[Agent, ...]]:
     """Return the agents of all instances that a pool may have: as the operator describes them, and as observed."""
     if pool.provider is None:
         return (), ()
     growth, like = largest_growth(pool), like_of(pool.provider)
-    known = await shell.read(partial(instance_records.learned, pool=pool.name, like=like, now=now))
+    known = await context.read(partial(instance_records.learned, pool=pool.name, like=like, now=now))
     return growth, growth if known is None else largest_growth(pool, known.shape)
 
 
@@ -251,7 +251,7 @@ def _impossible(candidates: Candidates, required: Requirements, pool: PoolConfig
 
 def _alone_on(agents: Sequence[Agent], required: Requirements, pool: PoolConfig) -> Reason | None:
     asked = request_fields({"resources": required.resources})
-    task = Task(
+    task = SchedulerTask(
         "it",
         required.what,
         required.slots,

@@ -14,8 +14,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Forbidden
-from detlab_hub.core.provisioning import Shape, largest
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.core.provisioning import InstanceShape, largest
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import Meta, TokenRow
 
@@ -29,7 +29,7 @@ _AGAIN_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
-class Note:
+class InstanceNote:
     """The record of an instance, by the name of its agent."""
 
     pool: str
@@ -39,27 +39,27 @@ class Note:
     """When it was last requested; None once it was listed at a time when no list could be older than the request."""
 
 
-def of_pool(s: Session, pool: str) -> dict[str, Note]:
+def of_pool(s: Session, pool: str) -> dict[str, InstanceNote]:
     """Return the instances of a pool that were launched and not removed from the records since, by agent."""
     rows = s.execute(select(Meta.key, Meta.value).where(Meta.key.startswith(_INSTANCE, autoescape=True)))
     notes = {key.removeprefix(_INSTANCE): _read(value) for key, value in rows}
     return {agent_id: note for agent_id, note in notes.items() if note.pool == pool}
 
 
-def keep(turn: Turn, agent_id: str, note: Note) -> None:
+def keep(unit: UnitOfWork, agent_id: str, note: InstanceNote) -> None:
     """Record an instance, or change its record."""
     fields: dict[str, Any] = {"pool": note.pool, "like": note.like, "asked_at": note.asked_at}
-    turn.session.merge(Meta(key=_INSTANCE + agent_id, value=json.dumps(fields)))
+    unit.session.merge(Meta(key=_INSTANCE + agent_id, value=json.dumps(fields)))
 
 
-def issue_token(turn: Turn, agent_id: str, until: float) -> str:
+def issue_token(unit: UnitOfWork, agent_id: str, until: float) -> str:
     """Make the token with which an instance's agent may enrol, under its own name only."""
-    return tokens.issue(turn.session, "enrol", _subject(agent_id), until, turn.now)
+    return tokens.issue(unit.session, "enrol", _subject(agent_id), until, unit.now)
 
 
-def void_token(turn: Turn, agent_id: str) -> None:
+def void_token(unit: UnitOfWork, agent_id: str) -> None:
     """Make void the token of an instance's agent: it has its own key now, or will never come."""
-    tokens.revoke(turn.session, "enrol", _subject(agent_id))
+    tokens.revoke(unit.session, "enrol", _subject(agent_id))
 
 
 def check_token(inviter: TokenRow, agent_id: str) -> None:
@@ -79,23 +79,25 @@ def _subject(agent_id: str) -> str:
     return f"{_SUBJECT}{agent_id}"
 
 
-def forget(turn: Turn, agent_id: str) -> None:
+def forget(unit: UnitOfWork, agent_id: str) -> None:
     """Remove an instance's record: no agent will connect by this name any more."""
-    turn.session.execute(delete(Meta).where(Meta.key == _INSTANCE + agent_id))
+    unit.session.execute(delete(Meta).where(Meta.key == _INSTANCE + agent_id))
 
 
-def _read(value: str) -> Note:
-    return Note(**json.loads(value)) if value.startswith("{") else Note(value)  # earlier ones are the pool's name
+def _read(value: str) -> InstanceNote:
+    return (
+        InstanceNote(**json.loads(value)) if value.startswith("{") else InstanceNote(value)
+    )  # earlier ones are the pool's name
 
 
 @dataclass(frozen=True)
 class Learned:
     """The observed shape of a pool's instances, and when an instance of that shape was last connected."""
 
-    shape: Shape
+    shape: InstanceShape
     seen_at: float
 
-    def with_seen(self, seen: Shape, now: float) -> Learned:
+    def with_seen(self, seen: InstanceShape, now: float) -> Learned:
         """Return the shape updated by connected instances; having less than earlier ones had changes nothing."""
         shape = largest((self.shape, seen)) or seen
         again = seen == shape and now - self.seen_at >= _AGAIN_SECONDS
@@ -109,10 +111,10 @@ def learned(s: Session, pool: str, like: str, now: float) -> Learned | None:
     seen_at = found.get("seen_at", -BELIEVED_SECONDS)  # earlier notes have no time: they are made anew
     if found.get("like") != like or abs(now - seen_at) >= BELIEVED_SECONDS:
         return None
-    return Learned(Shape(found["millicpus"], found["memory"]), seen_at)
+    return Learned(InstanceShape(found["millicpus"], found["memory"]), seen_at)
 
 
-def keep_learned(turn: Turn, pool: str, like: str, known: Learned) -> None:
+def keep_learned(unit: UnitOfWork, pool: str, like: str, known: Learned) -> None:
     """Remember what instances of a pool have."""
     fields = {"millicpus": known.shape.millicpus, "memory": known.shape.memory, "seen_at": known.seen_at}
-    turn.session.merge(Meta(key=_SHAPE + pool, value=json.dumps({"like": like, **fields})))
+    unit.session.merge(Meta(key=_SHAPE + pool, value=json.dumps({"like": like, **fields})))

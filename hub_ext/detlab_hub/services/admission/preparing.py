@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, ConfigError, Problem
-from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle
+from detlab.launch.archives import ArchiveLimits, UnsafeBundle, members, open_bundle
 from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks.environment import DEVICE_KINDS
 from detlab.schemas.expconf.checks.search_costs import too_many_at_once
@@ -21,10 +21,10 @@ from detlab.schemas.runtimes import DOCKER, takes_image
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import Searcher, SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.references import entrypoint_words, too_many
-from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.warm_start import check_results, check_source
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.references import entrypoint_words, too_many
+from detlab_hub.services.base.settings import Settings
+from detlab_hub.services.base.warm_start import check_results, check_source
 
 MAX_SEED = 2**31 - 1
 _AT_ONCE = "max_concurrent_trials"
@@ -32,7 +32,7 @@ _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 
 
 @dataclass
-class Prepared:
+class PreparedConfig:
     """A checked config."""
 
     config: dict[str, Any]
@@ -44,7 +44,7 @@ class Prepared:
         return [ProblemView.model_validate(problem.to_dict()) for problem in self.warnings]
 
 
-def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) -> Prepared:
+def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) -> PreparedConfig:
     """Check and complete a config; open values are drawn.
 
     Raises:
@@ -88,7 +88,7 @@ def prepare(request: CreateExperiment, settings: Settings, draw: random.Random) 
         place = path if message and path.startswith(("searcher", "hyperparameters", "stopping")) else "searcher"
         problems.append(Problem(place, message if place == path else str(error)))
     _refuse(problems)
-    return Prepared(config, [problem for problem in expconf.in_order(problems) if problem.level == "warning"])
+    return PreparedConfig(config, [problem for problem in expconf.in_order(problems) if problem.level == "warning"])
 
 
 def _searcher(config: dict[str, Any]) -> Searcher:
@@ -256,7 +256,7 @@ def bundle_files(path: Path) -> set[str]:
     """
     try:
         with open_bundle(path) as archive:
-            return {str(name) for member, name in members(archive, Limits()) if member.isfile()}
+            return {str(name) for member, name in members(archive, ArchiveLimits()) if member.isfile()}
     except (UnsafeBundle, OSError) as error:
         raise BundleError(f"the bundle cannot be used: {error}") from error
 

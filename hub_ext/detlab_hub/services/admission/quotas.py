@@ -15,13 +15,13 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, NotFound
 from detlab.schemas.jobwire import QuotaList, QuotaRequest, QuotaTo, QuotaView, StorageQuotaView
 from detlab.schemas.wire.storage import size_text
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.admission import storage_quotas
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import check_administers, person
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import check_administers, person
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import jobs
 from detlab_hub.store.tables import QuotaRow, StorageQuotaRow, clean_text
 
@@ -29,15 +29,12 @@ MOST = 10_000
 """Most quotas: the scheduler checks each one in every pass."""
 
 
-class Quotas:
+class Quotas(Service):
     """Use cases of quotas."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, caller: Caller) -> QuotaList:
         """Return the quotas with their usage: all to administrators, else those that apply to the caller."""
-        return await self._shell.read(lambda s: _list(s, caller))
+        return await self._context.read(lambda s: _list(s, caller))
 
     async def put(self, caller: Caller, request: QuotaRequest) -> QuotaList:
         """Set or replace a quota. It ends no task and removes nothing.
@@ -47,9 +44,9 @@ class Quotas:
             Forbidden: The caller is not an administrator.
         """
 
-        def put(turn: Turn) -> str | None:
+        def put(unit: UnitOfWork) -> str | None:
             done = [
-                _set(turn, caller, request, table, amount, words)
+                _set(unit, caller, request, table, amount, words)
                 for table, amount, words in (
                     (QuotaRow, request.slots, _slots_text),
                     (StorageQuotaRow, request.storage, _storage_text),
@@ -69,26 +66,26 @@ class Quotas:
         """
         of = "" if what is None else f" of {what}"
 
-        def remove(turn: Turn) -> str | None:
-            if not jobs.remove_quota(turn.session, to.kind, to.name, what):
+        def remove(unit: UnitOfWork) -> str | None:
+            if not jobs.remove_quota(unit.session, to.kind, to.name, what):
                 raise NotFound(f"the {to.kind} {to.name!r} has no quota{of}", hint="det quota list")
             return f"no quota{of} any more"
 
         return await self._change(caller, "quota.remove", to, remove)
 
     async def _change(
-        self, caller: Caller, action: str, to: QuotaTo, change: Callable[[Turn], str | None]
+        self, caller: Caller, action: str, to: QuotaTo, change: Callable[[UnitOfWork], str | None]
     ) -> QuotaList:
-        check_administers(caller, Kind.QUOTA, "change quotas")
+        check_administers(caller, ObjectKind.QUOTA, "change quotas")
 
-        def run(turn: Turn) -> None:
-            done = change(turn)
+        def run(unit: UnitOfWork) -> None:
+            done = change(unit)
             if done is not None:
-                audit.note(turn, caller, action, f"{to.kind} {to.name}", done)
-                turn.changed_cluster()
-                turn.outbox.kick_scheduler = True
+                audit.note(unit, caller, action, f"{to.kind} {to.name}", done)
+                unit.changed_cluster()
+                unit.outbox.kick_scheduler = True
 
-        await self._shell.write(run)
+        await self._context.write(run)
         return await self.list(caller)  # not in the transaction: it reads all running tasks
 
 
@@ -101,7 +98,7 @@ def _storage_text(size: int) -> str:
 
 
 def _set(
-    turn: Turn,
+    unit: UnitOfWork,
     caller: Caller,
     to: QuotaTo,
     table: type[QuotaRow] | type[StorageQuotaRow],
@@ -111,14 +108,14 @@ def _set(
     """Set one quota; return what was changed, None if it stood before."""
     column = "slots" if table is QuotaRow else "size"
     name = clean_text(to.name)
-    row = turn.session.get(table, (to.kind, name))
+    row = unit.session.get(table, (to.kind, name))
     before = None if row is None else int(getattr(row, column))
     if before == amount:
         return None
-    if row is None and (turn.session.scalar(select(func.count()).select_from(table)) or 0) >= MOST:
+    if row is None and (unit.session.scalar(select(func.count()).select_from(table)) or 0) >= MOST:
         raise Conflict(f"there are {MOST} quotas already", hint="Give groups quotas instead of their users.")
-    made = {column: amount, "set_by": caller.name, "set_at": turn.now}
-    turn.session.merge(table(kind=to.kind, name=name, **made))
+    made = {column: amount, "set_by": caller.name, "set_at": unit.now}
+    unit.session.merge(table(kind=to.kind, name=name, **made))
     said = "none" if before is None else str(before) if table is QuotaRow else size_text(before)
     return f"{words(amount)}, before {said}"
 

@@ -16,10 +16,10 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, Problem
 from detlab.schemas.wire import LogRecord
 from detlab.schemas.wire.storage import size_text
-from detlab_hub.services.kernel.callers import Caller, TaskCaller
-from detlab_hub.services.kernel.fencing import current_attempt
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.callers import Caller, TaskCaller
+from detlab_hub.services.base.context import ServiceContext
+from detlab_hub.services.base.fencing import current_attempt
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import jobs
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.queries.storage import usage
@@ -40,7 +40,7 @@ class StorageFull(Conflict):
 
 
 @dataclass(frozen=True)
-class Standing:
+class QuotaStanding:
     """How much of a quota of bytes is used."""
 
     kind: str
@@ -65,22 +65,22 @@ class Standing:
         return f"{self.notice}: {size_text(self.used)} of {size_text(self.limit)}{part}"
 
 
-def of_rows(s: Session, rows: Sequence[StorageQuotaRow]) -> list[tuple[StorageQuotaRow, Standing]]:
+def of_rows(s: Session, rows: Sequence[StorageQuotaRow]) -> list[tuple[StorageQuotaRow, QuotaStanding]]:
     """Return how much of each quota is used."""
     groups = usage.of_groups(s, [row.name for row in rows if row.kind == jobs.GROUP])
     found = []
     for row in rows:
         use = groups[row.name] if row.kind == jobs.GROUP else usage.of_user(s, row.name)
-        found.append((row, Standing(row.kind, row.name, use.used, row.size)))
+        found.append((row, QuotaStanding(row.kind, row.name, use.used, row.size)))
     return found
 
 
-def standings(s: Session, user: str, groups: Collection[str]) -> list[Standing]:
+def standings(s: Session, user: str, groups: Collection[str]) -> list[QuotaStanding]:
     """Return the quotas of bytes that bind a user of some groups, with what is used of each."""
     return [one for _, one in of_rows(s, jobs.storage_quotas_of(s, user, groups))]
 
 
-async def check(shell: Shell, caller: Caller, config: dict[str, Any]) -> list[Problem]:
+async def check(context: ServiceContext, caller: Caller, config: dict[str, Any]) -> list[Problem]:
     """Return warnings about quotas that are nearly used up.
 
     Raises:
@@ -89,12 +89,12 @@ async def check(shell: Shell, caller: Caller, config: dict[str, Any]) -> list[Pr
     if config.get("unmanaged"):
         return []
 
-    def read(s: Session) -> tuple[list[Standing], list[tuple[int, str, int]]]:
+    def read(s: Session) -> tuple[list[QuotaStanding], list[tuple[int, str, int]]]:
         found = standings(s, caller.name, caller.groups)
         full = any(one.level == 2 for one in found)
         return found, usage.largest(s, caller.name, 3) if full else []
 
-    found, largest = await shell.read(read)
+    found, largest = await context.read(read)
     full = next((one for one in found if one.level == 2), None)
     if full is not None:
         raise StorageFull(f"no new experiment: {full.said}", hint=_what_helps(largest))
@@ -114,8 +114,8 @@ def _what_helps(largest: Sequence[tuple[int, str, int]]) -> str:
 class StorageWarnings:
     """Warns a trial in its log, and in its experiment, when what it has stored brings a quota near its end."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
         self._not_before: dict[str, float] = {}
 
     async def after_commit(self, task: TaskCaller) -> None:
@@ -124,38 +124,38 @@ class StorageWarnings:
         For a user without a quota this costs a look at the quotas. Else the sums are spared while they would take more
         than a part of the time; a later commit makes them.
         """
-        now = self._shell.clock()
+        now = self._context.clock()
 
         def read(s: Session) -> tuple[list[str] | None, str, float]:
             experiment = s.get(ExperimentRow, task.experiment_id)
             if experiment is None or self._not_before.get(experiment.owner, 0.0) > now:
                 return None, "", 0.0
-            began = self._shell.clock()
+            began = self._context.clock()
             found = standings(s, experiment.owner, experiment.owner_groups)
             told = [one.notice for one in found if one.level]
             before = [said for said in experiment.warnings if said.startswith(WARNED)]
-            took = self._shell.clock() - began if found else 0.0
+            took = self._context.clock() - began if found else 0.0
             return (told if told != before else None), experiment.owner, took
 
-        told, owner, took = await self._shell.read(read)
+        told, owner, took = await self._context.read(read)
         if took:
             self._not_before[owner] = now + SHARE * took
         if told is not None:
-            await self._shell.write(lambda turn: _warn(turn, task, told))
+            await self._context.write(lambda unit: _warn(unit, task, told))
 
 
-def _warn(turn: Turn, task: TaskCaller, told: Sequence[str]) -> None:
-    row, trial = current_attempt(turn.session, task)
-    experiment = turn.experiment(trial.experiment_id)
+def _warn(unit: UnitOfWork, task: TaskCaller, told: Sequence[str]) -> None:
+    row, trial = current_attempt(unit.session, task)
+    experiment = unit.experiment(trial.experiment_id)
     new = [said for said in told if said not in experiment.warnings]
     experiment.warnings = [*(said for said in experiment.warnings if not said.startswith(WARNED)), *told]
-    turn.changed_experiment(experiment.id)
+    unit.changed_experiment(experiment.id)
     if not new:
         return
     hint = "this trial stores on, but new experiments are refused once it is used up: see `det storage usage`"
     records = [
-        LogRecord(seq=0, time=turn.now, stdtype="launcher", level="WARNING", text=f"detlab: {said}; {hint}")
+        LogRecord(seq=0, time=unit.now, stdtype="launcher", level="WARNING", text=f"detlab: {said}; {hint}")
         for said in new
     ]
-    lines.append(turn.session, trial.id, row.run, records)
-    turn.outbox.wake_logs.add(trial.id)
+    lines.append(unit.session, trial.id, row.run, records)
+    unit.outbox.wake_logs.add(trial.id)

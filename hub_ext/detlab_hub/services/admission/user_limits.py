@@ -8,15 +8,15 @@ from dataclasses import fields
 from sqlalchemy.orm import Session
 
 from detlab.schemas.jobwire import LimitList, LimitUse, LimitView
-from detlab_hub.core.rights import Kind
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import knows, person
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.limits.limiter import Limiter
-from detlab_hub.services.kernel.limits.model import GIB, Limits
-from detlab_hub.services.kernel.limits.reached import PREFIX, Reached
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.core.rights import ObjectKind
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import knows, person
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.limits.limiter import Limiter
+from detlab_hub.services.base.limits.model import GIB, PerUserLimits
+from detlab_hub.services.base.limits.reached import PREFIX, Reached
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import limits as counts
 from detlab_hub.store.tables import AllocationRow
 
@@ -42,35 +42,32 @@ SETTINGS_OF = {
 ACTION = "limit.reached"
 
 
-class UserLimits:
+class UserLimits(Service):
     """Use cases of limits."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     @property
     def limiter(self) -> Limiter:
         """The counter of users' requests."""
-        return self._shell.limiter
+        return self._context.limiter
 
     def note(self, error: Reached) -> None:
         """Count a refusal by a limit."""
-        self.limiter.hits.note(error.limited_user, error.code.removeprefix(PREFIX), self._shell.clock())
+        self.limiter.hits.note(error.limited_user, error.code.removeprefix(PREFIX), self._context.clock())
 
     async def write_hits(self) -> None:
         """Write reached limits to the audit log: once an hour for each user and limit."""
-        due = self.limiter.hits.due(self._shell.clock())
+        due = self.limiter.hits.due(self._context.clock())
         if not due:
             return
 
-        def append(turn: Turn) -> None:
+        def append(unit: UnitOfWork) -> None:
             for user, name, count in due:
                 times = "once" if count == 1 else f"{count:,} times"
-                actor = _owner_of(turn.session, user)
-                said = _said_of(self._shell.settings.limits, name)
-                audit.note(turn, actor, ACTION, f"limit {name}", f"{times}; {said}")
+                actor = _owner_of(unit.session, user)
+                said = _said_of(self._context.settings.limits, name)
+                audit.note(unit, actor, ACTION, f"limit {name}", f"{times}; {said}")
 
-        await self._shell.write(append)
+        await self._context.write(append)
 
     async def list(self, caller: Caller) -> LimitList:
         """Return the limits, with the users at or near each: all to administrators, else only the caller."""
@@ -84,16 +81,18 @@ class UserLimits:
             tasks = {user for name in SETTINGS_OF for user in self.limiter.hits.of(name) if user.startswith(_TASK)}
             return used, {user: _owner_of(s, user) for user in tasks}
 
-        used, owner_of = await self._shell.read(read)
+        used, owner_of = await self._context.read(read)
         used |= self._counted()
         views = [
             self._view(caller, name, setting, used.get(name, {}), owner_of) for name, setting in SETTINGS_OF.items()
         ]
-        exempt = [user for user in sorted(self._shell.settings.limits.exempt_users) if knows(caller, Kind.USER, user)]
+        exempt = [
+            user for user in sorted(self._context.settings.limits.exempt_users) if knows(caller, ObjectKind.USER, user)
+        ]
         return LimitList(items=views, exempt_users=exempt)
 
     def _counted(self) -> dict[str, Mapping[str, float]]:
-        limiter, now = self.limiter, self._shell.clock()
+        limiter, now = self.limiter, self._context.clock()
         return {
             "requests": limiter.requests.used(now),
             "submissions_minute": limiter.by_minute.used(now),
@@ -104,17 +103,17 @@ class UserLimits:
     def _view(
         self, caller: Caller, name: str, setting: str, used: Mapping[str, float], owner_of: Mapping[str, str]
     ) -> LimitView:
-        limits = self._shell.settings.limits
+        limits = self._context.settings.limits
         value = float(getattr(limits, setting))
         most = float(limits.requests_burst) if name == "requests" else value
-        about = next(one.metadata for one in fields(Limits) if one.name == setting)
+        about = next(one.metadata for one in fields(PerUserLimits) if one.name == setting)
         users = {user: LimitUse(user=user, used=much) for user, much in used.items() if most and much >= NEAR * most}
         for who, hit in self.limiter.hits.of(name).items():
             user = owner_of.get(who, who)
             known = users.setdefault(user, LimitUse(user=user, used=used.get(user)))
             known.hits += hit.count
             known.last_hit = max(known.last_hit or 0.0, hit.last)
-        known_to = [one for one in users.values() if knows(caller, Kind.USER, one.user)]
+        known_to = [one for one in users.values() if knows(caller, ObjectKind.USER, one.user)]
         shown = sorted(known_to, key=lambda one: (-(one.used or 0.0), -one.hits, one.user))[:MOST_SHOWN]
         return LimitView(
             name=name,
@@ -138,7 +137,7 @@ def _owner_of(s: Session, who: str) -> str:
     return who if row is None else row.owner
 
 
-def _said_of(limits: Limits, name: str) -> str:
+def _said_of(limits: PerUserLimits, name: str) -> str:
     setting = SETTINGS_OF.get(name, name)
     value = getattr(limits, setting, None)
     return f"c.UserLimits.{setting}" + ("" if value is None else f" = {value:g}")
@@ -146,9 +145,9 @@ def _said_of(limits: Limits, name: str) -> str:
 
 def settings() -> Sequence[tuple[str, float, str, str]]:
     """Return (setting, default, unit, what it limits) of each limit, as the reference page has them."""
-    made = Limits()
+    made = PerUserLimits()
     return [
         (one.name, float(getattr(made, one.name)), one.metadata["unit"], one.metadata["about"])
-        for one in fields(Limits)
+        for one in fields(PerUserLimits)
         if one.metadata
     ]

@@ -23,20 +23,20 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.backends.base import Node
 from detlab_hub.backends.connection import AgentBackend, Send
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.admission import instance_records, log_rate
 from detlab_hub.services.agents import drains, removed
 from detlab_hub.services.agents.arrivals import Arrivals, check_protocol
 from detlab_hub.services.agents.connection import AgentSession, lose, node_id
 from detlab_hub.services.agents.many_nodes import ManySessions
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import administers, check_administers, knows
+from detlab_hub.services.base.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.fencing import caller_of, current_holder
+from detlab_hub.services.base.offers import is_off, known_node
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.ingest import records
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import administers, check_administers, knows
-from detlab_hub.services.kernel.callers import AgentCaller, Caller, EnrolCaller, TaskCaller
-from detlab_hub.services.kernel.fencing import caller_of, current_holder
-from detlab_hub.services.kernel.offers import is_off, known_node
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.logs.matching import PolicyMatcher
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import parts, tokens
@@ -50,31 +50,31 @@ ANOTHER_USER = "another user"
 """Stands for an allocation that the caller may not know of."""
 
 
-class Agents:
+class Agents(Service):
     """The agents as people and they themselves see them."""
 
-    def __init__(self, shell: Shell, connections: AgentBackend, policies: PolicyMatcher) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, connections: AgentBackend, policies: PolicyMatcher) -> None:
+        super().__init__(context)
         self._policies = policies
         self._connections = connections
-        self._arrivals = Arrivals(shell, connections)
+        self._arrivals = Arrivals(context, connections)
 
     # --- people
 
     async def list(self, caller: Caller) -> list[AgentView]:
         """Return all agents. All callers see which slots are in use; only the owner sees by whom (I9)."""
-        return [*await self._shell.look(caller.name, lambda s: self.views(s, caller))]
+        return [*await self._context.look(caller.name, lambda s: self.views(s, caller))]
 
     def views(self, s: Session, caller: Caller, agent_id: str | None = None) -> Sequence[AgentView]:
         """Return what `list` does, within a read that is in progress, of all agents or of one."""
-        now = self._shell.clock()
+        now = self._context.clock()
         owners: dict[tuple[str, str], str] = {}
         had: dict[str, set[str]] = {}
         asked: dict[str, tuple[int, int]] = {}
         placed = {row.id: row for row in s.scalars(select(AllocationRow).where(AllocationRow.state.in_(PLACED)))}
         for name, agent, slots in parts.places(s, placed):
             row = placed[name]
-            shown = row.id if knows(caller, Kind.ALLOCATION, row.owner) else ANOTHER_USER
+            shown = row.id if knows(caller, ObjectKind.ALLOCATION, row.owner) else ANOTHER_USER
             had.setdefault(agent, set()).add(name)
             cpus, memory = asked.get(agent, (0, 0))
             asked[agent] = cpus + row.millicpus, memory + row.memory
@@ -118,7 +118,7 @@ class Agents:
                 "labels": row.labels,
                 "enrolled_at": row.created_at,
                 "last_seen": row.last_seen if heard is None else heard,
-                "refused": self._connections.refused.get(row.id) if administers(caller, Kind.AGENT) else None,
+                "refused": self._connections.refused.get(row.id) if administers(caller, ObjectKind.AGENT) else None,
                 "note": self._connections.note_of(row.id),
             }
         )
@@ -129,17 +129,17 @@ class Agents:
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        check_administers(caller, Kind.AGENT, "enrol agents")
+        check_administers(caller, ObjectKind.AGENT, "enrol agents")
 
-        def make(turn: Turn) -> TokenReply:
-            expires_at = turn.now + ttl
-            audit.note(turn, caller, "agent.invite", "enrolment token", f"for {ttl:.0f} s")
+        def make(unit: UnitOfWork) -> TokenReply:
+            expires_at = unit.now + ttl
+            audit.note(unit, caller, "agent.invite", "enrolment token", f"for {ttl:.0f} s")
             return TokenReply(
-                token=tokens.issue(turn.session, "enrol", caller.name, expires_at, turn.now),
+                token=tokens.issue(unit.session, "enrol", caller.name, expires_at, unit.now),
                 expires_at=expires_at,
             )
 
-        return await self._shell.write(make)
+        return await self._context.write(make)
 
     # --- agents
 
@@ -154,29 +154,29 @@ class Agents:
         """
         check_protocol(request.protocol)
         check_id(request.agent_id)
-        if self._connections.state_of(request.agent_id, self._shell.clock()) == "connected":
+        if self._connections.state_of(request.agent_id, self._context.clock()) == "connected":
             raise Conflict(
                 f"an agent {request.agent_id!r} is connected", hint="give this one another name: det agent run --name"
             )
 
-        def make(turn: Turn) -> EnrolReply:
-            removed.check_return(turn, request.agent_id, caller.token_hash)
-            inviter = turn.session.get(TokenRow, caller.token_hash)
+        def make(unit: UnitOfWork) -> EnrolReply:
+            removed.check_return(unit, request.agent_id, caller.token_hash)
+            inviter = unit.session.get(TokenRow, caller.token_hash)
             if inviter is not None:
                 instance_records.check_token(inviter, request.agent_id)
-            tokens.revoke(turn.session, "agent", request.agent_id)
-            token = tokens.issue(turn.session, "agent", request.agent_id, None, turn.now)
-            row = turn.session.get(AgentRow, request.agent_id)
+            tokens.revoke(unit.session, "agent", request.agent_id)
+            token = tokens.issue(unit.session, "agent", request.agent_id, None, unit.now)
+            row = unit.session.get(AgentRow, request.agent_id)
             if row is None:
-                row = AgentRow(id=request.agent_id, state="lost", slots=[], created_at=turn.now)
-                turn.session.add(row)
+                row = AgentRow(id=request.agent_id, state="lost", slots=[], created_at=unit.now)
+                unit.session.add(row)
             row.enrolled_by = caller.token_hash
             actor = audit.CLUSTER if inviter is None else inviter.subject
-            audit.note(turn, actor, "agent.enrol", f"agent {request.agent_id}")
-            turn.changed_cluster()
+            audit.note(unit, actor, "agent.enrol", f"agent {request.agent_id}")
+            unit.changed_cluster()
             return EnrolReply(agent_id=request.agent_id, token=token)
 
-        return await self._shell.write(make)
+        return await self._context.write(make)
 
     async def connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession | ManySessions:
         """Accept an agent's connection: tell it which of its tasks continue, and resend what it missed.
@@ -206,11 +206,11 @@ class Agents:
             return
         self._connections.refused[agent_id] = why
 
-        def note(turn: Turn) -> None:
-            audit.note(turn, audit.CLUSTER, "agent.refuse", f"agent {agent_id}", why)
-            turn.changed_cluster()
+        def note(unit: UnitOfWork) -> None:
+            audit.note(unit, audit.CLUSTER, "agent.refuse", f"agent {agent_id}", why)
+            unit.changed_cluster()
 
-        await self._shell.write(note)
+        await self._context.write(note)
 
     async def records(self, agent: AgentCaller, allocation_id: str, batch: RecordBatch, on_node: str = "") -> RecordAck:
         """Take records that a dead launcher left behind on a node of an agent.
@@ -227,15 +227,15 @@ class Agents:
                 raise Forbidden(f"allocation {allocation_id[:80]} is not of agent {agent.agent_id}")
             return caller_of(row), mine[0].rank
 
-        _, node = await self._shell.read(owned)
-        batch = await log_rate.thinned(self._shell, allocation_id, batch, node)
+        _, node = await self._context.read(owned)
+        batch = await log_rate.thinned(self._context, allocation_id, batch, node)
         found = await self._policies.match(allocation_id, batch, lambda s: current_holder(s, owned(s)[0]))
 
-        def take(turn: Turn) -> RecordAck:
-            caller, node = owned(turn.session)
-            return records.take(turn, caller, batch, node, found)
+        def take(unit: UnitOfWork) -> RecordAck:
+            caller, node = owned(unit.session)
+            return records.take(unit, caller, batch, node, found)
 
-        ack = await self._shell.write(take)
+        ack = await self._context.write(take)
         self._policies.written(allocation_id, found)
         return ack
 
@@ -250,38 +250,38 @@ class Agents:
                 known_node(row) for row in s.scalars(select(AgentRow)) if row.state == "connected" or row.id in placed
             ]
 
-        now = self._shell.clock()
-        for node in await self._shell.read(known):
+        now = self._context.clock()
+        for node in await self._context.read(known):
             self._connections.expect(node, now)
 
     async def lose_silent(self) -> None:
         """Give up the agents that were silent for too long: their tasks are lost and run elsewhere."""
-        now = self._shell.clock()
+        now = self._context.clock()
 
         def unconnected(s: Session) -> set[str]:
             # An allocation can be placed on an agent in the moment in which that is given up.
             return {agent for agent in parts.agents_with(s, PLACED) if self._connections.last_heartbeat(agent) is None}
 
-        gone = set(self._connections.silent(now)) | await self._shell.read(unconnected)
+        gone = set(self._connections.silent(now)) | await self._context.read(unconnected)
         for agent_id in sorted(gone):
             if self._connections.last_heartbeat(agent_id) is not None and agent_id not in self._connections.silent(now):
                 continue  # it came back while others were given up
             _log.warning("agent %s is lost", agent_id)
             heard = self._connections.last_heartbeat(agent_id) or 0.0
-            await self._shell.write(partial(lose, agent_id=agent_id, heard=heard))
+            await self._context.write(partial(lose, agent_id=agent_id, heard=heard))
             self._connections.give_up(agent_id)
-            self._shell.scheduler_kick.set()
+            self._context.scheduler_kick.set()
 
     def heartbeat(self) -> None:
         """Tell every agent that this master is alive."""
-        now = self._shell.clock()
+        now = self._context.clock()
         for connection in self._connections.connected():
             connection.send(Heartbeat(time=now))
 
 
 def _shown_user(caller: Caller, user: str | None) -> str | None:
     """Return the one user whom an agent serves, as far as the caller may know the name; None if it serves all."""
-    return ANOTHER_USER if user and not knows(caller, Kind.USER, user) else user
+    return ANOTHER_USER if user and not knows(caller, ObjectKind.USER, user) else user
 
 
 def _demands(row: AgentRow, asked: tuple[int, int]) -> dict[str, float | int | None]:

@@ -12,15 +12,15 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden
 from detlab.schemas.wire import PROTOCOL, Hello, MasterMessage, MoreNodes, Welcome
-from detlab_hub.backends.connection import AgentBackend, Connection, Send, knows_gangs
+from detlab_hub.backends.connection import AgentBackend, AgentConnection, Send, knows_gangs
 from detlab_hub.services.admission import instance_records
 from detlab_hub.services.agents.connection import AgentSession, check_key, greet, node_id
 from detlab_hub.services.agents.hello import check_hello
 from detlab_hub.services.agents.many_nodes import ManySessions, check_nodes, each_node, send_to, within
-from detlab_hub.services.kernel.callers import AgentCaller
-from detlab_hub.services.kernel.offers import with_shares
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.callers import AgentCaller
+from detlab_hub.services.base.context import ServiceContext
+from detlab_hub.services.base.offers import with_shares
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle import uids
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class _Greeting:
     agent: AgentCaller
     hello: Hello
     send: Send
-    connection: Connection | None = None
+    connection: AgentConnection | None = None
     early: list[MasterMessage] = field(default_factory=list)
     """What is sent to it before it is welcomed."""
 
@@ -61,31 +61,31 @@ class _Greeting:
             self.connection.send = self.send
 
 
-def _connections_of(greetings: Sequence[_Greeting]) -> list[Connection]:
+def _connections_of(greetings: Sequence[_Greeting]) -> list[AgentConnection]:
     return [one.connection for one in greetings if one.connection is not None]
 
 
-def _greet_all(turn: Turn, greetings: Sequence[_Greeting]) -> list[Welcome]:
-    instance_records.void_token(turn, greetings[0].agent.agent_id)  # used once: it has a key of its own now
-    return [greet(turn, one.hello, one.agent) for one in greetings]
+def _greet_all(unit: UnitOfWork, greetings: Sequence[_Greeting]) -> list[Welcome]:
+    instance_records.void_token(unit, greetings[0].agent.agent_id)  # used once: it has a key of its own now
+    return [greet(unit, one.hello, one.agent) for one in greetings]
 
 
 class Arrivals:
     """Connections from their Hello to their Welcome."""
 
-    def __init__(self, shell: Shell, connections: AgentBackend) -> None:
-        self._shell, self._connections = shell, connections
+    def __init__(self, context: ServiceContext, connections: AgentBackend) -> None:
+        self._context, self._connections = context, connections
 
     async def connect(self, agent: AgentCaller, hello: Hello, send: Send) -> AgentSession | ManySessions:
         """See `Agents.connect`."""
         check_nodes(hello.nodes)
         if not hello.nodes:
             return await self._connect(agent, hello, send)
-        hello = within(hello, self._shell.settings.agent_nodes_limit)
+        hello = within(hello, self._context.settings.agent_nodes_limit)
 
         async def more(there: ManySessions, message: MoreNodes) -> None:
             check_nodes(message.nodes, there.sessions)
-            room = max(0, self._shell.settings.agent_nodes_limit + 1 - len(there.sessions))
+            room = max(0, self._context.settings.agent_nodes_limit + 1 - len(there.sessions))
             nodes = [node for node in message.nodes if not node.away][:room]
             said = hello.model_copy(update={"nodes": nodes, "tasks": message.tasks})
             await self._connect_each(agent, itertools.islice(each_node(said), 1, None), send, there)
@@ -120,17 +120,17 @@ class Arrivals:
             if one.hello.agent_id != one.agent.agent_id:
                 raise Forbidden(f"agent {one.agent.agent_id} must not say it is {one.hello.agent_id[:80]}")
             check_protocol(one.hello.protocol)
-            check_hello(one.hello, self._shell.settings)
+            check_hello(one.hello, self._context.settings)
 
         def vet(s: Session) -> None:
             check_key(s, greetings[0].agent)  # its key and its uids are the same for all
-            uids.check_agent(s, self._shell.settings.uids, greetings[0].hello)
+            uids.check_agent(s, self._context.settings.uids, greetings[0].hello)
 
-        await self._shell.read(vet)  # before it takes over from another connection, and is missed when that ends
+        await self._context.read(vet)  # before it takes over from another connection, and is missed when that ends
         try:
             for one in greetings:
                 self._take(one)
-            said = await self._shell.write(partial(_greet_all, greetings=greetings))
+            said = await self._context.write(partial(_greet_all, greetings=greetings))
         except Forbidden:
             for connection in filter(self._connections.is_current, _connections_of(greetings)):
                 self._connections.give_up(connection.agent_id)
@@ -144,8 +144,8 @@ class Arrivals:
                 raise Conflict(f"agent {one.agent.agent_id} was removed or reconnected during its Hello")
         for one, welcome in zip(greetings, said, strict=True):
             one.answer(welcome)
-        self._shell.scheduler_kick.set()
-        return [AgentSession(self._shell, self._connections, connection) for connection in _connections_of(greetings)]
+        self._context.scheduler_kick.set()
+        return [AgentSession(self._context, self._connections, connection) for connection in _connections_of(greetings)]
 
     def _take(self, one: _Greeting) -> None:
         """Take a connection, whose messages wait until it is welcomed.
@@ -153,14 +153,14 @@ class Arrivals:
         Raises:
             Conflict: Another process of its name is alive, or its pool is placed by others.
         """
-        one.hello = hello = with_shares(one.hello, self._shell.settings.pools)
-        rival = self._connections.rival_of(hello, self._shell.clock())
+        one.hello = hello = with_shares(one.hello, self._context.settings.pools)
+        rival = self._connections.rival_of(hello, self._context.clock())
         if rival is not None:
             raise Conflict(
                 f"another process, at {rival.hello.address[:40]}, is connected as this agent: one needs another --name"
             )
         self._check_queue(hello)
-        one.connection = self._connections.connect(hello, one.early.append, self._shell.clock())
+        one.connection = self._connections.connect(hello, one.early.append, self._context.clock())
         _log.info("agent %s connected: %d slots, %d tasks", hello.agent_id, len(hello.slots), len(hello.tasks))
         if not knows_gangs(hello):
             _log.warning(
@@ -187,7 +187,7 @@ class Arrivals:
             return
         others = [
             node.id
-            for node in self._connections.nodes(self._shell.clock())
+            for node in self._connections.nodes(self._context.clock())
             if node.pool == hello.pool and node.id != hello.agent_id and node.queue is None
         ]
         if others:

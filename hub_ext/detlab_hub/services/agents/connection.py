@@ -22,13 +22,13 @@ from detlab.schemas.wire import (
     TaskStarted,
     Welcome,
 )
-from detlab_hub.backends.connection import AgentBackend, Connection
+from detlab_hub.backends.connection import AgentBackend, AgentConnection
 from detlab_hub.core.lifecycle import allocation as allocations
-from detlab_hub.core.lifecycle.allocation import KillRequested
+from detlab_hub.core.lifecycle.allocation import AllocationKillRequested
+from detlab_hub.services.base.callers import AgentCaller
+from detlab_hub.services.base.context import ServiceContext
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.failures.cards import ON_NODE
-from detlab_hub.services.kernel.callers import AgentCaller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import gangs, no_progress
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation, send_kill, send_launch
 from detlab_hub.services.placement.active_rows import PLACED, holder_of
@@ -54,9 +54,9 @@ def node_id(agent_id: str, node: str) -> str:
 class AgentSession:
     """One connection of an agent, as the web layer drives it."""
 
-    _shell: Shell
+    _context: ServiceContext
     _connections: AgentBackend
-    _connection: Connection
+    _connection: AgentConnection
 
     async def receive(self, message: Hello | MoreNodes | Heartbeat | TaskStarted | TaskStage | TaskExited) -> None:
         """Handle a message of the agent. Repeated and late ones change nothing.
@@ -76,11 +76,11 @@ class AgentSession:
                 raise Conflict("an agent whose Hello names no nodes has no more of them")
             case Heartbeat():
                 if message.queue is not None and self._connection.queue_changed(message.queue):
-                    await self._shell.write(lambda turn: turn.changed_cluster())
+                    await self._context.write(lambda unit: unit.changed_cluster())
             case TaskStarted():
-                await self._shell.write(lambda turn: task_started(turn, speaker, message))
+                await self._context.write(lambda unit: task_started(unit, speaker, message))
             case TaskStage():
-                await self._shell.write(lambda turn: task_stage(turn, speaker, message))
+                await self._context.write(lambda unit: task_stage(unit, speaker, message))
             case TaskExited():
                 await self._exited(message, speaker)
 
@@ -92,15 +92,15 @@ class AgentSession:
         """
         if not self._connections.is_current(self._connection):
             raise Conflict(f"agent {self._connection.agent_id} has another connection, or was lost")
-        self._connections.record_heartbeat(self._connection, self._shell.clock())
+        self._connections.record_heartbeat(self._connection, self._context.clock())
 
     async def _exited(self, message: TaskExited, agent_id: str) -> None:
         if message.reason in {REFUSED, MACHINE_RESTARTED}:
             least = REFUSAL_TTL if message.reason == REFUSED else 0.0
-            found = await self._shell.read(lambda s: _pause_of(s, message.allocation_id, agent_id, least))
+            found = await self._context.read(lambda s: _pause_of(s, message.allocation_id, agent_id, least))
             if found is not None:
-                self._shell.refusals[found[0], agent_id] = self._shell.clock() + found[1]
-        await self._shell.write(lambda turn: task_exited(turn, agent_id, message))
+                self._context.refusals[found[0], agent_id] = self._context.clock() + found[1]
+        await self._context.write(lambda unit: task_exited(unit, agent_id, message))
         self._connection.send(ExitAck(allocation_id=message.allocation_id, run=message.run, node=message.node))
 
     def on_hang_up(self, close: Callable[[], None]) -> None:
@@ -111,7 +111,7 @@ class AgentSession:
         """Note that the connection is gone; the agent is suspect until it connects again."""
         if self._connections.disconnect(self._connection):
             _log.info("agent %s disconnected", self._connection.agent_id)
-            self._shell.scheduler_kick.set()
+            self._context.scheduler_kick.set()
 
 
 # --- in a transaction
@@ -146,58 +146,58 @@ def check_address(address: str) -> None:
         ) from None
 
 
-def greet(turn: Turn, hello: Hello, agent: AgentCaller) -> Welcome:
+def greet(unit: UnitOfWork, hello: Hello, agent: AgentCaller) -> Welcome:
     """Reconcile the tasks that the agent has with those that it should have.
 
     Raises:
         Forbidden: Its key is void: a row that was removed must not come back.
         Conflict: Its address cannot be dialled.
     """
-    check_key(turn.session, agent)
+    check_key(unit.session, agent)
     check_address(hello.address)
-    _write_agent(turn, hello)
+    _write_agent(unit, hello)
     tasks = {(task.allocation_id, task.run): task for task in hello.tasks}
     keep = []
-    for row in parts.on_agent_in(turn.session, hello.agent_id, PLACED):
-        if not gangs.holds(turn, row, hello.agent_id):
+    for row in parts.on_agent_in(unit.session, hello.agent_id, PLACED):
+        if not gangs.holds(unit, row, hello.agent_id):
             continue  # its part here has ended; others have not
         task = tasks.pop((row.id, row.run), None)
         if task is not None:
             keep.append(row.id)
             if not task.exited:
                 if task.begun:
-                    gangs.started(turn, row, hello.agent_id)
-                _end_without(turn, row, hello.agent_id, _missing(turn, hello, row))
+                    gangs.started(unit, row, hello.agent_id)
+                _end_without(unit, row, hello.agent_id, _missing(unit, hello, row))
             if row.state == AllocationState.TERMINATING:
-                send_kill(turn, row, hello.agent_id)
-        elif not gangs.has_begun(turn, row, hello.agent_id) and not _missing(turn, hello, row):
-            send_launch(turn, row, only=hello.agent_id)
+                send_kill(unit, row, hello.agent_id)
+        elif not gangs.has_begun(unit, row, hello.agent_id) and not _missing(unit, hello, row):
+            send_launch(unit, row, only=hello.agent_id)
         else:
             # It was there and is not any more, or can never be: its agent lost it.
-            gangs.lost(turn, row, hello.agent_id)
+            gangs.lost(unit, row, hello.agent_id)
     for task in tasks.values():
         if task.exited:
             ack = ExitAck(allocation_id=task.allocation_id, run=task.run)
-            turn.outbox.messages.append((hello.agent_id, ack))
+            unit.outbox.messages.append((hello.agent_id, ack))
     kill = sorted(task.allocation_id for task in tasks.values() if not task.exited)
-    return Welcome(cluster_id=turn.settings.cluster_id, keep=sorted(keep), kill=kill, takes_more=True)
+    return Welcome(cluster_id=unit.settings.cluster_id, keep=sorted(keep), kill=kill, takes_more=True)
 
 
-def _missing(turn: Turn, hello: Hello, row: AllocationRow) -> set[str]:
+def _missing(unit: UnitOfWork, hello: Hello, row: AllocationRow) -> set[str]:
     """Return the slots that an allocation has on an agent, and that the agent no longer has.
 
     Where a batch system chooses the devices, their number is all that is known of them.
     """
     if hello.queue is not None:
         return set()
-    return set(gangs.slots_on(turn, row, hello.agent_id)) - {slot.id for slot in hello.slots}
+    return set(gangs.slots_on(unit, row, hello.agent_id)) - {slot.id for slot in hello.slots}
 
 
-def _write_agent(turn: Turn, hello: Hello) -> None:
-    row = turn.session.get(AgentRow, hello.agent_id)
+def _write_agent(unit: UnitOfWork, hello: Hello) -> None:
+    row = unit.session.get(AgentRow, hello.agent_id)
     if row is None:
-        row = AgentRow(id=hello.agent_id, created_at=turn.now)
-        turn.session.add(row)
+        row = AgentRow(id=hello.agent_id, created_at=unit.now)
+        unit.session.add(row)
     row.state = "connected"
     row.version = hello.version
     row.serves_user = hello.serves_user
@@ -207,77 +207,77 @@ def _write_agent(turn: Turn, hello: Hello) -> None:
     row.millicpus = None if hello.cpus is None else round(hello.cpus * 1000)
     row.host_memory = hello.memory
     row.slots = [slot.model_dump(exclude={"allocation_id"}) for slot in hello.slots]
-    row.last_seen = turn.now
-    turn.changed_cluster()
+    row.last_seen = unit.now
+    unit.changed_cluster()
 
 
-def task_started(turn: Turn, agent_id: str, message: TaskStarted) -> None:
+def task_started(unit: UnitOfWork, agent_id: str, message: TaskStarted) -> None:
     """Handle the agent's report that it started a task."""
-    row = _spoken_of(turn, agent_id, message)
+    row = _spoken_of(unit, agent_id, message)
     if row is None:
         return
     if row.agent_id == agent_id:
         row.address, row.port = message.address or row.address, message.port or row.port
         if message.secure:
-            turn.holder(row).secured(turn, row)
-    gangs.started(turn, row, agent_id)
+            unit.holder(row).secured(unit, row)
+    gangs.started(unit, row, agent_id)
     if message.machine and row.agent_id == agent_id:
         row.stage_message = f"{ON_NODE}{message.machine[:STAGE_CHARS]}"
 
 
-def task_stage(turn: Turn, agent_id: str, message: TaskStage) -> None:
+def task_stage(unit: UnitOfWork, agent_id: str, message: TaskStage) -> None:
     """Handle the agent's report of how far it is with a launch."""
-    row = _spoken_of(turn, agent_id, message)
+    row = _spoken_of(unit, agent_id, message)
     if row is None:
         return
     row.stage_message = message.message[:STAGE_CHARS]
     if message.stage == "queued":
-        turn.changed_cluster()
-        turn.holder(row).allocation_changed(turn, row)
+        unit.changed_cluster()
+        unit.holder(row).allocation_changed(unit, row)
         if row.experiment_id is not None:
-            turn.changed_experiment(row.experiment_id)  # it may be the reason that the whole one waits for
+            unit.changed_experiment(row.experiment_id)  # it may be the reason that the whole one waits for
     else:
-        apply_allocation(turn, row, allocations.StageReached(AllocationState(message.stage.upper())))
-    turn.holder(row).stage_reported(turn, row)
+        apply_allocation(unit, row, allocations.StageReached(AllocationState(message.stage.upper())))
+    unit.holder(row).stage_reported(unit, row)
 
 
-def task_exited(turn: Turn, agent_id: str, message: TaskExited) -> None:
+def task_exited(unit: UnitOfWork, agent_id: str, message: TaskExited) -> None:
     """Handle the end of a task whose records are delivered. A stale or unknown one is acknowledged all the same."""
-    row = _spoken_of(turn, agent_id, message)
+    row = _spoken_of(unit, agent_id, message)
     if row is None:
         return
     if abs(message.exit_code or 0) >= MAX_EXIT_CODE:
         message = message.model_copy(update={"exit_code": None})
     if message.reason == REFUSED:
         _log.warning("agent %s refused %s: %s", agent_id, row.id, message.message or "no reason given")
-        gangs.refused(turn, row, agent_id, message)
+        gangs.refused(unit, row, agent_id, message)
     elif message.reason == MACHINE_RESTARTED:
         _log.warning("agent %s lost %s: %s", agent_id, row.id, message.message)
-        gangs.lost(turn, row, agent_id, message)
+        gangs.lost(unit, row, agent_id, message)
     else:
-        gangs.exited(turn, row, agent_id, message)
+        gangs.exited(unit, row, agent_id, message)
 
 
-def _spoken_of(turn: Turn, agent_id: str, message: TaskStarted | TaskStage | TaskExited) -> AllocationRow | None:
+def _spoken_of(unit: UnitOfWork, agent_id: str, message: TaskStarted | TaskStage | TaskExited) -> AllocationRow | None:
     """Return the allocation that an agent reports on.
 
     None if the agent does not hold it, or if it has ended, so that the report is late.
     """
-    row = turn.allocation(message.allocation_id)
-    if row is None or row.run != message.run or not gangs.holds(turn, row, agent_id):
+    row = unit.allocation(message.allocation_id)
+    if row is None or row.run != message.run or not gangs.holds(unit, row, agent_id):
         return None
     return None if row.state == AllocationState.TERMINATED else row
 
 
-def lose(turn: Turn, agent_id: str, heard: float = 0.0) -> None:
+def lose(unit: UnitOfWork, agent_id: str, heard: float = 0.0) -> None:
     """Treat an agent's tasks as dead; their next attempts have higher run numbers, so they cannot write any more."""
-    agent = turn.session.get(AgentRow, agent_id)
+    agent = unit.session.get(AgentRow, agent_id)
     if agent is not None:
         agent.state = "lost"
         agent.last_seen = max(agent.last_seen, heard)
-        turn.changed_cluster()
-    for row in parts.on_agent_in(turn.session, agent_id, PLACED):
-        gangs.lost(turn, row, agent_id)
+        unit.changed_cluster()
+    for row in parts.on_agent_in(unit.session, agent_id, PLACED):
+        gangs.lost(unit, row, agent_id)
 
 
 def _pause_of(s: Session, allocation_id: str, agent_id: str, least: float) -> tuple[int | str, float] | None:
@@ -289,7 +289,7 @@ def _pause_of(s: Session, allocation_id: str, agent_id: str, least: float) -> tu
     return (holder_of(row), pause) if pause else None
 
 
-def _end_without(turn: Turn, row: AllocationRow, agent_id: str, gone: Collection[str]) -> None:
+def _end_without(unit: UnitOfWork, row: AllocationRow, agent_id: str, gone: Collection[str]) -> None:
     """End an allocation that runs on an agent which came back without some of its slots (a GPU fell off).
 
     Its task no longer has a device, or soon will not: it is killed, and a trial starts again elsewhere, uncounted.
@@ -298,5 +298,5 @@ def _end_without(turn: Turn, row: AllocationRow, agent_id: str, gone: Collection
         return
     message = f"agent {agent_id} came back without {'slot' if len(gone) == 1 else 'slots'} {', '.join(sorted(gone))}"
     _log.warning("allocation %s: %s; it is killed", row.id, message)
-    turn.holder(row).slots_gone(turn, row, message)
-    apply_allocation(turn, row, KillRequested(turn.now))
+    unit.holder(row).slots_gone(unit, row, message)
+    apply_allocation(unit, row, AllocationKillRequested(unit.now))

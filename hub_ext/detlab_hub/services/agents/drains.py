@@ -14,9 +14,9 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.placement.active_rows import PLACED
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AgentRow, AllocationRow
 
@@ -39,13 +39,13 @@ def mode_of(row: AgentRow, running: int) -> str:
     return "draining" if running else "drained"
 
 
-def begin(turn: Turn, agent: AgentRow, drain: Drain, until: float | None) -> None:
+def begin(unit: UnitOfWork, agent: AgentRow, drain: Drain, until: float | None) -> None:
     """Cancel a drain. Tasks that were asked to leave still do."""
     agent.enabled, agent.drain, agent.drain_until = False, drain.value, until
-    for row in _placed(turn.session, agent.id):
-        turn.holder(row).drain_began(turn, row, agent)
+    for row in _placed(unit.session, agent.id):
+        unit.holder(row).drain_began(unit, row, agent)
         if drain is Drain.LEAVE:
-            turn.holder(row).ask_to_leave(turn, row, until)
+            unit.holder(row).ask_to_leave(unit, row, until)
 
 
 def end(agent: AgentRow) -> None:
@@ -53,7 +53,7 @@ def end(agent: AgentRow) -> None:
     agent.drain, agent.drain_until = "", None
 
 
-_DUE = Prepared(select(AgentRow.id).where(AgentRow.drain_until <= bindparam("now")))
+_DUE = PreparedStatement(select(AgentRow.id).where(AgentRow.drain_until <= bindparam("now")))
 
 
 def due(s: Session, now: float) -> list[str]:
@@ -61,16 +61,16 @@ def due(s: Session, now: float) -> list[str]:
     return [row[0] for row in _DUE.all(s, {"now": now})]
 
 
-def act_on_deadline(turn: Turn, agent_id: str) -> None:
+def act_on_deadline(unit: UnitOfWork, agent_id: str) -> None:
     """Act on the passed deadline of a drain: user tasks end, and trials that were to run to their end must leave."""
-    agent = turn.session.get(AgentRow, agent_id)
-    if agent is None or agent.drain_until is None or agent.drain_until > turn.now:
+    agent = unit.session.get(AgentRow, agent_id)
+    if agent is None or agent.drain_until is None or agent.drain_until > unit.now:
         return
     _log.info("agent %s: the deadline of its drain has passed", agent_id)
     agent.drain_until = None
-    for row in _placed(turn.session, agent_id):
-        turn.holder(row).drain_is_over(turn, row, agent_id)
-    turn.changed_cluster()
+    for row in _placed(unit.session, agent_id):
+        unit.holder(row).drain_is_over(unit, row, agent_id)
+    unit.changed_cluster()
 
 
 def _placed(s: Session, agent_id: str) -> Sequence[AllocationRow]:

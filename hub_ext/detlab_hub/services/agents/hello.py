@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from detlab.errors import Conflict
 from detlab.schemas.wire import Hello
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.base.settings import Settings
 
 NAME_CHARS = 200
 """Most characters of a slot, device model, pool, label or label value, user, version, runtime, or allocation."""

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from sqlalchemy import and_, func, or_, select, update
 
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import parts, tokens
 from detlab_hub.store.tables import AllocationRow, TokenRow
@@ -23,7 +23,7 @@ MISSED = 1.5
 """Periods that may pass until the next check."""
 
 
-def extend_tokens(turn: Turn, agents: Collection[str], period: float) -> None:
+def extend_tokens(unit: UnitOfWork, agents: Collection[str], period: float) -> None:
     """Extend the tokens of late launchers whose tasks these agents hold.
 
     A launcher that has renewed its token has no need of the old one. Each agent of an attempt on several has a launcher
@@ -31,11 +31,11 @@ def extend_tokens(turn: Turn, agents: Collection[str], period: float) -> None:
     renewal is not mistaken for that of another.
 
     Args:
-        turn: The transaction.
+        unit: The transaction.
         agents: Connected agents.
         period: Seconds between two calls.
     """
-    late = turn.now + max(LATE * turn.settings.task_token_ttl, MISSED * period)
+    late = unit.now + max(LATE * unit.settings.task_token_ttl, MISSED * period)
     held = select(AllocationRow.id).where(AllocationRow.state.in_(PLACED), parts.on_agents(agents))
     newest = (
         select(TokenRow.subject)
@@ -45,12 +45,12 @@ def extend_tokens(turn: Turn, agents: Collection[str], period: float) -> None:
     )
     each = and_(TokenRow.subject.in_(held.where(AllocationRow.nodes > 1)), TokenRow.expires_at < late)
     runs = select(TokenRow.subject).where(
-        TokenRow.kind == "run", TokenRow.expires_at > turn.now, TokenRow.expires_at < late, TokenRow.subject.in_(held)
+        TokenRow.kind == "run", TokenRow.expires_at > unit.now, TokenRow.expires_at < late, TokenRow.subject.in_(held)
     )
-    tokens.extend_runs(turn.session, turn.session.scalars(runs).all(), turn.now + turn.settings.task_token_ttl)
-    turn.session.execute(
+    tokens.extend_runs(unit.session, unit.session.scalars(runs).all(), unit.now + unit.settings.task_token_ttl)
+    unit.session.execute(
         update(TokenRow)
-        .where(TokenRow.kind == "task", TokenRow.expires_at > turn.now, or_(TokenRow.subject.in_(newest), each))
-        .values(expires_at=turn.now + turn.settings.task_token_ttl)
+        .where(TokenRow.kind == "task", TokenRow.expires_at > unit.now, or_(TokenRow.subject.in_(newest), each))
+        .values(expires_at=unit.now + unit.settings.task_token_ttl)
         .execution_options(synchronize_session=False)
     )

@@ -24,13 +24,13 @@ _END = bytes(2 * tarfile.BLOCKSIZE)
 
 
 @dataclass(frozen=True)
-class Contents:
+class ArchiveContents:
     """What is being sent; the receiver closes `chunks`.
 
     Attributes:
         size: Bytes over all chunks.
         chunks: An empty one means that the next takes longer: files are checked before they are sent. Raises what
-            `open_verified` raises when a file is not what was committed.
+            `open_found` and `verifying` raise when a file is not what was committed.
         name: For the file that it becomes, if it has one of its own.
     """
 
@@ -42,7 +42,7 @@ class Contents:
 def checked(
     opening: Callable[[], BinaryIO], uuid: str, path: str, digest: str, size: int, header: bytes = b""
 ) -> Generator[bytes]:
-    """Open a file by `open_found`, check its bytes, and yield them after a header; see `Contents`."""
+    """Open a file by `open_found`, check its bytes, and yield them after a header; see `ArchiveContents`."""
     with opening() as file:
         for _ in verifying(file, uuid, path, digest, size):
             yield b""
@@ -86,11 +86,11 @@ class Packing:
             if number % _LOOKS == 0:
                 yield
 
-    def archive(self) -> Contents:
+    def archive(self) -> ArchiveContents:
         """Return the archive; `looking` comes before it."""
         sizes = [(len(self._header(path)), int(entry["size"])) for path, entry in self.files.items()]
         size = len(_END) + sum(header + length + _padding(length) for header, length in sizes)
-        return Contents(size, self._chunks(), f"checkpoint-{self.uuid}.tar")
+        return ArchiveContents(size, self._chunks(), f"checkpoint-{self.uuid}.tar")
 
     def _header(self, path: str) -> bytes:
         entry = self.files[path]

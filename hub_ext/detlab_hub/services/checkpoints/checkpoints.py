@@ -8,24 +8,21 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
 from detlab.schemas.wire import CheckpointView, SeriesView
+from detlab_hub.services.base.access import checkpoint_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
 from detlab_hub.services.checkpoints import files
-from detlab_hub.services.checkpoints.archives import Contents, Packing, checked
+from detlab_hub.services.checkpoints.archives import ArchiveContents, Packing, checked
 from detlab_hub.services.checkpoints.removals import DELETED
 from detlab_hub.services.checkpoints.stores import OpenStore, readable
-from detlab_hub.services.kernel.access import checkpoint_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 
-class Checkpoints:
+class Checkpoints(Service):
     """Use cases of checkpoints. All raise NotFound for one that the caller may not know of."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def get(self, caller: Caller, uuid: str) -> CheckpointView:
         """Return one checkpoint with its files."""
@@ -33,7 +30,7 @@ class Checkpoints:
         def get(s: Session) -> CheckpointView:
             return experiment_views.checkpoint_view(s, checkpoint_for(s, caller, uuid))
 
-        return await self._shell.read(get)
+        return await self._context.read(get)
 
     async def metrics(self, caller: Caller, uuid: str, group: str | None = None) -> list[SeriesView]:
         """Return what its trial reported at its step, exactly: curves of one point each."""
@@ -43,9 +40,9 @@ class Checkpoints:
             limit = experiment_views.NAMES_SHOWN
             return curves.at_step(s, row.trial_id, row.steps_completed, group, limit)
 
-        return await self._shell.read(get)
+        return await self._context.read(get)
 
-    async def open_file(self, caller: Caller, uuid: str, digest: str) -> Contents:
+    async def open_file(self, caller: Caller, uuid: str, digest: str) -> ArchiveContents:
         """Open one file, named by its digest.
 
         Raises:
@@ -60,10 +57,10 @@ class Checkpoints:
             raise NotFound(f"checkpoint {uuid[:80]} has no file {digest[:80]}")
         size = int(row.files[path]["size"])
         opening = partial(files.open_found, store, uuid, path, size, uid)
-        await self._shell.workers.downloads.run(caller.name, lambda: opening().close())
-        return Contents(size, checked(opening, uuid, path, digest, size))
+        await self._context.workers.downloads.run(caller.name, lambda: opening().close())
+        return ArchiveContents(size, checked(opening, uuid, path, digest, size))
 
-    async def open_archive(self, caller: Caller, uuid: str) -> Contents:
+    async def open_archive(self, caller: Caller, uuid: str) -> ArchiveContents:
         """Open all files as one tar.
 
         Raises:
@@ -75,7 +72,7 @@ class Checkpoints:
         if row.state == DELETED:
             raise NotFound(f"checkpoint {uuid[:80]} has no files any more")
         packing = Packing(store, uuid, row.files, row.created_at, uid)
-        run, looking = self._shell.workers.downloads.run, packing.looking()
+        run, looking = self._context.workers.downloads.run, packing.looking()
         while await run(caller.name, partial(next, looking, looking)) is not looking:
             pass
         return await run(caller.name, packing.archive)
@@ -84,8 +81,8 @@ class Checkpoints:
         """Return a checkpoint, its store, and the uid that its files must have; None: any."""
 
         def find(s: Session) -> tuple[CheckpointRow, OpenStore, int | None]:
-            row, settings = checkpoint_for(s, caller, uuid), self._shell.settings
+            row, settings = checkpoint_for(s, caller, uuid), self._context.settings
             owner = s.get_one(ExperimentRow, row.experiment_id).owner
             return row, readable(row.storage, settings.cluster_stores), uids.file_owner(s, settings.uids, owner)
 
-        return await self._shell.read(find)
+        return await self._context.read(find)

@@ -16,14 +16,14 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict
 from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import Bookmark, GcItem, GcPolicy, GcPreview, GcRequest, Pin, PinList
-from detlab_hub.core.collection import Decision, Policy, Saved, decide
+from detlab_hub.core.collection import CheckpointDecision, CheckpointRetention, Saved, decide
 from detlab_hub.core.rights import Action
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import checkpoint_for, experiment_for, is_deleting
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints.pins import NeedsCheckpoints, Pins, pins_of
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.views import experiment_views
 from detlab_hub.services.views.pages import within
 from detlab_hub.store.queries import checkpoints
@@ -42,27 +42,24 @@ _PINS_SAID = 10
 _NUMBERS = ("save_experiment_best", "save_trial_best", "save_trial_latest")
 
 
-class Collecting:
+class Collecting(Service):
     """Use cases of collection and of bookmarks. All raise NotFound for what the caller may not know of."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def preview(self, caller: Caller, experiment_id: int, policy: GcPolicy | None = None) -> GcPreview:
         """Return what a policy, or the experiment's own, would do now; nothing is changed."""
 
-        def ask(turn: Turn) -> _Needed:
-            return _needed(turn, experiment_for(turn.session, caller, experiment_id))
+        def ask(unit: UnitOfWork) -> _Needed:
+            return _needed(unit, experiment_for(unit.session, caller, experiment_id))
 
-        needed = await self._shell.write(ask)
-        now = self._shell.clock()
-        until = now + self._shell.settings.trash_window
+        needed = await self._context.write(ask)
+        now = self._context.clock()
+        until = now + self._context.settings.trash_window
 
         def look(s: Session) -> GcPreview:
             row = experiment_for(s, caller, experiment_id)
             return _preview(row, policy or policy_of(row), _plan(s, needed, row, policy), now, until)
 
-        return await self._shell.look(caller.name, look)
+        return await self._context.look(caller.name, look)
 
     async def apply(self, caller: Caller, experiment_id: int, wanted: GcRequest) -> GcPreview:
         """Change an experiment's policy, if one is given, and collect, if it has ended or `now` is set.
@@ -75,12 +72,12 @@ class Collecting:
             Forbidden: It is another user's.
         """
 
-        self._shell.settings.check_not_a_copy()
+        self._context.settings.check_not_a_copy()
 
-        def apply(turn: Turn) -> GcPreview:
-            row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_GC)
+        def apply(unit: UnitOfWork) -> GcPreview:
+            row = experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_GC)
             if wanted.retry:
-                return _retried(turn, caller, row)
+                return _retried(unit, caller, row)
             subject, ended = f"experiment {experiment_id}", _has_ended(row)
             if wanted.policy is None and not ended and not wanted.now:
                 raise Conflict(
@@ -89,27 +86,27 @@ class Collecting:
                 )
             if wanted.policy is not None and wanted.policy != policy_of(row):
                 row.gc_policy = wanted.policy.model_dump()
-                audit.note(turn, caller, "experiment.gc_policy", subject, _said(wanted.policy))
-                turn.changed_experiment(row.id)
-            plan, until = _plan(turn.session, turn.searches, row), turn.now + turn.settings.trash_window
+                audit.note(unit, caller, "experiment.gc_policy", subject, _said(wanted.policy))
+                unit.changed_experiment(row.id)
+            plan, until = _plan(unit.session, unit.searches, row), unit.now + unit.settings.trash_window
             if not (ended or wanted.now):
-                return _preview(row, policy_of(row), plan, turn.now, until)
-            due_at = turn.now if wanted.purge else until
-            gone = collect(turn, row, plan, due_at)
+                return _preview(row, policy_of(row), plan, unit.now, until)
+            due_at = unit.now if wanted.purge else until
+            gone = collect(unit, row, plan, due_at)
             if gone:
-                audit.note(turn, caller, "experiment.gc", subject, f"{gone} checkpoints")
-            return _preview(row, policy_of(row), plan, turn.now, due_at, applied=True)
+                audit.note(unit, caller, "experiment.gc", subject, f"{gone} checkpoints")
+            return _preview(row, policy_of(row), plan, unit.now, due_at, applied=True)
 
-        return await self._shell.write(apply)
+        return await self._context.write(apply)
 
     async def pins(self, caller: Caller, uuid: str) -> PinList:
         """Return what keeps a checkpoint from being deleted or collected."""
 
-        def look(turn: Turn) -> PinList:  # of one checkpoint; only the writer can ask the searches
-            row = checkpoint_for(turn.session, caller, uuid)
-            return PinList(items=pins_of(turn.session, [row], turn.searches).get(uuid, []))
+        def look(unit: UnitOfWork) -> PinList:  # of one checkpoint; only the writer can ask the searches
+            row = checkpoint_for(unit.session, caller, uuid)
+            return PinList(items=pins_of(unit.session, [row], unit.searches).get(uuid, []))
 
-        return await self._shell.write(look)
+        return await self._context.write(look)
 
     async def bookmark(self, caller: Caller, uuid: str, wanted: Bookmark) -> PinList:
         """Pin a checkpoint for the caller; the same again replaces the note.
@@ -119,51 +116,51 @@ class Collecting:
             Forbidden: The caller may read it, not change it.
         """
 
-        def pin(turn: Turn) -> PinList:
-            row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_BOOKMARK)
+        def pin(unit: UnitOfWork) -> PinList:
+            row = checkpoint_for(unit.session, caller, uuid, Action.CHECKPOINT_BOOKMARK)
             if row.state == collection.DELETED:
                 raise Conflict(f"checkpoint {uuid} is deleted", hint=f"det checkpoint undelete {uuid}")
-            if is_deleting(turn.session, row.experiment_id):
+            if is_deleting(unit.session, row.experiment_id):
                 raise Conflict(f"experiment {row.experiment_id} is being deleted, and its checkpoints with it")
-            known = turn.session.get(BookmarkRow, (uuid, caller.name))
+            known = unit.session.get(BookmarkRow, (uuid, caller.name))
             if known is None:
-                turn.session.add(BookmarkRow(uuid=uuid, name=caller.name, note=wanted.note, at=turn.now))
-                audit.note(turn, caller, "checkpoint.bookmark", f"checkpoint {uuid}", wanted.note)
+                unit.session.add(BookmarkRow(uuid=uuid, name=caller.name, note=wanted.note, at=unit.now))
+                audit.note(unit, caller, "checkpoint.bookmark", f"checkpoint {uuid}", wanted.note)
             else:
                 known.note = wanted.note
-            turn.session.flush()
-            return PinList(items=pins_of(turn.session, [row], turn.searches).get(uuid, []))
+            unit.session.flush()
+            return PinList(items=pins_of(unit.session, [row], unit.searches).get(uuid, []))
 
-        return await self._shell.write(pin)
+        return await self._context.write(pin)
 
     async def unbookmark(self, caller: Caller, uuid: str) -> PinList:
         """Remove the caller's bookmark, or, if they have none and may delete the checkpoint, those of all."""
 
-        def unpin(turn: Turn) -> PinList:
-            row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_UNBOOKMARK)
-            bookmarks = turn.session.scalars(select(BookmarkRow).where(BookmarkRow.uuid == uuid)).all()
+        def unpin(unit: UnitOfWork) -> PinList:
+            row = checkpoint_for(unit.session, caller, uuid, Action.CHECKPOINT_UNBOOKMARK)
+            bookmarks = unit.session.scalars(select(BookmarkRow).where(BookmarkRow.uuid == uuid)).all()
             mine = [one for one in bookmarks if one.name == caller.name]
             if not mine and bookmarks:
-                checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_UNBOOKMARK_ALL)
+                checkpoint_for(unit.session, caller, uuid, Action.CHECKPOINT_UNBOOKMARK_ALL)
                 mine = list(bookmarks)
             for one in mine:
-                turn.session.delete(one)
-                audit.note(turn, caller, "checkpoint.unbookmark", f"checkpoint {uuid}", one.name)
-            turn.session.flush()
-            return PinList(items=pins_of(turn.session, [row], turn.searches).get(uuid, []))
+                unit.session.delete(one)
+                audit.note(unit, caller, "checkpoint.unbookmark", f"checkpoint {uuid}", one.name)
+            unit.session.flush()
+            return PinList(items=pins_of(unit.session, [row], unit.searches).get(uuid, []))
 
-        return await self._shell.write(unpin)
+        return await self._context.write(unpin)
 
 
-def _retried(turn: Turn, caller: Caller, row: ExperimentRow) -> GcPreview:
+def _retried(unit: UnitOfWork, caller: Caller, row: ExperimentRow) -> GcPreview:
     """Have what could not be removed be removed now, whatever pause a task that was killed or failed has caused."""
-    count = collection.retry(turn.session, row.id, turn.now)
-    last = None if row.gc_task is None else turn.session.get(TaskRow, row.gc_task)
+    count = collection.retry(unit.session, row.id, unit.now)
+    last = None if row.gc_task is None else unit.session.get(TaskRow, row.gc_task)
     if last is not None and last.ended_at is not None:
         row.gc_task = None
     if count:
-        audit.note(turn, caller, "experiment.gc_retry", f"experiment {row.id}", f"{count} checkpoints")
-        turn.changed_experiment(row.id)
+        audit.note(unit, caller, "experiment.gc_retry", f"experiment {row.id}", f"{count} checkpoints")
+        unit.changed_experiment(row.id)
     return GcPreview(
         experiment_id=row.id, policy=policy_of(row), items=[], left_out=0, going=count, staying=0, freed=0, kept=0,
         applied=True,
@@ -178,13 +175,13 @@ def policy_of(row: ExperimentRow) -> GcPolicy:
     return GcPolicy.model_validate({name: block[name] for name in _NUMBERS if block.get(name) is not None})
 
 
-def check_none_pinned(turn: Turn, row: ExperimentRow) -> None:
+def check_none_pinned(unit: UnitOfWork, row: ExperimentRow) -> None:
     """Check that nothing pins a checkpoint of an experiment that is to be deleted with them.
 
     Raises:
         Conflict: Something does; the first few are listed.
     """
-    pins = pins_of(turn.session, collection.kept(turn.session, row.id), turn.searches)
+    pins = pins_of(unit.session, collection.kept(unit.session, row.id), unit.searches)
     said = [f"checkpoint {uuid}: {pin.reason}" for uuid, found in sorted(pins.items()) for pin in found]
     if said:
         more = f"; and {len(said) - _PINS_SAID} more" if len(said) > _PINS_SAID else ""
@@ -199,27 +196,27 @@ def due(s: Session, now: float) -> list[int]:
     return collection.policies_due(s, now)
 
 
-def act(turn: Turn, experiment_id: int) -> None:
+def act(unit: UnitOfWork, experiment_id: int) -> None:
     """Apply the policy of an experiment that has ended."""
-    row = turn.session.get(ExperimentRow, experiment_id)
-    if row is None or row.gc_at is None or row.gc_at > turn.now:
+    row = unit.session.get(ExperimentRow, experiment_id)
+    if row is None or row.gc_at is None or row.gc_at > unit.now:
         return
     row.gc_at = None
     if not ExperimentState(row.state).terminal:  # it is being deleted
         return
-    gone = collect(turn, row, _plan(turn.session, turn.searches, row), turn.now + turn.settings.trash_window)
+    gone = collect(unit, row, _plan(unit.session, unit.searches, row), unit.now + unit.settings.trash_window)
     if gone:
-        audit.note(turn, audit.CLUSTER, "experiment.gc", f"experiment {experiment_id}", f"{gone} checkpoints")
+        audit.note(unit, audit.CLUSTER, "experiment.gc", f"experiment {experiment_id}", f"{gone} checkpoints")
         _log.info("experiment %d: %d checkpoints are in the trash", experiment_id, gone)
 
 
 @dataclass(frozen=True)
-class Plan:
+class CollectionPlan:
     """What is decided about the checkpoints of an experiment, and what pins them; in the same order."""
 
     rows: list[Kept]
     metrics: dict[str, float]
-    decisions: list[Decision]
+    decisions: list[CheckpointDecision]
     pins: Pins
 
     @property
@@ -228,31 +225,31 @@ class Plan:
         return [row for row, decision in zip(self.rows, self.decisions, strict=True) if not decision.keep]
 
 
-def collect(turn: Turn, row: ExperimentRow, plan: Plan, due_at: float) -> int:
+def collect(unit: UnitOfWork, row: ExperimentRow, plan: CollectionPlan, due_at: float) -> int:
     """Put what nothing keeps into the trash, in the transaction in which it was decided; return how many."""
     going = plan.going
     if not going:
         return 0
-    s = turn.session
-    collection.mark_deleted(s, going, turn.now, due_at)
+    s = unit.session
+    collection.mark_deleted(s, going, unit.now, due_at)
     gone = {one.uuid for one in going}
     for trial in s.scalars(select(TrialRow).where(TrialRow.experiment_id == row.id)):
         if trial.latest_checkpoint in gone:
             newest = checkpoints.latest(s, trial.id)
             trial.latest_checkpoint = None if newest is None else newest.uuid
-            turn.changed_trial(trial)
+            unit.changed_trial(trial)
     if len(going) <= _MOST_TOLD:
-        _tell(turn, sorted(gone))
-    turn.changed_experiment(row.id)
+        _tell(unit, sorted(gone))
+    unit.changed_experiment(row.id)
     return len(going)
 
 
-def _tell(turn: Turn, uuids: Sequence[str]) -> None:
+def _tell(unit: UnitOfWork, uuids: Sequence[str]) -> None:
     for part in chunks(uuids):
-        rows = list(turn.session.scalars(select(CheckpointRow).where(CheckpointRow.uuid.in_(part))))
-        for view in experiment_views.checkpoint_views(turn.session, rows):
+        rows = list(unit.session.scalars(select(CheckpointRow).where(CheckpointRow.uuid.in_(part))))
+        for view in experiment_views.checkpoint_views(unit.session, rows):
             data = view.model_dump(mode="json", exclude={"files", "storage"})
-            turn.event("checkpoint", view.experiment_id, view.trial_id, data)
+            unit.event("checkpoint", view.experiment_id, view.trial_id, data)
 
 
 @dataclass(frozen=True)
@@ -271,21 +268,21 @@ class _Needed:
         return self.checkpoints
 
 
-def _needed(turn: Turn, row: ExperimentRow) -> _Needed:
+def _needed(unit: UnitOfWork, row: ExperimentRow) -> _Needed:
     if ExperimentState(row.state).terminal or row.state == ExperimentState.DELETING:
         return _Needed(frozenset())
-    found = turn.searches.needed_checkpoints(turn.session, row)
+    found = unit.searches.needed_checkpoints(unit.session, row)
     return _Needed(None if found is None else frozenset(found))
 
 
-def _plan(s: Session, searches: NeedsCheckpoints, row: ExperimentRow, policy: GcPolicy | None = None) -> Plan:
+def _plan(s: Session, searches: NeedsCheckpoints, row: ExperimentRow, policy: GcPolicy | None = None) -> CollectionPlan:
     s.flush()
     rows = collection.kept(s, row.id)
     metrics = collection.metrics_of(s, row.id, row.metric) if row.metric else {}
     pins = pins_of(s, rows, searches)
-    wanted = Policy(**(policy or policy_of(row)).model_dump())
+    wanted = CheckpointRetention(**(policy or policy_of(row)).model_dump())
     decisions = decide(wanted, [_saved(one, metrics) for one in rows], pins, smaller_is_better=row.smaller_is_better)
-    return Plan(rows, metrics, decisions, pins)
+    return CollectionPlan(rows, metrics, decisions, pins)
 
 
 def _saved(row: Kept, metrics: dict[str, float]) -> Saved:
@@ -295,7 +292,7 @@ def _saved(row: Kept, metrics: dict[str, float]) -> Saved:
 
 
 def _preview(
-    row: ExperimentRow, policy: GcPolicy, plan: Plan, now: float, until: float, *, applied: bool = False
+    row: ExperimentRow, policy: GcPolicy, plan: CollectionPlan, now: float, until: float, *, applied: bool = False
 ) -> GcPreview:
     pairs = list(zip(plan.rows, plan.decisions, strict=True))
     items = within(
@@ -317,7 +314,7 @@ def _preview(
     )
 
 
-def _item(row: Kept, decision: Decision, metric: float | None, pins: list[Pin]) -> GcItem:
+def _item(row: Kept, decision: CheckpointDecision, metric: float | None, pins: list[Pin]) -> GcItem:
     return GcItem(
         uuid=row.uuid,
         trial_id=row.trial_id,

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import ExperimentState
 from detlab.schemas.wire.storage import CollectFolders
 from detlab.storage.own_folders import tensorboard_folder
-from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.settings import Settings
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries.storage import collection
 from detlab_hub.store.tables import ExperimentRow
 
@@ -28,40 +28,40 @@ def folders(s: Session, settings: Settings, row: ExperimentRow) -> list[str]:
     return [tensorboard_folder(settings.cluster_id, row.id, trial) for trial in collection.ran(s, row.id)]
 
 
-def request(turn: Turn, row: ExperimentRow) -> None:
+def request(unit: UnitOfWork, row: ExperimentRow) -> None:
     """Note that the event files of an experiment are to be removed now, if it can have any."""
-    if (row.config.get("checkpoint_storage") or {}).get("type") and collection.ran(turn.session, row.id):
-        row.event_files_due, row.event_files_failure = turn.now, ""
+    if (row.config.get("checkpoint_storage") or {}).get("type") and collection.ran(unit.session, row.id):
+        row.event_files_due, row.event_files_failure = unit.now, ""
 
 
-def hand_out(turn: Turn, row: ExperimentRow) -> CollectFolders | None:
+def hand_out(unit: UnitOfWork, row: ExperimentRow) -> CollectFolders | None:
     """Return what a task is to remove now; None: nothing, or checkpoints come first.
 
     If it is not heard of again, another task is told an hour later.
     """
-    if not is_ready(turn, row):
+    if not is_ready(unit, row):
         return None
-    row.event_files_due = turn.now + AGAIN
-    names = folders(turn.session, turn.settings, row)
+    row.event_files_due = unit.now + AGAIN
+    names = folders(unit.session, unit.settings, row)
     return CollectFolders(names=names, storage=row.config.get("checkpoint_storage") or {})
 
 
-def is_ready(turn: Turn, row: ExperimentRow) -> bool:
+def is_ready(unit: UnitOfWork, row: ExperimentRow) -> bool:
     """Whether the event files are to be removed now."""
-    if row.event_files_due is None or row.event_files_due > turn.now:
+    if row.event_files_due is None or row.event_files_due > unit.now:
         return False
-    return row.state != ExperimentState.DELETING or row.id not in collection.left_of(turn.session, [row.id])
+    return row.state != ExperimentState.DELETING or row.id not in collection.left_of(unit.session, [row.id])
 
 
-def end(turn: Turn, row: ExperimentRow, failure: str, freed: int) -> None:
+def end(unit: UnitOfWork, row: ExperimentRow, failure: str, freed: int) -> None:
     """Book what was removed, or when it is tried again; the same again changes nothing."""
     if row.event_files_due is None:
         return
-    turn.changed_experiment(row.id)
+    unit.changed_experiment(row.id)
     row.event_files_failure = failure
     if failure:
-        row.event_files_due = turn.now + AGAIN
+        row.event_files_due = unit.now + AGAIN
         return
     row.event_files_due = None
     if freed:
-        collection.book_freed(turn.session, row.id, row.owner, min(freed, _MOST_FREED), turn.now, checkpoints=0)
+        collection.book_freed(unit.session, row.id, row.owner, min(freed, _MOST_FREED), unit.now, checkpoints=0)

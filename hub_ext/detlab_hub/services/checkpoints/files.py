@@ -26,37 +26,15 @@ _CHUNK = 1024 * 1024
 _STEP = 32 * _CHUNK
 
 
-def open_verified(
-    store: OpenStore, uuid: str, path: str, digest: str, size: int, owner: int | None = None
-) -> tuple[BinaryIO, int]:
-    """Open one file of a checkpoint after checking its bytes.
+def open_found(store: OpenStore, uuid: str, path: str, size: int, owner: int | None = None) -> BinaryIO:
+    """Open one file of a checkpoint that has the committed size; its bytes are yet to be checked.
 
     Args:
         store: Where it is.
         uuid: The checkpoint.
         path: The file's path in it.
-        digest: `sha256:<hex>` as committed.
         size: Bytes as committed.
         owner: uid to whom the file must belong; None: any (this process has no more rights than they).
-
-    Returns:
-        The file, and its size in bytes.
-
-    Raises:
-        StorageError: The checkpoint is in a store that this master cannot read.
-        NotFound: The file is not there.
-        CheckpointError: Its bytes are not those that were committed.
-    """
-    file = open_found(store, uuid, path, size, owner)
-    for _ in verifying(file, uuid, path, digest, size):
-        pass
-    return file, size
-
-
-def open_found(store: OpenStore, uuid: str, path: str, size: int, owner: int | None = None) -> BinaryIO:
-    """Open one file of a checkpoint that has the committed size; its bytes are yet to be checked.
-
-    The arguments are those of `open_verified`.
 
     Raises:
         StorageError: The checkpoint is in a store that this master cannot read.

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import ExperimentState, TrialState
 from detlab.schemas.wire.storage import Pin
 from detlab_hub.core.lifecycle.trial import Hold
-from detlab_hub.services.kernel.references import reference_pins
+from detlab_hub.services.base.references import reference_pins
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import BookmarkRow, ExperimentRow, TrialRow
@@ -30,7 +30,7 @@ _PARENTS = frozenset({"pbt", "pb2"})
 Pins = dict[str, list[Pin]]
 
 
-class Checkpoint(Protocol):
+class CheckpointColumns(Protocol):
     """What is asked about: a row of checkpoints, or some of its columns."""
 
     @property
@@ -53,7 +53,7 @@ class NeedsCheckpoints(Protocol):
         """Return the checkpoints from which trials of a search may still start; None: perhaps all."""
 
 
-def pins_of(s: Session, rows: Sequence[Checkpoint], searches: NeedsCheckpoints | None) -> Pins:
+def pins_of(s: Session, rows: Sequence[CheckpointColumns], searches: NeedsCheckpoints | None) -> Pins:
     """Return what pins each of some checkpoints; those that nothing pins are not in it.
 
     Args:
@@ -86,7 +86,7 @@ def version_pins(s: Session, uuids: Set[str]) -> list[tuple[str, Pin]]:
 
 
 def _trials(
-    s: Session, rows: Sequence[Checkpoint], uuids: Set[str], experiments: Sequence[int]
+    s: Session, rows: Sequence[CheckpointColumns], uuids: Set[str], experiments: Sequence[int]
 ) -> Iterator[tuple[str, Pin]]:
     """Yield what trials that have not ended resume or start from."""
     columns = select(TrialRow.id, TrialRow.latest_checkpoint, TrialRow.parent_checkpoint, TrialRow.hold)
@@ -111,7 +111,7 @@ def _trials(
 
 
 def _searches(
-    s: Session, rows: Sequence[Checkpoint], experiments: Sequence[int], searches: NeedsCheckpoints | None
+    s: Session, rows: Sequence[CheckpointColumns], experiments: Sequence[int], searches: NeedsCheckpoints | None
 ) -> Iterator[tuple[str, Pin]]:
     """Yield what searches may still start further trials from."""
     if searches is None:

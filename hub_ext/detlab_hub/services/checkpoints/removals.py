@@ -22,16 +22,16 @@ from detlab.errors import Conflict, StorageError, Unavailable
 from detlab.schemas.patterns import compile_pattern
 from detlab.schemas.wire import CheckpointView, EditCheckpoint, ExperimentState
 from detlab_hub.core.rights import Action
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import checkpoint_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.threads import TooSlow
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_metadata
 from detlab_hub.services.checkpoints.pins import Pins, pins_of
 from detlab_hub.services.checkpoints.stores import OpenStore, StoreOperation, opened_by_master
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import checkpoint_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.threads import TooSlow
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import checkpoints
@@ -54,11 +54,8 @@ _WILD = re.compile(r"(\*\*/|\*\*|\*|\?)")
 _MEANS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
-class Removals:
+class Removals(Service):
     """Use cases that change checkpoints."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def edit(self, caller: Caller, uuid: str, wanted: EditCheckpoint) -> CheckpointView:
         """Set keys of the metadata, then remove keys; the same again changes nothing.
@@ -69,18 +66,18 @@ class Removals:
             NotFound: There is no such checkpoint for the caller.
         """
 
-        def edit(turn: Turn) -> CheckpointView:
-            row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_EDIT)
+        def edit(unit: UnitOfWork) -> CheckpointView:
+            row = checkpoint_for(unit.session, caller, uuid, Action.CHECKPOINT_EDIT)
             gone = set(wanted.remove_metadata)
             kept = {key: value for key, value in {**row.metadata_, **wanted.metadata}.items() if key not in gone}
             if kept == row.metadata_:
-                return experiment_views.checkpoint_view(turn.session, row)
+                return experiment_views.checkpoint_view(unit.session, row)
             check_metadata(kept)
             row.metadata_ = kept
-            audit.note(turn, caller, "checkpoint.edit", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
-            return announce(turn, row)
+            audit.note(unit, caller, "checkpoint.edit", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
+            return announce(unit, row)
 
-        return await self._shell.write(edit)
+        return await self._context.write(edit)
 
     async def delete(self, caller: Caller, uuid: str, *, now: bool = False) -> CheckpointView:
         """Put a checkpoint into the trash; to delete it again changes nothing.
@@ -95,10 +92,10 @@ class Removals:
             Forbidden: The experiment is another user's.
             NotFound: There is no such checkpoint for the caller.
         """
-        self._shell.settings.check_not_a_copy()
-        _, storage = await self._shell.read(lambda s: _removable(s, caller, uuid, Action.CHECKPOINT_DELETE))
+        self._context.settings.check_not_a_copy()
+        _, storage = await self._context.read(lambda s: _removable(s, caller, uuid, Action.CHECKPOINT_DELETE))
         seen = await self._is_seen(caller, storage, uuid)
-        view = await self._shell.write(lambda turn: _delete(turn, caller, uuid, now=now, by_task=not seen))
+        view = await self._context.write(lambda unit: _delete(unit, caller, uuid, now=now, by_task=not seen))
         await self._remove_all([uuid])
         return view
 
@@ -110,12 +107,12 @@ class Removals:
             Forbidden: The experiment is another user's.
             NotFound: There is no such checkpoint for the caller.
         """
-        found, storage = await self._shell.read(lambda s: _restorable(s, caller, uuid))
+        found, storage = await self._context.read(lambda s: _restorable(s, caller, uuid))
         sizes = {path: int(entry["size"]) for path, entry in found.items()}
         # After the restore of a backup, say: what was removed since is in the trash again.
         if await self._are_gone(caller, storage, uuid, sizes):
             raise Conflict(f"checkpoint {uuid} cannot be restored: its files are gone from its storage")
-        return await self._shell.write(lambda turn: _undelete(turn, caller, uuid))
+        return await self._context.write(lambda unit: _undelete(unit, caller, uuid))
 
     async def remove_files(self, caller: Caller, uuid: str, globs: Sequence[str]) -> CheckpointView:
         """Remove the files that match a pattern, at once; if none does, nothing changes.
@@ -125,11 +122,11 @@ class Removals:
             Forbidden: The experiment is another user's.
             NotFound: There is no such checkpoint for the caller.
         """
-        self._shell.settings.check_not_a_copy()
-        found, storage = await self._shell.read(lambda s: _removable(s, caller, uuid, Action.CHECKPOINT_REMOVE_FILES))
-        gone = await self._shell.workers.looks.run(caller.name, matching, found, globs)
+        self._context.settings.check_not_a_copy()
+        found, storage = await self._context.read(lambda s: _removable(s, caller, uuid, Action.CHECKPOINT_REMOVE_FILES))
+        gone = await self._context.workers.looks.run(caller.name, matching, found, globs)
         seen = await self._is_seen(caller, storage, uuid)
-        view = await self._shell.write(lambda turn: _remove_some(turn, caller, uuid, gone, by_task=not seen))
+        view = await self._context.write(lambda unit: _remove_some(unit, caller, uuid, gone, by_task=not seen))
         await self._remove_all([uuid])
         return view
 
@@ -138,10 +135,10 @@ class Removals:
 
         Users in turn, each one's at a time: one whose file system is slow or away delays nobody else's.
         """
-        if self._shell.settings.is_copy:
+        if self._context.settings.is_copy:
             return
-        now = self._shell.clock()
-        due = await self._shell.read(lambda s: checkpoints.removals_due(s, now))
+        now = self._context.clock()
+        due = await self._context.read(lambda s: checkpoints.removals_due(s, now))
         await asyncio.gather(*(self._remove_all(uuids) for uuids in due.values()))
 
     async def _remove_all(self, uuids: Sequence[str]) -> None:
@@ -156,30 +153,30 @@ class Removals:
 
     async def _remove(self, uuid: str) -> bool:
         """Remove what is due of a checkpoint; return whether its storage has answered in time."""
-        found = await self._shell.write(lambda turn: _begin(turn, uuid))
+        found = await self._context.write(lambda unit: _begin(unit, uuid))
         if found is None:
             return True
         failure, slow = found.failure, False
         store = self._store(StoreOperation.DELETE, found.storage)
         if not failure and store is not None:
-            run = self._shell.workers.removals.run
+            run = self._context.workers.removals.run
             try:
                 failure = await run(found.owner, files.remove, store, uuid, found.names, found.paths, found.uid)
             except TooSlow as error:
                 failure, slow = error.message, True
         elif not failure:
             failure = "the master does not open its storage"
-        await self._shell.write(lambda turn: end_removal(turn, uuid, found.paths, failure))
+        await self._context.write(lambda unit: end_removal(unit, uuid, found.paths, failure))
         return not slow
 
     def _store(self, operation: StoreOperation, block: Mapping[str, Any]) -> OpenStore | None:
-        settings = self._shell.settings
+        settings = self._context.settings
         return opened_by_master(operation, block, settings.cluster_stores, settings.holder)
 
     async def _is_seen(self, caller: Caller, block: Mapping[str, Any], uuid: str) -> bool:
         """Whether the master removes a checkpoint itself: it is on a file system that it sees."""
         store = self._store(StoreOperation.DELETE, block)
-        return store is not None and await self._shell.workers.looks.run(
+        return store is not None and await self._context.workers.looks.run(
             caller.name, files.is_reachable, store.block, uuid
         )
 
@@ -187,7 +184,7 @@ class Removals:
         """Whether the files of a checkpoint are missing for sure; a store that is not the master's is not judged."""
         store = self._store(StoreOperation.UNDELETE, block)
         try:
-            return store is not None and await self._shell.workers.looks.run(
+            return store is not None and await self._context.workers.looks.run(
                 caller.name, files.are_gone, store, uuid, sizes
             )
         except TooSlow:
@@ -206,45 +203,45 @@ class _Begun:
     failure: str = ""
 
 
-def _begin(turn: Turn, uuid: str) -> _Begun | None:
+def _begin(unit: UnitOfWork, uuid: str) -> _Begun | None:
     """Note that the removal of a checkpoint begins, from which on it cannot be undone; None: it is not to begin."""
-    removal, row = turn.session.get(RemovalRow, uuid), turn.session.get(CheckpointRow, uuid)
-    if removal is None or row is None or removal.by_task or removal.due_at > turn.now:
+    removal, row = unit.session.get(RemovalRow, uuid), unit.session.get(CheckpointRow, uuid)
+    if removal is None or row is None or removal.by_task or removal.due_at > unit.now:
         return None
-    removal.begun_at = removal.begun_at or turn.now
-    owner = turn.session.get_one(ExperimentRow, row.experiment_id).owner
+    removal.begun_at = removal.begun_at or unit.now
+    owner = unit.session.get_one(ExperimentRow, row.experiment_id).owner
     names = sorted({*row.files, *(removal.paths or ())})
     try:  # the uid of its files may not be known
-        uid, failure = uids.file_owner(turn.session, turn.settings.uids, owner), ""
+        uid, failure = uids.file_owner(unit.session, unit.settings.uids, owner), ""
     except StorageError as error:
         uid, failure = None, error.message
         _log.warning("files of checkpoint %s stay: %s", uuid, failure)
     return _Begun(row.storage, names, removal.paths, owner, uid, failure)
 
 
-def end_removal(turn: Turn, uuid: str, paths: Sequence[str] | None, failure: str) -> bool:
+def end_removal(unit: UnitOfWork, uuid: str, paths: Sequence[str] | None, failure: str) -> bool:
     """Book what was removed, or when it is tried again; return whether this removal was still to be done."""
-    removal, row = turn.session.get(RemovalRow, uuid), turn.session.get(CheckpointRow, uuid)
+    removal, row = unit.session.get(RemovalRow, uuid), unit.session.get(CheckpointRow, uuid)
     if removal is None or row is None or removal.begun_at is None:
         return False
     if failure:
-        removal.failure, removal.due_at = failure, turn.now + AGAIN_AFTER
+        removal.failure, removal.due_at = failure, unit.now + AGAIN_AFTER
         return True
     if removal.paths != paths:  # it has become another one meanwhile
         return True
-    owner = turn.session.get_one(ExperimentRow, row.experiment_id).owner
-    collection.book_freed(turn.session, row.experiment_id, owner, removal.bytes, turn.now)
-    turn.session.delete(removal)
-    turn.session.flush()
-    announce(turn, row)
+    owner = unit.session.get_one(ExperimentRow, row.experiment_id).owner
+    collection.book_freed(unit.session, row.experiment_id, owner, removal.bytes, unit.now)
+    unit.session.delete(removal)
+    unit.session.flush()
+    announce(unit, row)
     return True
 
 
-def announce(turn: Turn, row: CheckpointRow) -> CheckpointView:
+def announce(unit: UnitOfWork, row: CheckpointRow) -> CheckpointView:
     """Append the event that a checkpoint was made or has changed; return its view."""
-    view = experiment_views.checkpoint_view(turn.session, row)
+    view = experiment_views.checkpoint_view(unit.session, row)
     data = view.model_dump(mode="json", exclude={"files", "storage"})
-    turn.event("checkpoint", row.experiment_id, row.trial_id, data)
+    unit.event("checkpoint", row.experiment_id, row.trial_id, data)
     return view
 
 
@@ -274,30 +271,30 @@ def _restorable(s: Session, caller: Caller, uuid: str) -> tuple[dict[str, Any], 
     return (row.files if waits else {}), row.storage
 
 
-def check_unneeded(turn: Turn, row: CheckpointRow, *, resumed_by: int | None = None) -> None:
+def check_unneeded(unit: UnitOfWork, row: CheckpointRow, *, resumed_by: int | None = None) -> None:
     """Check that nothing pins a checkpoint.
 
     Args:
-        turn: The writer's transaction.
+        unit: The writer's transaction.
         row: The checkpoint.
         resumed_by: The trial that asks itself, for which it is no reason that it would resume from it.
 
     Raises:
         Conflict: Something does; all that does is listed.
     """
-    turn.session.flush()
-    pins = pins_of(turn.session, [row], turn.searches)
+    unit.session.flush()
+    pins = pins_of(unit.session, [row], unit.searches)
     if row.trial_id == resumed_by:
         pins = {uuid: left for uuid, found in pins.items() if (left := [one for one in found if one.kind != "resume"])}
     _check_pins(row, pins)
 
 
-def begin_removal(turn: Turn, row: CheckpointRow) -> None:
+def begin_removal(unit: UnitOfWork, row: CheckpointRow) -> None:
     """Note that the files of a checkpoint in the trash go now, by somebody else: a task sees to it that they did."""
-    removal = turn.session.get(RemovalRow, row.uuid)
+    removal = unit.session.get(RemovalRow, row.uuid)
     if removal is not None and removal.begun_at is None:
-        removal.begun_at, removal.due_at, removal.by_task = turn.now, min(removal.due_at, turn.now), True
-        announce(turn, row)
+        removal.begun_at, removal.due_at, removal.by_task = unit.now, min(removal.due_at, unit.now), True
+        announce(unit, row)
 
 
 def _check_pins(row: CheckpointRow, pins: Pins) -> None:
@@ -308,78 +305,78 @@ def _check_pins(row: CheckpointRow, pins: Pins) -> None:
         raise Conflict(f"checkpoint {row.uuid} is in use: {needs}", hint=" ".join(hints))
 
 
-def _delete(turn: Turn, caller: Caller, uuid: str, *, now: bool, by_task: bool) -> CheckpointView:
-    row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_DELETE)
+def _delete(unit: UnitOfWork, caller: Caller, uuid: str, *, now: bool, by_task: bool) -> CheckpointView:
+    row = checkpoint_for(unit.session, caller, uuid, Action.CHECKPOINT_DELETE)
     if row.state == DELETED:
-        removal = turn.session.get(RemovalRow, uuid)
+        removal = unit.session.get(RemovalRow, uuid)
         if removal is not None and now and removal.begun_at is None:
-            removal.due_at, removal.by_task = turn.now, by_task
-            audit.note(turn, caller, "checkpoint.purge", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
-            return announce(turn, row)
-        return experiment_views.checkpoint_view(turn.session, row)
-    check_unneeded(turn, row)
-    _request(turn, row, None, row.size, turn.now + (0.0 if now else turn.settings.trash_window), by_task=by_task)
+            removal.due_at, removal.by_task = unit.now, by_task
+            audit.note(unit, caller, "checkpoint.purge", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
+            return announce(unit, row)
+        return experiment_views.checkpoint_view(unit.session, row)
+    check_unneeded(unit, row)
+    _request(unit, row, None, row.size, unit.now + (0.0 if now else unit.settings.trash_window), by_task=by_task)
     row.state = DELETED
-    audit.note(turn, caller, "checkpoint.delete", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
-    return _unmade(turn, row)
+    audit.note(unit, caller, "checkpoint.delete", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
+    return _unmade(unit, row)
 
 
-def _undelete(turn: Turn, caller: Caller, uuid: str) -> CheckpointView:
-    row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_UNDELETE)
+def _undelete(unit: UnitOfWork, caller: Caller, uuid: str) -> CheckpointView:
+    row = checkpoint_for(unit.session, caller, uuid, Action.CHECKPOINT_UNDELETE)
     if row.state != DELETED:
-        return experiment_views.checkpoint_view(turn.session, row)
-    experiment = turn.session.get_one(ExperimentRow, row.experiment_id)
+        return experiment_views.checkpoint_view(unit.session, row)
+    experiment = unit.session.get_one(ExperimentRow, row.experiment_id)
     if experiment.state == ExperimentState.DELETING:
         raise Conflict(f"experiment {experiment.id} is being deleted, and checkpoint {uuid} with it")
-    removal = turn.session.get(RemovalRow, uuid)
+    removal = unit.session.get(RemovalRow, uuid)
     if removal is None or removal.begun_at is not None:
         what = "are gone" if removal is None else "are being removed"
         raise Conflict(f"checkpoint {uuid} cannot be restored: its files {what}", hint="det checkpoint list EXPERIMENT")
     row.state = removal.was or COMPLETED
-    turn.session.delete(removal)
-    audit.note(turn, caller, "checkpoint.undelete", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
-    return _unmade(turn, row)
+    unit.session.delete(removal)
+    audit.note(unit, caller, "checkpoint.undelete", f"checkpoint {uuid}", f"experiment {row.experiment_id}")
+    return _unmade(unit, row)
 
 
-def _remove_some(turn: Turn, caller: Caller, uuid: str, gone: Sequence[str], *, by_task: bool) -> CheckpointView:
-    row = checkpoint_for(turn.session, caller, uuid, Action.CHECKPOINT_REMOVE_FILES)
+def _remove_some(unit: UnitOfWork, caller: Caller, uuid: str, gone: Sequence[str], *, by_task: bool) -> CheckpointView:
+    row = checkpoint_for(unit.session, caller, uuid, Action.CHECKPOINT_REMOVE_FILES)
     going = [path for path in gone if path in row.files]
     if not going or row.state == DELETED:
-        return experiment_views.checkpoint_view(turn.session, row)
-    check_unneeded(turn, row)
+        return experiment_views.checkpoint_view(unit.session, row)
+    check_unneeded(unit, row)
     freed = sum(int(row.files[path]["size"]) for path in going)
     row.files = {path: entry for path, entry in row.files.items() if path not in set(going)}
     row.size = sum(int(entry["size"]) for entry in row.files.values())
     row.state = PARTIALLY_DELETED if row.files else DELETED
-    _request(turn, row, going if row.files else None, freed, turn.now, by_task=by_task)
+    _request(unit, row, going if row.files else None, freed, unit.now, by_task=by_task)
     detail = f"experiment {row.experiment_id}, {len(going)} files"
-    audit.note(turn, caller, "checkpoint.remove_files", f"checkpoint {uuid}", detail)
-    return _unmade(turn, row)
+    audit.note(unit, caller, "checkpoint.remove_files", f"checkpoint {uuid}", detail)
+    return _unmade(unit, row)
 
 
 def _request(
-    turn: Turn, row: CheckpointRow, paths: list[str] | None, freed: int, due_at: float, *, by_task: bool
+    unit: UnitOfWork, row: CheckpointRow, paths: list[str] | None, freed: int, due_at: float, *, by_task: bool
 ) -> None:
     """Write down what is to be removed, when, and by whom, beside what an earlier request has left."""
-    known = turn.session.get(RemovalRow, row.uuid)
+    known = unit.session.get(RemovalRow, row.uuid)
     if known is None:
-        known = RemovalRow(uuid=row.uuid, paths=paths, requested_at=turn.now, bytes=0)
-        turn.session.add(known)
+        known = RemovalRow(uuid=row.uuid, paths=paths, requested_at=unit.now, bytes=0)
+        unit.session.add(known)
     elif paths is None or known.paths is None:
         known.paths = None
     else:
         known.paths = sorted({*known.paths, *paths})
     known.was, known.due_at, known.by_task, known.begun_at = row.state, due_at, by_task, None
     known.bytes += freed
-    if due_at <= turn.now:
-        known.begun_at = turn.now
+    if due_at <= unit.now:
+        known.begun_at = unit.now
 
 
-def _unmade(turn: Turn, row: CheckpointRow) -> CheckpointView:
-    turn.session.flush()
-    trial = turn.session.get_one(TrialRow, row.trial_id)
-    newest = checkpoints.latest(turn.session, trial.id)
+def _unmade(unit: UnitOfWork, row: CheckpointRow) -> CheckpointView:
+    unit.session.flush()
+    trial = unit.session.get_one(TrialRow, row.trial_id)
+    newest = checkpoints.latest(unit.session, trial.id)
     trial.latest_checkpoint = None if newest is None else newest.uuid
-    turn.changed_trial(trial)
-    turn.changed_experiment(row.experiment_id)
-    return announce(turn, row)
+    unit.changed_trial(trial)
+    unit.changed_experiment(row.experiment_id)
+    return announce(unit, row)

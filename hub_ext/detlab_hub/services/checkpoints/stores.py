@@ -19,7 +19,7 @@ from detlab.schemas.expconf.blocks.storage import COMMON
 from detlab.storage import StorageManager
 from detlab.storage.objects.kinds import AzureStorage, GCSStorage, S3Storage
 from detlab.storage.objects.store import ObjectStorage
-from detlab.storage.ownership import Holder
+from detlab.storage.ownership import StorageHolder
 from detlab.storage.posix import PosixStorage
 
 _OF_FILES = frozenset({"shared_fs", "directory"})
@@ -37,7 +37,7 @@ _PLACES = {
 _NOT_OF_THE_STORE = frozenset({"type", "prefix", *COMMON})
 
 
-class Store(StrEnum):
+class NamedStore(StrEnum):
     """Whose store a block names."""
 
     CLUSTER = "the cluster's object store"
@@ -72,11 +72,11 @@ class StoreOperation(StrEnum):
     COMPARE = "`det storage check`: list what is there, and remove what was never committed"
 
 
-def _row(cluster: Who, files: Who, users: Who) -> dict[Store, Who]:
-    return {Store.CLUSTER: cluster, Store.FILES: files, Store.USERS: users, Store.FSSPEC: users}
+def _row(cluster: Who, files: Who, users: Who) -> dict[NamedStore, Who]:
+    return {NamedStore.CLUSTER: cluster, NamedStore.FILES: files, NamedStore.USERS: users, NamedStore.FSSPEC: users}
 
 
-ACCESS: Mapping[StoreOperation, Mapping[Store, Who]] = {
+ACCESS: Mapping[StoreOperation, Mapping[NamedStore, Who]] = {
     StoreOperation.WRITE: _row(Who.TASK, Who.TASK, Who.TASK),
     StoreOperation.COMMIT: _row(Who.MASTER, Who.MASTER, Who.NOBODY),
     StoreOperation.READ: _row(Who.MASTER, Who.MASTER, Who.TASK),
@@ -109,7 +109,7 @@ class OpenStore:
     """
 
     block: Mapping[str, Any]
-    holder: Holder | None = None
+    holder: StorageHolder | None = None
 
     @property
     def of_objects(self) -> bool:
@@ -127,7 +127,7 @@ class OpenStore:
         return store.held_by(self.holder) if isinstance(store, PosixStorage | ObjectStorage) else store
 
 
-def kind_of(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> Store:
+def kind_of(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> NamedStore:
     """Return whose store a block names.
 
     Args:
@@ -136,17 +136,17 @@ def kind_of(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) ->
     """
     kind = block.get("type")
     if kind in _OF_FILES:
-        return Store.FILES
+        return NamedStore.FILES
     if kind == "fsspec":
-        return Store.FSSPEC
-    return Store.USERS if _operators_own(block, operators) is None else Store.CLUSTER
+        return NamedStore.FSSPEC
+    return NamedStore.USERS if _operators_own(block, operators) is None else NamedStore.CLUSTER
 
 
 def opened_by_master(
     operation: StoreOperation,
     block: Mapping[str, Any],
     operators: Sequence[Mapping[str, Any]],
-    holder: Holder | None = None,
+    holder: StorageHolder | None = None,
 ) -> OpenStore | None:
     """Return the store of a block as the master opens it for an operation; None: it is not the master's to open.
 
@@ -159,7 +159,7 @@ def opened_by_master(
     kind = kind_of(block, operators)
     if ACCESS[operation][kind] is not Who.MASTER:
         return None
-    return OpenStore(block if kind is Store.FILES else _operators_own(block, operators) or {}, holder)
+    return OpenStore(block if kind is NamedStore.FILES else _operators_own(block, operators) or {}, holder)
 
 
 def readable(block: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> OpenStore:

@@ -9,21 +9,18 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.storage import EmptyTrash, TrashItem, TrashView
 from detlab_hub.core.rights import Action
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import check_may_ask, experiment_for, person
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import check_may_ask, experiment_for, person
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
 
 MOST_SHOWN = 1_000
 
 
-class Trash:
+class Trash(Service):
     """Use cases of the trash, of one experiment or of all that the caller owns."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def look(self, caller: Caller, experiment_id: int | None = None) -> TrashView:
         """Return what can still be restored.
@@ -31,14 +28,14 @@ class Trash:
         Raises:
             NotFound: There is no such experiment for the caller.
         """
-        now = self._shell.clock()
+        now = self._context.clock()
 
         def look(s: Session) -> TrashView:
             if experiment_id is not None:
                 experiment_for(s, caller, experiment_id)
             return _view(s, caller, experiment_id, now, math.inf)
 
-        return await self._shell.look(caller.name, look)
+        return await self._context.look(caller.name, look)
 
     async def empty(self, caller: Caller, wanted: EmptyTrash) -> TrashView:
         """Have what is in the trash be removed now; the tasks that do so are started with the next tick.
@@ -50,25 +47,25 @@ class Trash:
             Forbidden: The experiment is another user's, who shares it; or a notebook run asks.
             NotFound: There is no such experiment for the caller.
         """
-        self._shell.settings.check_not_a_copy()
+        self._context.settings.check_not_a_copy()
         until = math.inf if wanted.until is None else wanted.until
 
-        def empty(turn: Turn) -> TrashView:
-            s = turn.session
+        def empty(unit: UnitOfWork) -> TrashView:
+            s = unit.session
             check_may_ask(caller, Action.TRASH_EMPTY)
             if wanted.experiment_id is not None:
                 experiment_for(s, caller, wanted.experiment_id, Action.TRASH_EMPTY)
-            found = _view(s, caller, wanted.experiment_id, turn.now, until)
+            found = _view(s, caller, wanted.experiment_id, unit.now, until)
             changes = update(RemovalRow).where(RemovalRow.uuid.in_(_uuids(caller, wanted.experiment_id, until)))
-            changes = changes.values(due_at=turn.now, begun_at=turn.now, by_task=True)
+            changes = changes.values(due_at=unit.now, begun_at=unit.now, by_task=True)
             s.execute(changes.execution_options(synchronize_session="fetch"))
             for one in found.items:
                 detail = f"{one.checkpoints} checkpoints, {one.bytes} bytes"
-                audit.note(turn, caller, "experiment.empty_trash", f"experiment {one.experiment_id}", detail)
-                turn.changed_experiment(one.experiment_id)
+                audit.note(unit, caller, "experiment.empty_trash", f"experiment {one.experiment_id}", detail)
+                unit.changed_experiment(one.experiment_id)
             return found.model_copy(update={"emptied": True})
 
-        return await self._shell.write(empty)
+        return await self._context.write(empty)
 
 
 def _uuids(caller: Caller, experiment_id: int | None, until: float) -> Select[str]:

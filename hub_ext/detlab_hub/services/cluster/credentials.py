@@ -10,13 +10,13 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, NotFound
 from detlab.schemas.taskwire import TokenList, TokenView
 from detlab.schemas.wire import AllocationState
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.agents import removed
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import check_administers
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import check_administers
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.tables import AgentRow, AllocationRow, TokenRow
 
 LIMIT = 1000
@@ -30,11 +30,8 @@ _HOLDER_LIVES = or_(
 _ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
 
 
-class Credentials:
+class Credentials(Service):
     """Tokens of agents, of enrolment and of tasks. For administrators; others get Forbidden."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, caller: Caller) -> TokenList:
         """Return the tokens that are valid now, newest first.
@@ -43,14 +40,14 @@ class Credentials:
             Forbidden: The caller is not an administrator.
         """
         _check(caller)
-        now = self._shell.clock()
+        now = self._context.clock()
 
         def read(s: Session) -> TokenList:
             query = select(TokenRow).where(or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > now), _HOLDER_LIVES)
             rows = s.scalars(query.order_by(TokenRow.created_at.desc(), TokenRow.hash).limit(LIMIT))
             return TokenList(items=[_view(row) for row in rows])
 
-        return await self._shell.read(read)
+        return await self._context.read(read)
 
     async def revoke(self, caller: Caller, token_id: str) -> TokenView:
         """Make a token void. The connection of an agent whose key it is ends; what runs there gets lost in time.
@@ -64,21 +61,21 @@ class Credentials:
         """
         _check(caller)
 
-        def revoke(turn: Turn) -> TokenView:
-            row = _find(turn.session, token_id)
+        def revoke(unit: UnitOfWork) -> TokenView:
+            row = _find(unit.session, token_id)
             view = _view(row)
-            turn.session.delete(row)
-            audit.note(turn, caller, "token.revoke", f"token {view.id}", f"{view.kind} {view.subject}")
+            unit.session.delete(row)
+            audit.note(unit, caller, "token.revoke", f"token {view.id}", f"{view.kind} {view.subject}")
             if view.kind == "task":
-                turn.outbox.ended_allocations.append(view.subject)  # who holds it must not be remembered any longer
-            agent = turn.session.get(AgentRow, view.subject) if view.kind == "agent" else None
+                unit.outbox.ended_allocations.append(view.subject)  # who holds it must not be remembered any longer
+            agent = unit.session.get(AgentRow, view.subject) if view.kind == "agent" else None
             if agent is not None:
-                removed.note(turn, caller, agent)
+                removed.note(unit, caller, agent)
             return view
 
-        view = await self._shell.write(revoke)
+        view = await self._context.write(revoke)
         if view.kind == "agent":
-            self._shell.backend.hang_up(view.subject)
+            self._context.backend.hang_up(view.subject)
         return view
 
 
@@ -103,4 +100,4 @@ def _view(row: TokenRow) -> TokenView:
 
 
 def _check(caller: Caller) -> None:
-    check_administers(caller, Kind.SITE, "see and revoke tokens")
+    check_administers(caller, ObjectKind.SITE, "see and revoke tokens")

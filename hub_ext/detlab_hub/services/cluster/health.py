@@ -15,10 +15,10 @@ from sqlalchemy.orm import Session
 from detlab.errors import DetlabError
 from detlab.schemas.taskwire import HealthItem, HealthView
 from detlab.schemas.wire import AllocationState
-from detlab_hub.core.rights import Kind
-from detlab_hub.services.kernel.access import check_administers
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.core.rights import ObjectKind
+from detlab_hub.services.base.access import check_administers
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.store.tables import AgentRow, AllocationRow
 
 PATIENCE = 5.0
@@ -31,16 +31,16 @@ AskHub = Callable[[], Awaitable[str]]
 """Returns what the Hub says of itself; raises if it does not answer."""
 
 
-class Health:
+class Health(Service):
     """Checks of every part of the service.
 
     Args:
-        shell: What the services share.
+        context: What the services share.
         loops: Name -> whether it runs and does its work, of the master's loops.
     """
 
-    def __init__(self, shell: Shell, loops: Callable[[], Mapping[str, bool]]) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, loops: Callable[[], Mapping[str, bool]]) -> None:
+        super().__init__(context)
         self._loops = loops
 
     async def view(self, caller: Caller, ask_hub: AskHub) -> HealthView:
@@ -49,30 +49,30 @@ class Health:
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        check_administers(caller, Kind.SITE, "read the service's health")
+        check_administers(caller, ObjectKind.SITE, "read the service's health")
         found = await asyncio.gather(
             self._database(),
             self._hub(ask_hub),
             self._agents(),
             self._queue(),
-            asyncio.to_thread(_disk, self._shell.settings.state_dir),
+            asyncio.to_thread(_disk, self._context.settings.state_dir),
         )
         items = [*found, self._lease(), self._loop_item()]
         return HealthView(
             ok=all(item.ok for item in items),
-            version=self._shell.settings.version,
-            started_at=self._shell.started_at,
+            version=self._context.settings.version,
+            started_at=self._context.started_at,
             items=items,
         )
 
     async def _database(self) -> HealthItem:
         """Run a write transaction of its own: it takes the lock and checks the lease, and changes nothing."""
-        store = self._shell.store
+        store = self._context.store
         if store.broken_because is not None:
             return HealthItem(name="database", ok=False, detail=store.broken_because)
         began = time.monotonic()
         try:
-            await asyncio.wait_for(self._shell.write(lambda turn: None), PATIENCE)
+            await asyncio.wait_for(self._context.write(lambda unit: None), PATIENCE)
         except (DetlabError, TimeoutError) as error:
             return HealthItem(name="database", ok=False, detail=f"{store.url}: {error or 'no write in time'}")
         taken = 1000 * (time.monotonic() - began)
@@ -86,13 +86,13 @@ class Health:
         return HealthItem(name="hub", ok=True, detail=said)
 
     async def _agents(self) -> HealthItem:
-        now = self._shell.clock()
+        now = self._context.clock()
 
         def read(s: Session) -> list[tuple[str, bool]]:
             return [(row.id, row.enabled) for row in s.execute(select(AgentRow.id, AgentRow.enabled))]
 
-        agents = await self._shell.read(read)
-        states = Counter(self._shell.backend.state_of(agent_id, now) for agent_id, _ in agents)
+        agents = await self._context.read(read)
+        states = Counter(self._context.backend.state_of(agent_id, now) for agent_id, _ in agents)
         said = [f"{states[state]} {state}" for state in ("connected", "suspect", "lost") if states[state]]
         disabled = sum(not enabled for _, enabled in agents)
         said += [f"{disabled} disabled"] if disabled else []
@@ -101,20 +101,20 @@ class Health:
         )
 
     async def _queue(self) -> HealthItem:
-        now = self._shell.clock()
-        count, oldest = await self._shell.read(count_waiting)
+        now = self._context.clock()
+        count, oldest = await self._context.read(count_waiting)
         longest = "" if oldest is None else f", the first for {max(0.0, now - oldest):.0f} s"
-        halted = f"; {self._shell.halted}" if self._shell.halted else ""
+        halted = f"; {self._context.halted}" if self._context.halted else ""
         return HealthItem(name="queue", ok=not halted, detail=f"{count} waiting{longest}{halted}")
 
     def _lease(self) -> HealthItem:
-        store = self._shell.store
+        store = self._context.store
         return HealthItem(name="lease", ok=store.healthy, detail=f"epoch {store.epoch}, held by {store.holder}")
 
     def _loop_item(self) -> HealthItem:
         loops = self._loops()
         dead = sorted(name for name, well in loops.items() if not well)
-        ok = bool(loops) and not dead and not self._shell.stopped
+        ok = bool(loops) and not dead and not self._context.stopped
         detail = f"{len(loops) - len(dead)} of {len(loops)} run"
         return HealthItem(
             name="loops", ok=ok, detail=detail + (f"; ended or failing: {', '.join(dead)}" if dead else "")

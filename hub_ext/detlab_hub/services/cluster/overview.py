@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Self
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import OverviewView
 from detlab.schemas.wire import TrialState, UserView
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.base.access import administers
+from detlab_hub.services.base.callers import ADMIN, READ, WRITE, Caller
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.cluster.cluster import Cluster
-from detlab_hub.services.kernel.access import administers
-from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE, Caller
-from detlab_hub.services.kernel.shell import Shell
 from detlab_hub.services.queue import queue
 from detlab_hub.services.views import experiment_views, pages, task_views
 from detlab_hub.store.queries import events, experiments
@@ -29,13 +30,18 @@ PART_BYTES = pages.PAGE_BYTES // 2
 _OVER = tuple(state.value for state in TrialState if state.terminal)
 
 
-class Overview:
+class Overview(Service):
     """The state of everything at one moment."""
 
-    def __init__(self, shell: Shell, cluster: Cluster, agents: Agents) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, cluster: Cluster, agents: Agents) -> None:
+        super().__init__(context)
         self._cluster = cluster
         self._agents = agents
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.context, services[Cluster], services[Agents])
 
     async def view(self, caller: Caller, *, everybody: bool = False) -> OverviewView:
         """Return cluster, experiments, tasks, queue and agents as of one cursor, from which the stream continues.
@@ -44,10 +50,10 @@ class Overview:
             caller: Who asks.
             everybody: Show everything that the caller may see instead of what they own (for administrators).
         """
-        owner = None if everybody and administers(caller, Kind.EXPERIMENT) else caller.name
+        owner = None if everybody and administers(caller, ObjectKind.EXPERIMENT) else caller.name
 
         def read(s: Session) -> OverviewView:
-            reasons = self._shell.pending_reasons
+            reasons = self._context.pending_reasons
             ids = experiments.page(s, EXPERIMENTS, owner=owner, archived="no")
             shown = partial(experiment_views.experiment_views, s, caller=caller, reasons=reasons)
             tasks = partial(task_views.task_views, s, reasons=reasons)
@@ -57,11 +63,11 @@ class Overview:
                 cluster=self._cluster.read(s, caller),
                 experiments=pages.of_rows(s, ExperimentRow, ids, EXPERIMENTS, shown, PART_BYTES)[0],
                 tasks=pages.of_rows(s, TaskRow, (found := _tasks(s, owner)), len(found), tasks, PART_BYTES)[0],
-                queue=pages.within(map(pages.brief, queue.items(s, caller, self._shell, QUEUE)), PART_BYTES),
+                queue=pages.within(map(pages.brief, queue.items(s, caller, self._context, QUEUE)), PART_BYTES),
                 agents=list(self._agents.views(s, caller)),
             )
 
-        return await self._shell.look(caller.name, read)
+        return await self._context.look(caller.name, read)
 
 
 def me(caller: Caller) -> UserView:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.limits.bucket import Buckets
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.limits.bucket import Buckets
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 
 ACTION = "access.refused"
 WINDOW = 60.0
@@ -29,7 +29,7 @@ TEXT_CHARS = 200
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedCall:
     """A refusal: its caller and its object."""
 
     actor: str
@@ -52,7 +52,7 @@ class Refused:
 class _Open:
     """Refusals that are counted together."""
 
-    refused: Refused
+    refused: RefusedCall
     since: float
     address: str
     count: int = 0
@@ -86,7 +86,7 @@ class Tally:
     _left_out: dict[str, _LeftOut] = field(default_factory=dict)
     _rations: Buckets[str] = field(default_factory=lambda: Buckets(ROWS_PER_HOUR / 3600, ROWS_AT_ONCE))
 
-    def note(self, refused: Refused, address: str, now: float) -> None:
+    def note(self, refused: RefusedCall, address: str, now: float) -> None:
         """Count a refusal."""
         found = self._open.get(refused.key)
         if found is None:
@@ -126,7 +126,7 @@ class Tally:
         detail = f"{times}{refused.reason}; route {refused.route}; from {one.address}"
         return [Row(refused.actor, f"{refused.verb} {refused.path}", detail)]
 
-    def _leave_out(self, refused: Refused, count: int, now: float) -> None:
+    def _leave_out(self, refused: RefusedCall, count: int, now: float) -> None:
         if refused.actor not in self._left_out and len(self._left_out) >= MOST_OPEN:
             return
         left = self._left_out.setdefault(refused.actor, _LeftOut(now))
@@ -134,18 +134,18 @@ class Tally:
         left.last = f"{refused.verb} {refused.path}"
 
 
-class Refusals:
+class Refusals(Service):
     """Takes refusals of the web layer and writes them into the audit log."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
         self._tally = Tally()
         self._unwritten: list[Row] = []
 
     def note(self, *, actor: str, verb: str, route: str, path: str, reason: str, address: str) -> None:
         """Count a refusal; it is written soon."""
-        refused = Refused(actor[:TEXT_CHARS], verb, route, path[:TEXT_CHARS], reason)
-        self._tally.note(refused, address, self._shell.clock())
+        refused = RefusedCall(actor[:TEXT_CHARS], verb, route, path[:TEXT_CHARS], reason)
+        self._tally.note(refused, address, self._context.clock())
 
     async def write_refusals(self, *, closing: bool = False) -> None:
         """Write what is due; what could not be written is tried again the next time.
@@ -153,14 +153,14 @@ class Refusals:
         Raises:
             Unavailable: The database is busy or broken.
         """
-        rows = [*self._unwritten, *self._tally.due(self._shell.clock(), closing=closing)][:MOST_OPEN]
+        rows = [*self._unwritten, *self._tally.due(self._context.clock(), closing=closing)][:MOST_OPEN]
         if not rows:
             return
         self._unwritten = rows
 
-        def append(turn: Turn) -> None:
+        def append(unit: UnitOfWork) -> None:
             for row in rows:
-                audit.note(turn, row.actor, ACTION, row.subject, row.detail)
+                audit.note(unit, row.actor, ACTION, row.subject, row.detail)
 
-        await self._shell.write(append)
+        await self._context.write(append)
         self._unwritten = []

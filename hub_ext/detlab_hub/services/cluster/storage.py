@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.storage import StorageBy, StorageUsage, StorageUse
 from detlab_hub.services.admission import storage_quotas
-from detlab_hub.services.kernel.access import person
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.base.access import person
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
 from detlab_hub.store.queries import experiments, jobs, workspaces
 from detlab_hub.store.queries.storage import usage
 from detlab_hub.store.queries.storage.usage import Key, Use
@@ -18,11 +18,8 @@ from detlab_hub.store.queries.storage.usage import Key, Use
 NO_PROJECT = "no project"
 
 
-class Storage:
+class Storage(Service):
     """What is stored."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def usage(self, caller: Caller, by: StorageBy = "user", limit: int = 100) -> StorageUsage:
         """Return the bytes of users, groups, projects or experiments, those with most first.
@@ -54,7 +51,7 @@ class Storage:
                 warnings=[one.said for one in standings if one.level],
             )
 
-        return await self._shell.look(caller.name, read)
+        return await self._context.look(caller.name, read)
 
 
 def _most_first(item: tuple[Key, Use]) -> tuple[int, str]:

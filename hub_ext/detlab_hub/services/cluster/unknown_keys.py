@@ -20,7 +20,7 @@ from detlab.schemas.expconf.checks.walk import visit
 from detlab.schemas.expconf.raw.paths import render
 from detlab.schemas.taskconf import TaskConfig
 from detlab.schemas.wire import ExperimentState, TrialState
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 _log = logging.getLogger(__name__)
@@ -39,11 +39,11 @@ def unknown_keys(config: Mapping[str, Any], model: type[Block] = ExperimentConfi
     ]
 
 
-class UnknownKeys:
+class UnknownKeys(Service):
     """Tells the operator, once after each start of the master."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
         self._told = False
 
     async def tell(self) -> None:
@@ -52,7 +52,7 @@ class UnknownKeys:
             return
         for read in (_experiments, _tasks):
             after: Any = None
-            while (last := await self._shell.read(partial(read, after=after))) is not None:
+            while (last := await self._context.read(partial(read, after=after))) is not None:
                 after = last
         self._told = True
 

@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session
 from detlab.schemas.taskwire import UsageRow as UsageItem
 from detlab.schemas.taskwire import UsageView
 from detlab.visible import is_formula
-from detlab_hub.core.rights import Kind
-from detlab_hub.services.kernel.access import knows, person
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.core.rights import ObjectKind
+from detlab_hub.services.base.access import knows, person
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
 from detlab_hub.services.lifecycle.accounting import TRIAL, day_of, split_by_day
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import usage
@@ -27,11 +27,8 @@ DEFAULT_DAYS = 30
 """Characters that a spreadsheet may take for the beginning of a formula; the last four are the wide forms."""
 
 
-class Usage:
+class Usage(Service):
     """Slot time of users."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def view(self, caller: Caller, first: date | None = None, last: date | None = None) -> UsageView:
         """Return slot hours by day, user and kind: of all users for an administrator, else the caller's own.
@@ -41,7 +38,7 @@ class Usage:
             first: First day; by default 29 days before the last.
             last: Last day, included; by default today.
         """
-        now = self._shell.clock()
+        now = self._context.clock()
         end = last or day_of(now)
         begin = first or end - timedelta(days=DEFAULT_DAYS - 1)
         viewer = person(caller)
@@ -60,7 +57,7 @@ class Usage:
             ]
             return UsageView(first=begin.isoformat(), last=end.isoformat(), items=items)
 
-        return await self._shell.look(caller.name, read)
+        return await self._context.look(caller.name, read)
 
 
 def _running(s: Session, caller: Caller) -> list[tuple[str, str, int, float]]:
@@ -81,7 +78,7 @@ def _running(s: Session, caller: Caller) -> list[tuple[str, str, int, float]]:
     found = []
     for named, of_experiment, of_task, kind, slots, since in s.execute(query):
         user = named or of_experiment or of_task or ""
-        if since is not None and slots and knows(caller, Kind.USER, user):
+        if since is not None and slots and knows(caller, ObjectKind.USER, user):
             found.append((user, kind or TRIAL, len(slots), since))
     return found
 

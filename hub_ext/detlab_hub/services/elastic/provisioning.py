@@ -30,14 +30,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.elasticwire import ElasticPoolView, InstanceView, ProviderErrorView
-from detlab_hub.backends.instances import Order, ProviderError, Trouble
+from detlab_hub.backends.instances import InstanceOrder, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.provisioning import (
-    Decision,
-    Ending,
-    History,
     Instance,
+    InstanceEnding,
     InstanceState,
+    PoolHistory,
+    ProvisioningDecision,
     Situation,
     decide,
     launch_failed,
@@ -46,15 +46,15 @@ from detlab_hub.core.provisioning import (
     with_shape,
 )
 from detlab_hub.core.provisioning.shape import described
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.core.scheduling import Agent
 from detlab_hub.services.admission import instance_records
-from detlab_hub.services.admission.instance_records import Learned, Note
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import check_administers
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.admission.instance_records import InstanceNote, Learned
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import check_administers
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.placement import snapshots
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import parts, tokens
@@ -72,17 +72,17 @@ _ERRORS = 10
 class _State:
     """The state of a pool that is kept between two polls."""
 
-    history: History = field(default_factory=History)
+    history: PoolHistory = field(default_factory=PoolHistory)
     fresh: dict[str, Instance] = field(default_factory=dict)
     """Launched by this master, and not seen in a list yet; by agent."""
-    unheard: dict[str, Order] = field(default_factory=dict)
+    unheard: dict[str, InstanceOrder] = field(default_factory=dict)
     """Orders of this master whose launches had no answer, and that are not seen in a list; by agent."""
     instances: tuple[Instance, ...] = ()
     unlisted: frozenset[str] = frozenset()
     """Of those, the ones that only an earlier master knew by the provider's name: they cannot be queried yet."""
     template: Agent | None = None
     """The shape of an instance, with the observed values."""
-    decision: Decision | None = None
+    decision: ProvisioningDecision | None = None
     errors: deque[ProviderErrorView] = field(default_factory=lambda: deque(maxlen=_ERRORS))
     enrolled: set[str] = field(default_factory=set)
     """Agents whose enrolment tokens are void already."""
@@ -93,22 +93,22 @@ def new_name(pool: str) -> str:
     return f"{pool}-{secrets.token_hex(6)}"
 
 
-class Provisioning:
+class Provisioning(Service):
     """The elastic pools of this master.
 
     Args:
-        shell: Store and clock.
+        context: Store and clock.
         pools: The pools.
         name: Names the agent of a new instance.
     """
 
     def __init__(
         self,
-        shell: Shell,
+        context: ServiceContext,
         pools: Sequence[ElasticPool] = (),
         name: Callable[[str], str] = new_name,
     ) -> None:
-        self._shell = shell
+        super().__init__(context)
         self._name = name
         self._pools = {pool.name: (pool, _State()) for pool in pools}
 
@@ -123,8 +123,8 @@ class Provisioning:
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        check_administers(caller, Kind.SITE, "see instances")
-        now = self._shell.clock()
+        check_administers(caller, ObjectKind.SITE, "see instances")
+        now = self._context.clock()
         return [self._view(pool, state, now) for pool, state in self._pools.values()]
 
     def awaited(self, pool: str, task: str) -> str:
@@ -144,7 +144,7 @@ class Provisioning:
         held_back = state.decision.held_back
         said = []
         if asked:
-            said.append(f"waiting for {_count(len(asked))}, asked {self._shell.clock() - min(asked):.0f} s ago")
+            said.append(f"waiting for {_count(len(asked))}, asked {self._context.clock() - min(asked):.0f} s ago")
         if found.new:
             why = "being asked for" if held_back is None else f"wanted ({held_back[1]})"
             said.append(f"{_count(found.new)}{' more' if asked else ''} {why}")
@@ -163,7 +163,7 @@ class Provisioning:
                     id=instance.id,
                     agent_id=instance.agent_id,
                     state=instance.state.value,
-                    agent_state=self._shell.backend.state_of(instance.agent_id, now),
+                    agent_state=self._context.backend.state_of(instance.agent_id, now),
                     launched_at=instance.launched_at,
                     spot=instance.spot,
                 )
@@ -176,7 +176,7 @@ class Provisioning:
 
     async def poll(self) -> None:
         """Poll every pool once, concurrently: a slow provider delays only its own pool."""
-        if self._shell.settings.is_copy:  # the instances are the original's
+        if self._context.settings.is_copy:  # the instances are the original's
             return
         looks = (self._look_at(pool, state) for pool, state in self._pools.values())
         for found in await asyncio.gather(*looks, return_exceptions=True):
@@ -189,7 +189,7 @@ class Provisioning:
         except ProviderError as error:
             self._note(pool, state, "list", error)
             return
-        now = self._shell.clock()
+        now = self._context.clock()
         before = state.instances
         situation, notes = await self._situation(pool, state, listed, now)
         state.instances = situation.instances
@@ -200,25 +200,25 @@ class Provisioning:
         gone = (notes.keys() | {i.agent_id for i in before}) - {i.agent_id for i in situation.instances}
         gone -= state.unheard.keys()
         # One that still speaks is none whose instance is gone: a provider's list may be wrong for a while.
-        await self._forget([one for one in sorted(gone) if self._shell.backend.state_of(one, now) != "connected"])
+        await self._forget([one for one in sorted(gone) if self._context.backend.state_of(one, now) != "connected"])
         await self._end(pool, state, decision.endings)
-        if not self._shell.halted:
+        if not self._context.halted:
             await self._launch(pool, state, decision.launch)
 
     async def _situation(
         self, pool: ElasticPool, state: _State, listed: Sequence[Instance], now: float
-    ) -> tuple[Situation, Mapping[str, Note]]:
+    ) -> tuple[Situation, Mapping[str, InstanceNote]]:
         """Return the pool as the scheduler sees it, with every busy agent; and the records of its instances."""
-        shell, nodes, refusals = self._shell, self._shell.backend.nodes(now), dict(self._shell.refusals)
+        context, nodes, refusals = self._context, self._context.backend.nodes(now), dict(self._context.refusals)
 
-        def read(s: Session) -> tuple[Situation, Mapping[str, Note], Learned | None]:
-            snapshot = snapshots.snapshots(s, nodes, refusals, now, shell.settings)[pool.name]
+        def read(s: Session) -> tuple[Situation, Mapping[str, InstanceNote], Learned | None]:
+            snapshot = snapshots.snapshots(s, nodes, refusals, now, context.settings)[pool.name]
             held = frozenset(parts.agents_with(s, PLACED))
             notes = instance_records.of_pool(s, pool.name)
             known = instance_records.learned(s, pool.name, pool.like, now)
             return Situation(snapshot, pool.template, tuple(listed), now, held), notes, known
 
-        situation, notes, known = await shell.read(read)
+        situation, notes, known = await context.read(read)
         notes = await self._not_ahead(notes, now)
         alike = {agent_id for agent_id, note in notes.items() if note.like == pool.like}
         seen = measured(agent for agent in situation.pool.agents if agent.id in alike)
@@ -226,13 +226,13 @@ class Provisioning:
         if seen is not None and with_shape(pool.template, seen) != pool.template:
             known = Learned(seen, now) if known is None else known.with_seen(seen, now)
         if known is not None and known is not before:
-            await shell.write(partial(instance_records.keep_learned, pool=pool.name, like=pool.like, known=known))
+            await context.write(partial(instance_records.keep_learned, pool=pool.name, like=pool.like, known=known))
         state.template = with_shape(pool.template, None if known is None else known.shape)
         instances = self._with_unlisted(state, listed, notes, now)
         full = replace(situation, template=state.template, instances=instances, unlisted=state.unlisted)
         return full, notes
 
-    async def _not_ahead(self, notes: Mapping[str, Note], now: float) -> Mapping[str, Note]:
+    async def _not_ahead(self, notes: Mapping[str, InstanceNote], now: float) -> Mapping[str, InstanceNote]:
         """Correct the records of instances that claim to have been requested later than now, and return all records.
 
         Such records come from a clock that was put back: for that much time an instance that never comes would count,
@@ -245,15 +245,15 @@ class Provisioning:
         }
         if mended:
 
-            def keep(turn: Turn) -> None:
+            def keep(unit: UnitOfWork) -> None:
                 for agent_id, note in mended.items():
-                    instance_records.keep(turn, agent_id, note)
+                    instance_records.keep(unit, agent_id, note)
 
-            await self._shell.write(keep)
+            await self._context.write(keep)
         return {**notes, **mended}
 
     def _with_unlisted(
-        self, state: _State, listed: Sequence[Instance], notes: Mapping[str, Note], now: float
+        self, state: _State, listed: Sequence[Instance], notes: Mapping[str, InstanceNote], now: float
     ) -> tuple[Instance, ...]:
         """Return listed instances, and launches so recent that the list may lag behind."""
         names = {instance.agent_id for instance in listed}
@@ -275,7 +275,7 @@ class Provisioning:
         asked |= {
             agent_id: note.asked_at or now
             for agent_id, note in notes.items()
-            if agent_id not in names | asked.keys() and self._shell.backend.state_of(agent_id, now) == "connected"
+            if agent_id not in names | asked.keys() and self._context.backend.state_of(agent_id, now) == "connected"
         }
         known = {one.agent_id: one for one in state.instances if one.agent_id not in state.unlisted} | state.fresh
         state.unlisted = frozenset(asked.keys() - known.keys())
@@ -283,7 +283,9 @@ class Provisioning:
         unknown = (Instance(name, name, InstanceState.PENDING, launched_at=asked[name]) for name in state.unlisted)
         return (*listed, *(known[name] for name in asked if name in known), *unknown)
 
-    async def _note_listed(self, pool: ElasticPool, notes: Mapping[str, Note], listed: set[str], now: float) -> None:
+    async def _note_listed(
+        self, pool: ElasticPool, notes: Mapping[str, InstanceNote], listed: set[str], now: float
+    ) -> None:
         """Record the listed instances for good, and those that were launched before such records existed.
 
         An instance is recorded for good when no list can be older than it, and not as soon as its agent connects:
@@ -300,17 +302,17 @@ class Provisioning:
         new = [agent_id for agent_id in sorted(listed) if is_news(agent_id)]
         if new:
 
-            def note(turn: Turn) -> None:
+            def note(unit: UnitOfWork) -> None:
                 for agent_id in new:
-                    known = notes.get(agent_id, Note(pool.name))
-                    instance_records.keep(turn, agent_id, replace(known, asked_at=None))
+                    known = notes.get(agent_id, InstanceNote(pool.name))
+                    instance_records.keep(unit, agent_id, replace(known, asked_at=None))
 
-            await self._shell.write(note)
+            await self._context.write(note)
 
     def _note(self, pool: ElasticPool, state: _State, what: str, error: ProviderError) -> None:
         """Keep an error for people; when the same one recurs, only its time changes."""
         view = ProviderErrorView(
-            time=self._shell.clock(), doing=what, trouble=error.trouble.value, message=error.message, hint=error.hint
+            time=self._context.clock(), doing=what, trouble=error.trouble.value, message=error.message, hint=error.hint
         )
         last = state.errors[-1] if state.errors else None
         if last is not None and (last.doing, last.message) == (view.doing, view.message):
@@ -327,52 +329,52 @@ class Provisioning:
             try:
                 made = await asyncio.to_thread(pool.provider.launch, order)
             except ProviderError as error:
-                state.history = launch_failed(state.history, self._shell.clock())
+                state.history = launch_failed(state.history, self._context.clock())
                 self._note(pool, state, "launch", error)
                 # What was asked for before may have been done then, whatever is said of this time.
                 if error.may_be_done or order.agent_id in state.unheard:
                     state.unheard[order.agent_id] = order
                 else:
-                    await self._shell.write(partial(_give_up, agent_id=order.agent_id))
+                    await self._context.write(partial(_give_up, agent_id=order.agent_id))
                 return  # the rest is for the next poll
-            now = self._shell.clock()
+            now = self._context.clock()
             state.unheard.pop(order.agent_id, None)
             state.history = launched(state.history, 1, now)
             state.fresh[made.agent_id] = replace(made, launched_at=now)
             state.instances = (*state.instances, made)
             _log.info("elastic pool %s: launched %s as agent %s", pool.name, made.id, made.agent_id)
 
-    async def _order(self, pool: ElasticPool, state: _State) -> Order:
+    async def _order(self, pool: ElasticPool, state: _State) -> InstanceOrder:
         """Return the next order: first those without an answer, so that there are never more instances than allowed."""
         for order in state.unheard.values():
-            await self._shell.write(partial(_ask_again, pool=pool, agent_id=order.agent_id))
+            await self._context.write(partial(_ask_again, pool=pool, agent_id=order.agent_id))
             return order
-        return await self._shell.write(partial(_order, pool=pool, agent_id=self._name(pool.name)))
+        return await self._context.write(partial(_order, pool=pool, agent_id=self._name(pool.name)))
 
     async def _void_tokens(self, state: _State) -> None:
         """Make void the enrolment tokens of connected agents: each has its own key and needs the token no more."""
-        now = self._shell.clock()
-        there = {i.agent_id for i in state.instances if self._shell.backend.state_of(i.agent_id, now) == "connected"}
+        now = self._context.clock()
+        there = {i.agent_id for i in state.instances if self._context.backend.state_of(i.agent_id, now) == "connected"}
         new = sorted(there - state.enrolled)
         if new:
 
-            def void(turn: Turn) -> None:
+            def void(unit: UnitOfWork) -> None:
                 for agent_id in new:
-                    instance_records.void_token(turn, agent_id)
+                    instance_records.void_token(unit, agent_id)
 
-            await self._shell.write(void)
+            await self._context.write(void)
         state.enrolled = there
 
     # --- endings
 
-    async def _end(self, pool: ElasticPool, state: _State, endings: Sequence[Ending]) -> None:
+    async def _end(self, pool: ElasticPool, state: _State, endings: Sequence[InstanceEnding]) -> None:
         known = {instance.id: instance for instance in state.instances}
         for ending in endings:
             instance = known[ending.id]
             if instance.trouble:
                 failed = ProviderError(Trouble(instance.trouble), instance.why, instance.hint)
                 self._note(pool, state, "launch", failed)
-            if not await self._shell.write(partial(_close, agent_id=instance.agent_id)):
+            if not await self._context.write(partial(_close, agent_id=instance.agent_id)):
                 continue  # a task was placed there since we looked
             try:
                 await asyncio.to_thread(pool.provider.terminate, [instance.id])
@@ -387,32 +389,32 @@ class Provisioning:
     async def _forget(self, agent_ids: Sequence[str], why: str = "its instance is gone") -> None:
         """Remove agents whose instances are gone from the list, once they run nothing."""
         for agent_id in agent_ids:
-            if await self._shell.write(partial(_strike, agent_id=agent_id, why=why)):
-                self._shell.backend.dismiss(agent_id)
+            if await self._context.write(partial(_strike, agent_id=agent_id, why=why)):
+                self._context.backend.dismiss(agent_id)
 
 
 def _count(instances: int) -> str:
     return "1 instance" if instances == 1 else f"{instances} instances"
 
 
-def _order(turn: Turn, pool: ElasticPool, agent_id: str) -> Order:
+def _order(unit: UnitOfWork, pool: ElasticPool, agent_id: str) -> InstanceOrder:
     """Make an order with a token that is valid while the agent is waited for, whichever request brings the instance."""
-    until = turn.now + _LISTED_WITHIN + pool.limits.max_agent_starting_period
-    token = instance_records.issue_token(turn, agent_id, until)
-    instance_records.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
-    audit.note(turn, audit.CLUSTER, "instance.launch", f"agent {agent_id}", f"of the elastic pool {pool.name}")
-    return Order(agent_id, pool.name, turn.now, token)
+    until = unit.now + _LISTED_WITHIN + pool.limits.max_agent_starting_period
+    token = instance_records.issue_token(unit, agent_id, until)
+    instance_records.keep(unit, agent_id, InstanceNote(pool.name, pool.like, unit.now))
+    audit.note(unit, audit.CLUSTER, "instance.launch", f"agent {agent_id}", f"of the elastic pool {pool.name}")
+    return InstanceOrder(agent_id, pool.name, unit.now, token)
 
 
-def _ask_again(turn: Turn, pool: ElasticPool, agent_id: str) -> None:
+def _ask_again(unit: UnitOfWork, pool: ElasticPool, agent_id: str) -> None:
     """Record that an instance is requested again now: a list may lag behind its launch."""
-    instance_records.keep(turn, agent_id, Note(pool.name, pool.like, turn.now))
+    instance_records.keep(unit, agent_id, InstanceNote(pool.name, pool.like, unit.now))
 
 
-def _give_up(turn: Turn, agent_id: str) -> None:
+def _give_up(unit: UnitOfWork, agent_id: str) -> None:
     """Abandon a failed launch: no agent will connect by this name."""
-    instance_records.void_token(turn, agent_id)
-    instance_records.forget(turn, agent_id)
+    instance_records.void_token(unit, agent_id)
+    instance_records.forget(unit, agent_id)
 
 
 def _is_busy(s: Session, agent_id: str) -> bool:
@@ -420,26 +422,26 @@ def _is_busy(s: Session, agent_id: str) -> bool:
     return s.scalars(placed.limit(1)).first() is not None
 
 
-def _close(turn: Turn, agent_id: str) -> bool:
+def _close(unit: UnitOfWork, agent_id: str) -> bool:
     """Let nothing start on an agent any more; False if something runs there."""
-    if _is_busy(turn.session, agent_id):
+    if _is_busy(unit.session, agent_id):
         return False
-    row = turn.session.get(AgentRow, agent_id)
+    row = unit.session.get(AgentRow, agent_id)
     if row is not None and row.enabled:
         row.enabled = False
-        turn.changed_cluster()
+        unit.changed_cluster()
     return True
 
 
-def _strike(turn: Turn, agent_id: str, why: str) -> bool:
+def _strike(unit: UnitOfWork, agent_id: str, why: str) -> bool:
     """Remove an agent that will not return, with its key; False if something is still placed there."""
-    if _is_busy(turn.session, agent_id):
+    if _is_busy(unit.session, agent_id):
         return False
-    _give_up(turn, agent_id)
-    tokens.revoke(turn.session, "agent", agent_id)
-    row = turn.session.get(AgentRow, agent_id)
+    _give_up(unit, agent_id)
+    tokens.revoke(unit.session, "agent", agent_id)
+    row = unit.session.get(AgentRow, agent_id)
     if row is not None:
-        turn.session.delete(row)
-    audit.note(turn, audit.CLUSTER, "instance.end", f"agent {agent_id}", why)
-    turn.changed_cluster()
+        unit.session.delete(row)
+    audit.note(unit, audit.CLUSTER, "instance.end", f"agent {agent_id}", why)
+    unit.changed_cluster()
     return True

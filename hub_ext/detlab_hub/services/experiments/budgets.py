@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import BudgetSpent
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
 from detlab_hub.services.views import budget_views
 from detlab_hub.store.tables import ExperimentRow
@@ -37,15 +37,15 @@ def due(s: Session, now: float) -> list[tuple[int, str]]:
     return over
 
 
-def act(turn: Turn, experiment_id: int, reason: str) -> None:
+def act(unit: UnitOfWork, experiment_id: int, reason: str) -> None:
     """Tell a search once that a budget is used up."""
-    row = turn.experiment(experiment_id)
+    row = unit.experiment(experiment_id)
     if row.state != ExperimentState.ACTIVE or row.budget is None or row.budget.get(_SPENT):
         return
     row.budget = {**row.budget, _SPENT: reason}
     warning = f"the budget is used up ({reason}): its trials were stopped"
     row.warnings = [*row.warnings, warning]
-    turn.changed_experiment(experiment_id)
+    unit.changed_experiment(experiment_id)
     _log.info("experiment %d: %s", experiment_id, warning)
-    tell_search(turn, row, BudgetSpent(reason))
-    finish_turn(turn)
+    tell_search(unit, row, BudgetSpent(reason))
+    finish_turn(unit)

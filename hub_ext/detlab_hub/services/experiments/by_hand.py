@@ -32,14 +32,14 @@ from detlab_hub.core.lifecycle.allocation import EndKind
 from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.core.rights import Action
 from detlab_hub.core.searchers import ConcurrencySet, SearcherInputError, SteeringRefused, TrialPlaced
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import experiment_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.searches import SearchLostError
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.base.wakeups import wait_until
 from detlab_hub.services.ingest import records, scoring
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import experiment_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.searches import SearchLostError
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.kernel.wakeups import wait_until
 from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS, is_unmanaged
 from detlab_hub.services.lifecycle.transitions import apply_trial, finish_turn, tell_search
 from detlab_hub.store import BadReport
@@ -53,11 +53,8 @@ _OWN_ENDS = frozenset({EndReason.COMPLETED.value, EndReason.INVALID_HP.value, En
 """Ends that a told result causes; a trial with another one was stopped by a user, a policy or a budget."""
 
 
-class ByHand:
+class ByHand(Service):
     """Use cases of trials that users evaluate. All raise NotFound for an experiment that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def ask(self, caller: Caller, experiment_id: int, wanted: AskTrial) -> Asked:
         """Hand out a trial, or return why there is none; wait for one as long as the caller allows.
@@ -66,14 +63,14 @@ class ByHand:
             Conflict: The experiment is not unmanaged, or is paused; or no open trial can be handed out again.
             Forbidden: The caller may read the experiment but not change it.
         """
-        loop_time = self._shell.wakeups
+        loop_time = self._context.wakeups
         with loop_time.listen(("search", experiment_id)) as news:
-            asked = await self._shell.write(lambda turn: _ask(turn, caller, experiment_id, wanted, more=True))
+            asked = await self._context.write(lambda unit: _ask(unit, caller, experiment_id, wanted, more=True))
             if wanted.timeout <= 0 or _answered(asked):
                 return asked
             if not await wait_until(news, wanted.timeout):
                 return asked
-        return await self._shell.write(lambda turn: _ask(turn, caller, experiment_id, wanted, more=False))
+        return await self._context.write(lambda unit: _ask(unit, caller, experiment_id, wanted, more=False))
 
     async def tell(self, caller: Caller, experiment_id: int, told: TellTrial) -> Told:
         """Record the result of a trial. Telling the same result again changes nothing.
@@ -85,15 +82,15 @@ class ByHand:
             NotFound: The experiment has no such trial.
             StaleAttempt: The trial was handed out again.
         """
-        return await self._shell.write(lambda turn: _tell(turn, caller, experiment_id, told))
+        return await self._context.write(lambda unit: _tell(unit, caller, experiment_id, told))
 
 
 def _answered(asked: Asked) -> bool:
     return asked.trial is not None or asked.over
 
 
-def _unmanaged(turn: Turn, caller: Caller, experiment_id: int, action: Action) -> ExperimentRow:
-    row = experiment_for(turn.session, caller, experiment_id, action)
+def _unmanaged(unit: UnitOfWork, caller: Caller, experiment_id: int, action: Action) -> ExperimentRow:
+    row = experiment_for(unit.session, caller, experiment_id, action)
     if not is_unmanaged(row):
         hint = "Only trials of an experiment with `unmanaged: true` are evaluated by hand."
         raise Conflict(
@@ -105,21 +102,21 @@ def _unmanaged(turn: Turn, caller: Caller, experiment_id: int, action: Action) -
 # --- ask
 
 
-def _ask(turn: Turn, caller: Caller, experiment_id: int, wanted: AskTrial, *, more: bool) -> Asked:
+def _ask(unit: UnitOfWork, caller: Caller, experiment_id: int, wanted: AskTrial, *, more: bool) -> Asked:
     """Hand out a trial.
 
     Args:
-        turn: The transaction.
+        unit: The transaction.
         caller: The user who asks.
         experiment_id: The experiment.
         wanted: The request.
         more: Whether the search may make another trial if none is waiting.
     """
-    row = _unmanaged(turn, caller, experiment_id, Action.SEARCH_ASK)
+    row = _unmanaged(unit, caller, experiment_id, Action.SEARCH_ASK)
     state = ExperimentState(row.state)
     if state.terminal or is_stopping(state) or state is ExperimentState.DELETING:
         return Asked(over=True, why=f"experiment {row.id} is {state}")
-    living = _living(turn, row)
+    living = _living(unit, row)
     theirs = [one for one in living if one.asked_by == caller.name]
     known = [one for one in theirs if wanted.idempotency_key and one.asked_key == wanted.idempotency_key]
     if known:
@@ -128,25 +125,25 @@ def _ask(turn: Turn, caller: Caller, experiment_id: int, wanted: AskTrial, *, mo
     if wanted.again:
         chosen = _open_one(row, living, wanted.trial_id)
         audit.note(
-            turn, caller, "search.again", f"trial {chosen.id}", f"experiment {row.id}, asked by {chosen.asked_by}"
+            unit, caller, "search.again", f"trial {chosen.id}", f"experiment {row.id}, asked by {chosen.asked_by}"
         )
-        return _hand_out(turn, row, chosen, caller, wanted)
+        return _hand_out(unit, row, chosen, caller, wanted)
     waiting = _waiting(living)
     if not waiting and more:
-        waiting = _drawn(turn, row, living)
+        waiting = _drawn(unit, row, living)
     if not waiting and more:
-        _make_room(turn, row, caller, living)
-        living = _living(turn, row)
-        waiting = _waiting(living) or _drawn(turn, row, living)
+        _make_room(unit, row, caller, living)
+        living = _living(unit, row)
+        waiting = _waiting(living) or _drawn(unit, row, living)
     if not waiting:
-        return _none(turn, row, living)
-    return _hand_out(turn, row, min(waiting, key=_turn_of), caller, wanted)
+        return _none(unit, row, living)
+    return _hand_out(unit, row, min(waiting, key=_turn_of), caller, wanted)
 
 
-def _living(turn: Turn, row: ExperimentRow) -> Sequence[TrialRow]:
-    turn.session.flush()
+def _living(unit: UnitOfWork, row: ExperimentRow) -> Sequence[TrialRow]:
+    unit.session.flush()
     here = TrialRow.experiment_id == row.id, TrialRow.state.not_in(TERMINAL_TRIALS)
-    return turn.session.scalars(select(TrialRow).where(*here).order_by(TrialRow.idx)).all()
+    return unit.session.scalars(select(TrialRow).where(*here).order_by(TrialRow.idx)).all()
 
 
 def _waiting(living: Sequence[TrialRow]) -> list[TrialRow]:
@@ -157,13 +154,13 @@ def _unasked(living: Sequence[TrialRow]) -> list[TrialRow]:
     return [one for one in living if one.state == TrialState.ACTIVE and one.asked_at is None]
 
 
-def _drawn(turn: Turn, row: ExperimentRow, living: Sequence[TrialRow]) -> list[TrialRow]:
+def _drawn(unit: UnitOfWork, row: ExperimentRow, living: Sequence[TrialRow]) -> list[TrialRow]:
     """Have the point of the next trial drawn that has none; return those that may be handed out now."""
     due = [one for one in _unasked(living) if one.point_due]
     try:
-        if not due or turn.searches.get(turn.session, row).questions():
+        if not due or unit.searches.get(unit.session, row).questions():
             return []
-        tell_search(turn, row, TrialPlaced(min(due, key=_turn_of).request_id))
+        tell_search(unit, row, TrialPlaced(min(due, key=_turn_of).request_id))
     except SearchLostError as error:
         raise Conflict(f"experiment {row.id}: {error}") from error
     return _waiting(living)
@@ -189,30 +186,30 @@ def _open_one(row: ExperimentRow, living: Sequence[TrialRow], trial_id: int | No
     return min(open_ones, key=lambda one: (one.asked_at, one.idx))
 
 
-def _make_room(turn: Turn, row: ExperimentRow, caller: Caller, living: Sequence[TrialRow]) -> None:
+def _make_room(unit: UnitOfWork, row: ExperimentRow, caller: Caller, living: Sequence[TrialRow]) -> None:
     """Let the search have one more trial at a time: users decide how many they evaluate, by asking."""
     seeds = int((row.config.get("searcher") or {}).get("seeds") or 1)
     try:
-        search = turn.searches.get(turn.session, row)
+        search = unit.searches.get(unit.session, row)
         if search.questions() or search.trials_requested - search.trials_invalid >= search.trials_total:
             return
         open_ones = sum(one.asked_at is not None for one in living)
-        tell_search(turn, row, ConcurrencySet(open_ones + seeds, caller.name))
+        tell_search(unit, row, ConcurrencySet(open_ones + seeds, caller.name))
     except SteeringRefused:  # a method of a fixed number, or one that needs more at a time
         return
     except SearchLostError as error:
         raise Conflict(f"experiment {row.id}: {error}") from error
 
 
-def _hand_out(turn: Turn, row: ExperimentRow, trial: TrialRow, caller: Caller, wanted: AskTrial) -> Asked:
+def _hand_out(unit: UnitOfWork, row: ExperimentRow, trial: TrialRow, caller: Caller, wanted: AskTrial) -> Asked:
     trial.run += 1
-    trial.asked_by, trial.asked_at, trial.asked_key = caller.name, turn.now, wanted.idempotency_key or ""
+    trial.asked_by, trial.asked_at, trial.asked_key = caller.name, unit.now, wanted.idempotency_key or ""
     if trial.started_at is None:
-        trial.started_at = turn.now
+        trial.started_at = unit.now
     if row.started_at is None:
-        row.started_at = turn.now
-    turn.changed_trial(trial)
-    turn.changed_experiment(row.id)
+        row.started_at = unit.now
+    unit.changed_trial(trial)
+    unit.changed_experiment(row.id)
     return Asked(trial=_asked_trial(trial))
 
 
@@ -227,14 +224,14 @@ def _asked_trial(row: TrialRow) -> AskedTrial:
     )
 
 
-def _none(turn: Turn, row: ExperimentRow, living: Sequence[TrialRow]) -> Asked:
-    if turn.searches.get(turn.session, row).questions():
+def _none(unit: UnitOfWork, row: ExperimentRow, living: Sequence[TrialRow]) -> Asked:
+    if unit.searches.get(unit.session, row).questions():
         return Asked(why="the search is still computing its next point")
     open_ones = [one for one in living if one.asked_at is not None]
     first = min(open_ones, key=lambda one: (one.asked_at, one.idx), default=None)
     if first is None or first.asked_at is None:
         return Asked(why="the search has no trial to hand out now")
-    minutes = (turn.now - first.asked_at) / 60
+    minutes = (unit.now - first.asked_at) / 60
     others = f" and {len(open_ones) - 1} more" if len(open_ones) > 1 else ""
     who = f"trial {first.id}{others}, which {first.asked_by} asked for {minutes:.0f} min ago"
     why = f"the search makes no other trial until it knows the value of {who}"
@@ -244,33 +241,33 @@ def _none(turn: Turn, row: ExperimentRow, living: Sequence[TrialRow]) -> Asked:
 # --- tell
 
 
-def _tell(turn: Turn, caller: Caller, experiment_id: int, told: TellTrial) -> Told:
-    experiment = _unmanaged(turn, caller, experiment_id, Action.SEARCH_TELL)
-    row = turn.session.get(TrialRow, told.trial_id)
+def _tell(unit: UnitOfWork, caller: Caller, experiment_id: int, told: TellTrial) -> Told:
+    experiment = _unmanaged(unit, caller, experiment_id, Action.SEARCH_TELL)
+    row = unit.session.get(TrialRow, told.trial_id)
     if row is None or row.experiment_id != experiment.id:
         raise NotFound(f"experiment {experiment.id} has no trial {told.trial_id}")
     if told.run is not None and told.run != row.run:
         who = f" to {row.asked_by}" if row.asked_by else ""
         raise StaleAttempt(f"trial {row.id} was handed out again{who}: results of earlier evaluations are refused")
     if TrialState(row.state).terminal or row.hold == lifecycle.Hold.SEARCH:
-        return _told_late(turn, experiment, row, told)
+        return _told_late(unit, experiment, row, told)
     if row.asked_at is None:
         hint = "Ask first: the search decides the order of its trials."
         raise Conflict(f"trial {row.id} has not been asked for", hint=hint)
     if told.metrics:
-        _report(turn, experiment, row, told)
+        _report(unit, experiment, row, told)
     if told.state != "running" and not _given_back(row):
         _end(experiment, row, told)
-        apply_trial(turn, row, _end_of(turn, row, told))
-    finish_turn(turn)
-    return _reply(turn, row)
+        apply_trial(unit, row, _end_of(unit, row, told))
+    finish_turn(unit)
+    return _reply(unit, row)
 
 
 def _given_back(row: TrialRow) -> bool:
     return TrialState(row.state).terminal or row.hold == lifecycle.Hold.SEARCH
 
 
-def _reply(turn: Turn, row: TrialRow) -> Told:
+def _reply(unit: UnitOfWork, row: TrialRow) -> Told:
     why = row.stop_evidence
     if row.hold == lifecycle.Hold.SEARCH:
         why = "paused at a rung: it is handed out again if the search promotes it"
@@ -287,29 +284,29 @@ def _end(experiment: ExperimentRow, row: TrialRow, told: TellTrial) -> None:
         row.failure = FailureView(kind="exception", message=why, trial_id=row.id, hint="").model_dump()
 
 
-def _end_of(turn: Turn, row: TrialRow, told: TellTrial) -> lifecycle.AttemptEnded:
+def _end_of(unit: UnitOfWork, row: TrialRow, told: TellTrial) -> lifecycle.TrialAttemptEnded:
     if told.state == "failed":
-        return lifecycle.AttemptEnded(EndKind.FAILED, lifecycle.Retry.NEVER)
+        return lifecycle.TrialAttemptEnded(EndKind.FAILED, lifecycle.Retry.NEVER)
     if told.state == "invalid":
-        apply_trial(turn, row, lifecycle.EarlyExitReported(lifecycle.INVALID_HP))
-    return lifecycle.AttemptEnded(EndKind.FINISHED)
+        apply_trial(unit, row, lifecycle.EarlyExitReported(lifecycle.INVALID_HP))
+    return lifecycle.TrialAttemptEnded(EndKind.FINISHED)
 
 
-def _report(turn: Turn, experiment: ExperimentRow, row: TrialRow, told: TellTrial) -> None:
+def _report(unit: UnitOfWork, experiment: ExperimentRow, row: TrialRow, told: TellTrial) -> None:
     metrics, step = _with_time(experiment, told), told.steps_completed
     value = _value_of(experiment, row, metrics)
     fresh = row.metrics_run < row.run  # no result since it was handed out
     if not fresh:
         at = row.steps_completed if step is None else step
-        if _is_known(turn, row, at, metrics) and (step is not None or told.state != "running"):
+        if _is_known(unit, row, at, metrics) and (step is not None or told.state != "running"):
             return
         if step is not None:
-            _check_step(turn, row, step)
+            _check_step(unit, row, step)
     if step is None:
         step = row.steps_completed + 1
-    record = MetricsRecord(seq=1, time=turn.now, group=records.VALIDATION, steps_completed=step, metrics=metrics)
+    record = MetricsRecord(seq=1, time=unit.now, group=records.VALIDATION, steps_completed=step, metrics=metrics)
     try:
-        records.take_by_hand(turn, row, record, value)
+        records.take_by_hand(unit, row, record, value)
     except BadReport as error:
         raise ConfigError([Problem("metrics", error.message)], _headline(row)) from error
     except SearcherInputError as error:
@@ -348,10 +345,10 @@ def _value_of(experiment: ExperimentRow, row: TrialRow, metrics: dict[str, Any])
     return math.nan if value is None else value
 
 
-def _is_known(turn: Turn, row: TrialRow, step: int, metrics: dict[str, Any]) -> bool:
+def _is_known(unit: UnitOfWork, row: TrialRow, step: int, metrics: dict[str, Any]) -> bool:
     """Whether exactly these values were told for a step."""
-    turn.session.flush()
-    known = {one.name: one.values[0] for one in curves.at_step(turn.session, row.id, step, records.VALIDATION, 10_000)}
+    unit.session.flush()
+    known = {one.name: one.values[0] for one in curves.at_step(unit.session, row.id, step, records.VALIDATION, 10_000)}
     told = {name: number for name, value in metrics.items() if (number := as_scalar(value)) is not None}
     return bool(told) and all(name in known and _same(known[name], value) for name, value in told.items())
 
@@ -360,8 +357,8 @@ def _same(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
-def _check_step(turn: Turn, row: TrialRow, step: int) -> None:
-    known = curves.at_step(turn.session, row.id, step, records.VALIDATION, _MOST_NAMES)
+def _check_step(unit: UnitOfWork, row: TrialRow, step: int) -> None:
+    known = curves.at_step(unit.session, row.id, step, records.VALIDATION, _MOST_NAMES)
     if known:
         values = ", ".join(f"{one.name[:80]}={one.values[0]:g}" for one in known)
         raise Conflict(f"trial {row.id} already has other values for step {step}: {values}")
@@ -370,9 +367,9 @@ def _check_step(turn: Turn, row: TrialRow, step: int) -> None:
         raise Conflict(f"trial {row.id} is at step {row.steps_completed} and cannot go back to step {step}", hint=hint)
 
 
-def _told_late(turn: Turn, experiment: ExperimentRow, row: TrialRow, told: TellTrial) -> Told:
+def _told_late(unit: UnitOfWork, experiment: ExperimentRow, row: TrialRow, told: TellTrial) -> Told:
     """Reply for a trial that needs no more values: a repeated result, or a report after it was stopped."""
-    reply = _reply(turn, row)
+    reply = _reply(unit, row)
     own = row.end_reason in _OWN_ENDS
     if told.state == "running" and not own and row.hold != lifecycle.Hold.SEARCH:
         return reply.model_copy(update={"why": reply.why or f"it is {row.state}: {row.end_reason}"})
@@ -381,7 +378,7 @@ def _told_late(turn: Turn, experiment: ExperimentRow, row: TrialRow, told: TellT
         same = row.end_reason == outcomes[told.state]
     else:
         known = not told.metrics or _is_known(
-            turn,
+            unit,
             row,
             row.steps_completed if told.steps_completed is None else told.steps_completed,
             _with_time(experiment, told),

@@ -15,19 +15,19 @@ from pathlib import Path
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
-from detlab.launch.archives import Limits, UnsafeBundle, members, open_bundle, sha256_of
+from detlab.launch.archives import ArchiveLimits, UnsafeBundle, members, open_bundle, sha256_of
 from detlab.schemas.bundles import holds_secrets
 from detlab.schemas.taskwire import CodeFile, CodeList
 from detlab_hub.services.admission.bundles import bundle_file
-from detlab_hub.services.kernel.access import experiment_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.threads import FairPlaces
+from detlab_hub.services.base.access import experiment_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.threads import FairPlaces
 from detlab_hub.store.tables import clean_text
 
 FILE_LIMIT = 1024 * 1024
 """Bytes of the largest file that is shown."""
-LIMITS = Limits(entries=20_000, size=512 << 20)
+LIMITS = ArchiveLimits(entries=20_000, size=512 << 20)
 """Beyond this a bundle is not listed: that would take too long. It can still be downloaded whole."""
 REMEMBERED = 64
 """Bundles whose lists are kept in memory; a digest's list never changes."""
@@ -38,11 +38,11 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _WHOLE = "det experiment download-model-def EXPERIMENT fetches all of it"
 
 
-class Code:
+class Code(Service):
     """Reads bundles for people, one at a time: unpacking costs processor time."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
         self._lists: OrderedDict[str, Sequence[CodeFile]] = OrderedDict()
         self._turn = FairPlaces(1)
 
@@ -85,8 +85,8 @@ class Code:
         if known.size > FILE_LIMIT:
             raise BundleTooLarge(f"{known.path} is over the {FILE_LIMIT:,} bytes that are shown", hint=_WHOLE)
         async with self._turn.of(caller.name):
-            archive = bundle_file(self._shell.settings, bundle)
-            data = await self._shell.workers.code.run(caller.name, _read_one, archive, known)
+            archive = bundle_file(self._context.settings, bundle)
+            data = await self._context.workers.code.run(caller.name, _read_one, archive, known)
         if data is None:
             raise absent
         named = (file.path for file in await self._files(caller, bundle) if file.digest == digest)
@@ -97,13 +97,13 @@ class Code:
             has = experiment_for(s, caller, experiment_id).bundle
             return has if was is None else was
 
-        return await self._shell.read(look)
+        return await self._context.read(look)
 
     async def _files(self, caller: Caller, bundle: str) -> Sequence[CodeFile]:
         async with self._turn.of(caller.name):
             if bundle not in self._lists:
-                archive = bundle_file(self._shell.settings, bundle)
-                self._lists[bundle] = await self._shell.workers.code.run(caller.name, list_files, archive)
+                archive = bundle_file(self._context.settings, bundle)
+                self._lists[bundle] = await self._context.workers.code.run(caller.name, list_files, archive)
                 while len(self._lists) > REMEMBERED:
                     self._lists.popitem(last=False)
             self._lists.move_to_end(bundle)
@@ -120,7 +120,7 @@ def without_secrets(data: bytes) -> bytes:
     return "".join(f"{line}\n" for line in shown).encode()
 
 
-def list_files(archive: Path, limits: Limits = LIMITS) -> list[CodeFile]:
+def list_files(archive: Path, limits: ArchiveLimits = LIMITS) -> list[CodeFile]:
     """List the files of a bundle, by path. Of a path that occurs twice, the last one counts, as in unpacking.
 
     Raises:

@@ -9,22 +9,19 @@ from detlab.errors import Conflict
 from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import EditExperiment, ExperimentState, ExperimentView
 from detlab_hub.core.rights import Action
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import experiment_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import experiment_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.tables import ExperimentRow, clean_text
 
 _TEXTS = ("name", "description", "notes")
 
 
-class Edits:
+class Edits(Service):
     """Changes of an experiment that its tasks do not notice."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def edit(self, caller: Caller, experiment_id: int, wanted: EditExperiment) -> ExperimentView:
         """Carry out an edit, all of it or nothing; the same again changes nothing.
@@ -35,22 +32,22 @@ class Edits:
             NotFound: There is no such experiment for the caller.
         """
 
-        def edit(turn: Turn) -> ExperimentView:
-            row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_EDIT)
+        def edit(unit: UnitOfWork) -> ExperimentView:
+            row = experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_EDIT)
             if wanted.archived is not None:
-                experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_ARCHIVE)
+                experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_ARCHIVE)
             changed = [*_write(row, wanted), *_label(row, wanted)]
             if changed:
-                row.edited_at = turn.now
-                audit.note(turn, caller, "experiment.edit", f"experiment {experiment_id}", ", ".join(changed))
-            moved = _archive(turn, row, archived=wanted.archived)
+                row.edited_at = unit.now
+                audit.note(unit, caller, "experiment.edit", f"experiment {experiment_id}", ", ".join(changed))
+            moved = _archive(unit, row, archived=wanted.archived)
             if moved:
-                audit.note(turn, caller, f"experiment.{moved}", f"experiment {experiment_id}", row.name)
+                audit.note(unit, caller, f"experiment.{moved}", f"experiment {experiment_id}", row.name)
             if changed or moved:
-                turn.changed_experiment(experiment_id)
-            return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
+                unit.changed_experiment(experiment_id)
+            return experiment_views.experiment_view(unit.session, row, caller, self._context.pending_reasons)
 
-        return await self._shell.write(edit)
+        return await self._context.write(edit)
 
 
 def _write(row: ExperimentRow, wanted: EditExperiment) -> list[str]:
@@ -79,7 +76,7 @@ def _label(row: ExperimentRow, wanted: EditExperiment) -> list[str]:
     return ["labels"]
 
 
-def _archive(turn: Turn, row: ExperimentRow, *, archived: bool | None) -> str:
+def _archive(unit: UnitOfWork, row: ExperimentRow, *, archived: bool | None) -> str:
     """Archive or restore it; return the verb, empty if nothing changed."""
     if archived is None or archived == (row.archived_at is not None):
         return ""
@@ -88,5 +85,5 @@ def _archive(turn: Turn, row: ExperimentRow, *, archived: bool | None) -> str:
             f"experiment {row.id} is {row.state}; only one that has ended can be archived",
             hint=f"det experiment kill {row.id}",
         )
-    row.archived_at = turn.now if archived else None
+    row.archived_at = unit.now if archived else None
     return "archive" if archived else "unarchive"

@@ -28,21 +28,21 @@ from detlab.schemas.wire import (
 from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.rights import Action
-from detlab_hub.core.scheduling import Job, Task
+from detlab_hub.core.scheduling import Job, SchedulerTask
 from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
-from detlab_hub.services.admission.preparing import Prepared, check_entrypoint, check_references, prepare, seed_of
+from detlab_hub.services.admission.preparing import PreparedConfig, check_entrypoint, check_references, prepare, seed_of
+from detlab_hub.services.base import audit, offers, references
+from detlab_hub.services.base.access import experiment_for, owns, person
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.limits.checks import check_queued
+from detlab_hub.services.base.masking import masked_config
+from detlab_hub.services.base.searches import FirstStep
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.base.warm_start import with_results, with_source
 from detlab_hub.services.experiments import removal
-from detlab_hub.services.kernel import audit, offers, references
-from detlab_hub.services.kernel.access import experiment_for, owns, person
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.limits.checks import check_queued
-from detlab_hub.services.kernel.masking import masked_config
-from detlab_hub.services.kernel.searches import FirstStep
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.kernel.warm_start import with_results, with_source
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import pool_for, queue_fields, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
@@ -64,11 +64,11 @@ NOWHERE = "Uncategorized"
 """Workspace and project of experiments that name none."""
 
 
-class Experiments:
+class Experiments(Service):
     """Use cases of experiments."""
 
-    def __init__(self, shell: Shell, draw: random.Random) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, draw: random.Random) -> None:
+        super().__init__(context)
         self._draw = draw
 
     # --- submit
@@ -89,18 +89,18 @@ class Experiments:
         if found := key_problems(request.idempotency_key):
             raise ConfigError(found)
         if request.idempotency_key:
-            known = await self._shell.read(lambda s: self._known(s, caller, request))
+            known = await self._context.read(lambda s: self._known(s, caller, request))
             if known is not None:
                 return known
         if not request.dry_run:
-            self._shell.limiter.submission(caller.name, caller.groups)
+            self._context.limiter.submission(caller.name, caller.groups)
         # A config of a megabyte takes seconds to parse: other requests should not wait for it.
-        workers = self._shell.workers
-        prepared = await workers.submissions.run(caller.name, prepare, request, self._shell.settings, self._draw)
-        await self._shell.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
+        workers = self._context.workers
+        prepared = await workers.submissions.run(caller.name, prepare, request, self._context.settings, self._draw)
+        await self._context.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         prepared.warnings += await self._check_resources(caller, prepared)
-        prepared.warnings += await storage_quotas.check(self._shell, caller, prepared.config)
-        archive = None if request.bundle is None else bundle_file(self._shell.settings, request.bundle)
+        prepared.warnings += await storage_quotas.check(self._context, caller, prepared.config)
+        archive = None if request.bundle is None else bundle_file(self._context.settings, request.bundle)
         prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
         if request.dry_run:
             return CreateExperimentReply(
@@ -112,7 +112,7 @@ class Experiments:
             )
         # With rare relations between hyperparameters, drawing its first points takes seconds.
         begun = await workers.submissions.run(caller.name, FirstStep.of, prepared.config, seed_of(prepared.config))
-        return await self._shell.write(lambda turn: self._create(turn, caller, request, prepared, begun))
+        return await self._context.write(lambda unit: self._create(unit, caller, request, prepared, begun))
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
         row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)
@@ -123,37 +123,37 @@ class Experiments:
         return self._reply(s, row, caller, created=False)
 
     def _reply(self, s: Session, row: ExperimentRow, caller: Caller, *, created: bool) -> CreateExperimentReply:
-        view = experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons)
+        view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons)
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
-    async def _check_resources(self, caller: Caller, prepared: Prepared) -> list[Problem]:
+    async def _check_resources(self, caller: Caller, prepared: PreparedConfig) -> list[Problem]:
         config = prepared.config
         if config.get("unmanaged"):
             return []
         required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
-        found = await feasibility.check(self._shell, required)
+        found = await feasibility.check(self._context, required)
         if any(one.path == "searcher.max_concurrent_trials" for one in prepared.warnings):
             return found  # said already, whatever the pool has
         return [*found, *search_plans.blind(config["searcher"], self._slots(required), required.slots)]
 
     def _slots(self, required: feasibility.Requirements) -> int | None:
         """Return how many slots the pool has; None where trials get their points when a batch system is given them."""
-        pool, backend = pool_for(self._shell.settings, required.resources, required.slots), self._shell.backend
+        pool, backend = pool_for(self._context.settings, required.resources, required.slots), self._context.backend
         queue = backend.queues.get(pool.name)
         if queue is not None and not backend.asks_point(queue):
             return None
-        return sum(node.slot_count for node in backend.nodes(self._shell.clock()) if node.pool == pool.name)
+        return sum(node.slot_count for node in backend.nodes(self._context.clock()) if node.pool == pool.name)
 
     async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
         """Return what would happen to the first trial now."""
-        shell, slots = self._shell, slots_per_trial(config)
-        if shell.halted:
-            pool = queue_fields(shell.settings, config, slots, caller)["resource_pool"]
-            return ForecastView(pool=pool, reason=why_waiting.DRAINING, detail=shell.halted)
-        now, nodes, refusals = shell.clock(), shell.backend.nodes(shell.clock()), dict(shell.refusals)
-        fields, asked = queue_fields(shell.settings, config, slots, caller), request_fields(config)
+        context, slots = self._context, slots_per_trial(config)
+        if context.halted:
+            pool = queue_fields(context.settings, config, slots, caller)["resource_pool"]
+            return ForecastView(pool=pool, reason=why_waiting.halted_code(context.halted), detail=context.halted)
+        now, nodes, refusals = context.clock(), context.backend.nodes(context.clock()), dict(context.refusals)
+        fields, asked = queue_fields(context.settings, config, slots, caller), request_fields(config)
         job = Job("this experiment", fields["priority"], fields["weight"] or 1.0, fields["max_slots"], submitted=now)
-        task = Task(
+        task = SchedulerTask(
             "this trial",
             job.id,
             slots,
@@ -167,33 +167,40 @@ class Experiments:
             memory=asked["memory"],
         )
         pool = fields["resource_pool"]
-        return await shell.read(
-            lambda s: passes.forecast(s, nodes, refusals, now, shell.settings, task, job, pool, shell.backend.queues)
+        return await context.read(
+            lambda s: passes.forecast(
+                s, nodes, refusals, now, context.settings, task, job, pool, context.backend.queues
+            )
         )
 
     def _create(
-        self, turn: Turn, caller: Caller, request: CreateExperiment, prepared: Prepared, begun: FirstStep | None
+        self,
+        unit: UnitOfWork,
+        caller: Caller,
+        request: CreateExperiment,
+        prepared: PreparedConfig,
+        begun: FirstStep | None,
     ) -> CreateExperimentReply:
-        known = self._known(turn.session, caller, request)
+        known = self._known(unit.session, caller, request)
         if known is not None:
             return known
-        check_references(turn.session, caller, prepared.config, request.bundle)
-        uids.assign(turn, caller.name)
-        jobs = limits.live_jobs(turn.session, caller.name)
-        check_queued(turn.settings.limits, caller.name, caller.groups, jobs)
-        config = with_results(turn.session, with_source(turn.session, prepared.config))
-        row = _experiment_row(turn, caller, request, config)
-        references.record(turn.session, caller, "experiment", row.id, config)
-        note_experiment(turn.session, caller.name, request.idempotency_key, row.id, turn.now)
-        turn.changed_experiment(row.id)
-        audit.note(turn, caller, "experiment.create", f"experiment {row.id}", row.name)
+        check_references(unit.session, caller, prepared.config, request.bundle)
+        uids.assign(unit, caller.name)
+        jobs = limits.live_jobs(unit.session, caller.name)
+        check_queued(unit.settings.limits, caller.name, caller.groups, jobs)
+        config = with_results(unit.session, with_source(unit.session, prepared.config))
+        row = _experiment_row(unit, caller, request, config)
+        references.record(unit.session, caller, "experiment", row.id, config)
+        note_experiment(unit.session, caller.name, request.idempotency_key, row.id, unit.now)
+        unit.changed_experiment(row.id)
+        audit.note(unit, caller, "experiment.create", f"experiment {row.id}", row.name)
         try:
-            start_search(turn, row, begun)
+            start_search(unit, row, begun)
         except SearcherInputError as error:
             raise ConfigError([Problem("searcher", str(error))]) from error
-        finish_turn(turn)
+        finish_turn(unit)
         _log.info("experiment %d: submitted by %s", row.id, caller.name)
-        reply = self._reply(turn.session, row, caller, created=True)
+        reply = self._reply(unit.session, row, caller, created=True)
         return reply.model_copy(update={"warnings": prepared.warning_views})
 
     # --- look
@@ -214,7 +221,7 @@ class Experiments:
         Callers who are not administrators see their own, and those that others share with them.
         """
 
-        reasons = self._shell.pending_reasons
+        reasons = self._context.pending_reasons
 
         def page(s: Session) -> tuple[list[ExperimentView], int | None]:
             ids = experiments.page(s, limit + 1, before, state, owner, name, person(caller), archived)
@@ -222,7 +229,7 @@ class Experiments:
             items, last = pages.of_rows(s, ExperimentRow, ids, limit, views)
             return items, None if last is None else last.id
 
-        return await self._shell.look(caller.name, page)
+        return await self._context.look(caller.name, page)
 
     async def get(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """Return an experiment with its config.
@@ -233,10 +240,10 @@ class Experiments:
 
         def get(s: Session) -> ExperimentView:
             row = experiment_for(s, caller, experiment_id)
-            view = experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons)
-            return view.model_copy(update={"budgets": budget_views.views(s, row, self._shell.clock())})
+            view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons)
+            return view.model_copy(update={"budgets": budget_views.views(s, row, self._context.clock())})
 
-        return await self._shell.read(get)
+        return await self._context.read(get)
 
     async def trials(
         self,
@@ -255,23 +262,23 @@ class Experiments:
             experiment_id: Whose trials.
             limit: Most trials of the page.
             after: Id of the last trial of the previous page.
-            sort: A metric, as `trial_order.Order.parse` reads it; None: in creation order.
-            where: Conditions, as `trial_order.Condition.parse` reads them.
+            sort: A metric, as `trial_order.MetricOrder.parse` reads it; None: in creation order.
+            where: Conditions, as `trial_order.HyperparameterComparison.parse` reads them.
 
         Raises:
             NotFound: There is no such experiment for the caller.
         """
-        order = None if sort is None else trial_order.Order.parse(sort)
-        conditions = [trial_order.Condition.parse(text) for text in where]
+        order = None if sort is None else trial_order.MetricOrder.parse(sort)
+        conditions = [trial_order.HyperparameterComparison.parse(text) for text in where]
 
         def page(s: Session) -> tuple[Sequence[TrialView], int | None]:
             experiment_for(s, caller, experiment_id)
             ids = trial_order.ids(s, experiment_id, limit + 1, order=order, conditions=conditions, after=after)
-            views = partial(experiment_views.trial_views, s, reasons=self._shell.pending_reasons)
+            views = partial(experiment_views.trial_views, s, reasons=self._context.pending_reasons)
             items, last = pages.of_rows(s, TrialRow, ids, limit, views)
             return items, None if last is None else last.id
 
-        return await self._shell.look(caller.name, page)
+        return await self._context.look(caller.name, page)
 
     async def checkpoints(
         self, caller: Caller, experiment_id: int, metric: str | None = None, **page: Any
@@ -308,7 +315,7 @@ class Experiments:
             items, last = pages.of_rows(s, CheckpointRow, uuids, limit, views)
             return items, None if last is None else last.uuid
 
-        return await self._shell.look(caller.name, get)
+        return await self._context.look(caller.name, get)
 
     async def curves(
         self,
@@ -337,11 +344,11 @@ class Experiments:
                 parents=experiment_views.parent_views(s, shown) if history else [],
                 cursor=events.head(s),
                 experiment=self._shown(s, row, caller),
-                trials=experiment_views.trial_views(s, shown, self._shell.pending_reasons),
+                trials=experiment_views.trial_views(s, shown, self._context.pending_reasons),
                 curves=metrics.series(s, chosen, group, names or None, max_points),
             )
 
-        return await self._shell.read(snapshot)
+        return await self._context.read(snapshot)
 
     async def curves_part(
         self,
@@ -367,7 +374,7 @@ class Experiments:
             row = experiment_for(s, caller, experiment_id)
             chosen = _trials_to_show(s, row, max_trials)
             page = first_that_fit(s, TrialRow, chosen, len(chosen))
-            views = experiment_views.trial_views(s, page.rows, self._shell.pending_reasons)
+            views = experiment_views.trial_views(s, page.rows, self._context.pending_reasons)
             trials = pages.within(views, TRIALS_BYTES)
             shown = page.rows[: len(trials)]
             curves, following = metrics.series_part(
@@ -393,11 +400,11 @@ class Experiments:
                 }
             )
 
-        return await self._shell.look(caller.name, snapshot)
+        return await self._context.look(caller.name, snapshot)
 
     def _shown(self, s: Session, row: ExperimentRow, caller: Caller) -> ExperimentView:
-        view = experiment_views.experiment_view(s, row, caller, self._shell.pending_reasons, full=False)
-        return view.model_copy(update={"budgets": budget_views.views(s, row, self._shell.clock())})
+        view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons, full=False)
+        return view.model_copy(update={"budgets": budget_views.views(s, row, self._context.clock())})
 
     async def bundle_path(self, caller: Caller, experiment_id: int) -> Path:
         """Return where the experiment's code is stored.
@@ -405,10 +412,10 @@ class Experiments:
         Raises:
             NotFound: There is no such experiment for the caller, or it has no code.
         """
-        row = await self._shell.read(lambda s: experiment_for(s, caller, experiment_id))
+        row = await self._context.read(lambda s: experiment_for(s, caller, experiment_id))
         if row.bundle is None:
             raise NotFound(f"experiment {experiment_id} was submitted without code")
-        return bundle_file(self._shell.settings, row.bundle)
+        return bundle_file(self._context.settings, row.bundle)
 
     # --- steer
 
@@ -420,7 +427,7 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, Action.EXPERIMENT_PAUSE, lifecycle.PauseRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_PAUSE, lifecycle.ExperimentPauseRequested())
 
     async def activate(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """Resume a paused experiment.
@@ -430,7 +437,9 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, Action.EXPERIMENT_ACTIVATE, lifecycle.ActivateRequested())
+        return await self._steer(
+            caller, experiment_id, Action.EXPERIMENT_ACTIVATE, lifecycle.ExperimentActivateRequested()
+        )
 
     async def cancel(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """End it; trials may checkpoint first. One that has ended stays as it is.
@@ -439,7 +448,7 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, Action.EXPERIMENT_CANCEL, lifecycle.CancelRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_CANCEL, lifecycle.ExperimentCancelRequested())
 
     async def kill(self, caller: Caller, experiment_id: int) -> ExperimentView:
         """End it now. One that has ended stays as it is.
@@ -448,26 +457,26 @@ class Experiments:
             Forbidden: The caller may read it, not change it.
             NotFound: There is no such experiment for the caller.
         """
-        return await self._steer(caller, experiment_id, Action.EXPERIMENT_KILL, lifecycle.KillRequested())
+        return await self._steer(caller, experiment_id, Action.EXPERIMENT_KILL, lifecycle.ExperimentKillRequested())
 
     async def _steer(
         self, caller: Caller, experiment_id: int, action: Action, event: lifecycle.Event
     ) -> ExperimentView:
-        def steer(turn: Turn) -> ExperimentView:
-            row = experiment_for(turn.session, caller, experiment_id, action)
+        def steer(unit: UnitOfWork) -> ExperimentView:
+            row = experiment_for(unit.session, caller, experiment_id, action)
             before = row.state
-            if isinstance(event, lifecycle.ActivateRequested):
-                resume_search(turn, row, caller.name)
+            if isinstance(event, lifecycle.ExperimentActivateRequested):
+                resume_search(unit, row, caller.name)
             try:
-                apply_experiment(turn, row, event)
+                apply_experiment(unit, row, event)
             except lifecycle.RequestRefusedError as error:
                 raise Conflict(f"experiment {experiment_id}: {error}") from error
             if row.state != before:
-                audit.note(turn, caller, action.value, f"experiment {experiment_id}", row.name)
-            finish_turn(turn)
-            return experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
+                audit.note(unit, caller, action.value, f"experiment {experiment_id}", row.name)
+            finish_turn(unit)
+            return experiment_views.experiment_view(unit.session, row, caller, self._context.pending_reasons)
 
-        return await self._shell.write(steer)
+        return await self._context.write(steer)
 
     # --- delete
 
@@ -482,7 +491,7 @@ class Experiments:
             Forbidden: It is another user's, who shares it.
             NotFound: There is no such experiment for the caller.
         """
-        return await removal.delete_experiment(self._shell, caller, experiment_id)
+        return await removal.delete_experiment(self._context, caller, experiment_id)
 
     async def forget_files(self, caller: Caller, experiment_id: int) -> None:
         """Delete the rows of an experiment that is DELETING although files of it are still stored.
@@ -492,17 +501,19 @@ class Experiments:
             Forbidden: The caller is no administrator.
             NotFound: There is no such experiment for the caller.
         """
-        await removal.forget_files(self._shell, caller, experiment_id)
+        await removal.forget_files(self._context, caller, experiment_id)
 
 
-def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, config: dict[str, Any]) -> ExperimentRow:
+def _experiment_row(
+    unit: UnitOfWork, caller: Caller, request: CreateExperiment, config: dict[str, Any]
+) -> ExperimentRow:
     searcher = config["searcher"]
     workspace_id, project_id = workspaces.ensure(
-        turn.session,
+        unit.session,
         config.get("workspace") or NOWHERE,
         config.get("project") or NOWHERE,
         caller.name,
-        turn.now,
+        unit.now,
     )
     state = ExperimentState.ACTIVE if request.activate else ExperimentState.PAUSED
     row = ExperimentRow(
@@ -520,16 +531,16 @@ def _experiment_row(turn: Turn, caller: Caller, request: CreateExperiment, confi
         seed=seed_of(config),
         budget=searcher.get("budget"),
         progress=0.0,
-        **queue_fields(turn.settings, config, slots_per_trial(config), caller),
+        **queue_fields(unit.settings, config, slots_per_trial(config), caller),
         log_retention_days=(config.get("retention_policy") or {}).get("log_retention_days"),
         bundle=request.bundle,
         source=request.source,
         warnings=[],
-        created_at=turn.now,
-        paused_at=None if request.activate else turn.now,
+        created_at=unit.now,
+        paused_at=None if request.activate else unit.now,
     )
-    turn.session.add(row)
-    turn.session.flush()
+    unit.session.add(row)
+    unit.session.flush()
     return row
 
 

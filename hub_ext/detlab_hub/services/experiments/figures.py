@@ -7,16 +7,17 @@ and memory in the master's own.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Self
 
 from detlab.errors import ConfigError, NotFound, Problem, Unavailable
 from detlab.schemas.wire import CurvesView, ExperimentView
 from detlab.viz import kinds
 from detlab.viz.__main__ import to_json
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
+from detlab_hub.services.base.threads import FairPlaces
 from detlab_hub.services.experiments.answer_process import LineProcess
 from detlab_hub.services.experiments.experiments import Experiments
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.threads import FairPlaces
 
 PATIENCE = 30.0
 """Seconds that one figure may take."""
@@ -26,7 +27,7 @@ MOST_TRIALS = 1000
 """Trials of one figure, the best and the newest."""
 
 
-class Figures:
+class Figures(Service):
     """Draws figures, one at a time, for users in turn.
 
     Args:
@@ -34,10 +35,16 @@ class Figures:
         process: Draws the figures.
     """
 
-    def __init__(self, experiments: Experiments, process: LineProcess | None = None) -> None:
+    def __init__(self, context: ServiceContext, experiments: Experiments, process: LineProcess | None = None) -> None:
+        super().__init__(context)
         self._experiments = experiments
         self._process = process or LineProcess("detlab.viz", PATIENCE, IDLE)
         self._places = FairPlaces(1)
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.context, services[Experiments])
 
     async def draw(self, caller: Caller, experiment_id: int, kind: str, options: dict[str, Any]) -> dict[str, Any]:
         """Return a figure as plotly's JSON, `data` and `layout`.

@@ -7,11 +7,11 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, NotFound
 from detlab.schemas.wire import GrantList, GrantRequest, GrantTo, GrantView
 from detlab_hub.core.rights import Action
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import experiment_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import experiment_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import rights
 from detlab_hub.store.tables import GrantRow
 
@@ -19,11 +19,8 @@ MOST = 500
 """Grants of one experiment."""
 
 
-class Grants:
+class Grants(Service):
     """Use cases of grants. All raise NotFound for an experiment that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, caller: Caller, experiment_id: int) -> GrantList:
         """Return an experiment's grants. All who may read it may read them.
@@ -36,7 +33,7 @@ class Grants:
             experiment_for(s, caller, experiment_id)
             return _list(s, experiment_id)
 
-        return await self._shell.read(look)
+        return await self._context.read(look)
 
     async def put(self, caller: Caller, experiment_id: int, request: GrantRequest) -> GrantList:
         """Share an experiment; what was granted to the same user or group before is replaced.
@@ -47,9 +44,9 @@ class Grants:
             NotFound: There is no such experiment for the caller.
         """
 
-        def put(turn: Turn) -> GrantList:
-            row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_SHARE)
-            if len(rights.grants_of(turn.session, row.id)) >= MOST:
+        def put(unit: UnitOfWork) -> GrantList:
+            row = experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_SHARE)
+            if len(rights.grants_of(unit.session, row.id)) >= MOST:
                 raise Conflict(f"experiment {row.id} is shared {MOST} times already", hint="Share it with a group.")
             made = GrantRow(
                 experiment_id=row.id,
@@ -57,14 +54,14 @@ class Grants:
                 name=request.name,
                 write=request.write,
                 granted_by=caller.name,
-                created_at=turn.now,
+                created_at=unit.now,
             )
-            rights.put_grant(turn.session, made)
+            rights.put_grant(unit.session, made)
             what = "may change it" if request.write else "may read it"
-            _note(turn, caller, row.id, "experiment.share", f"{request.kind} {request.name} {what}")
-            return _list(turn.session, row.id)
+            _note(unit, caller, row.id, "experiment.share", f"{request.kind} {request.name} {what}")
+            return _list(unit.session, row.id)
 
-        return await self._changed(await self._shell.write(put))
+        return await self._changed(await self._context.write(put))
 
     async def remove(self, caller: Caller, experiment_id: int, to: GrantTo) -> GrantList:
         """Withdraw a grant; streams that depend on it end.
@@ -74,29 +71,29 @@ class Grants:
             NotFound: There is no such experiment for the caller, or it is not shared with that user or group.
         """
 
-        def remove(turn: Turn) -> GrantList:
-            row = experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_UNSHARE)
-            if not rights.remove_grant(turn.session, row.id, to.kind, to.name):
+        def remove(unit: UnitOfWork) -> GrantList:
+            row = experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_UNSHARE)
+            if not rights.remove_grant(unit.session, row.id, to.kind, to.name):
                 raise NotFound(
                     f"experiment {row.id} is not shared with the {to.kind} {to.name!r}",
                     hint=f"det experiment share {row.id}",
                 )
-            _note(turn, caller, row.id, "experiment.unshare", f"{to.kind} {to.name}")
-            return _list(turn.session, row.id)
+            _note(unit, caller, row.id, "experiment.unshare", f"{to.kind} {to.name}")
+            return _list(unit.session, row.id)
 
-        return await self._changed(await self._shell.write(remove))
+        return await self._changed(await self._context.write(remove))
 
     async def _changed(self, found: GrantList) -> GrantList:
         # After the commit: a stream that reads now reads the new state.
-        self._shell.grants += 1
-        self._shell.wakeups.wake("streams")
-        self._shell.wakeups.wake_kind("logs")
+        self._context.grants += 1
+        self._context.wakeups.wake("streams")
+        self._context.wakeups.wake_kind("logs")
         return found
 
 
-def _note(turn: Turn, caller: Caller, experiment_id: int, action: str, detail: str) -> None:
-    audit.note(turn, caller, action, f"experiment {experiment_id}", detail)
-    turn.changed_experiment(experiment_id)
+def _note(unit: UnitOfWork, caller: Caller, experiment_id: int, action: str, detail: str) -> None:
+    audit.note(unit, caller, action, f"experiment {experiment_id}", detail)
+    unit.changed_experiment(experiment_id)
 
 
 def _list(s: Session, experiment_id: int) -> GrantList:

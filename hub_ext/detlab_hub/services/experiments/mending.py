@@ -7,14 +7,14 @@ from sqlalchemy import select
 from detlab.errors import ConfigError, Conflict, Problem
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.services.admission.bundles import may_use
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle.rows import is_unmanaged
 from detlab_hub.services.usertasks import search_tasks
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
-def replace_code(turn: Turn, row: ExperimentRow, caller: Caller, bundle: str | None) -> None:
+def replace_code(unit: UnitOfWork, row: ExperimentRow, caller: Caller, bundle: str | None) -> None:
     """Let the class of a custom search have other code, or the further attempts of another search's trials.
 
     Raises:
@@ -27,17 +27,17 @@ def replace_code(turn: Turn, row: ExperimentRow, caller: Caller, bundle: str | N
     if not custom and row.state != ExperimentState.PAUSED:
         hint = f"Pause it first, so that each attempt has one code: det experiment pause {row.id}"
         raise Conflict(f"experiment {row.id} is {row.state}: its trials may run", hint=hint)
-    if bundle is None or not may_use(turn.session, caller, bundle):
+    if bundle is None or not may_use(unit.session, caller, bundle):
         hint = f"det search code {row.id} FOLDER uploads it"
         raise ConfigError([Problem("bundle", "is not code that you have uploaded", hint)])
     if custom:
-        search_tasks.replace_code(turn, row, bundle)
+        search_tasks.replace_code(unit, row, bundle)
         return
     row.bundle = bundle
-    turn.changed_experiment(row.id)
+    unit.changed_experiment(row.id)
 
 
-def correct_metric(turn: Turn, row: ExperimentRow, name: str) -> None:
+def correct_metric(unit: UnitOfWork, row: ExperimentRow, name: str) -> None:
     """Have the search judge trials by a metric of another name, as long as it has judged none.
 
     Raises:
@@ -53,10 +53,10 @@ def correct_metric(turn: Turn, row: ExperimentRow, name: str) -> None:
         hint = f"Begin another search: det search clone {row.id}"
         raise Conflict(f"experiment {row.id} has several metrics: their names cannot be changed", hint=hint)
     measured = select(TrialRow.id).where(TrialRow.experiment_id == row.id, TrialRow.searcher_metric_seen.is_(True))
-    turn.session.flush()
-    if turn.session.scalar(measured.limit(1)) is not None:
+    unit.session.flush()
+    if unit.session.scalar(measured.limit(1)) is not None:
         hint = f"Begin another search: det search clone {row.id} --set searcher.metric={name}"
         raise Conflict(f"experiment {row.id} has values of {row.metric!r}, by which it has ranked trials", hint=hint)
     row.metric = name
     row.config = {**row.config, "searcher": {**block, "metric": name}}
-    turn.changed_experiment(row.id)
+    unit.changed_experiment(row.id)

@@ -23,7 +23,7 @@ from detlab_hub.core.searchers import (
     rules_of,
 )
 from detlab_hub.core.searchers.history import History, TrialHistory
-from detlab_hub.services.kernel.searches import REFUSED, UNDECIDED
+from detlab_hub.services.base.searches import REFUSED, UNDECIDED
 from detlab_hub.services.views import budget_views
 from detlab_hub.services.views.experiment_views import parent_views
 from detlab_hub.store.queries.experiments import journal_length, journal_page

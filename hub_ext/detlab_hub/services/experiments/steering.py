@@ -40,14 +40,14 @@ from detlab_hub.core.searchers import (
     StopRequested,
     TrialsRetried,
 )
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import experiment_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.searches import SearchLostError
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.experiments import mending
 from detlab_hub.services.experiments.replaying import replayed
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import experiment_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.searches import SearchLostError
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.rows import TERMINAL_TRIALS, is_unmanaged
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
 from detlab_hub.services.views import experiment_views, pages
@@ -57,11 +57,8 @@ from detlab_hub.store.queries.trials import next_index
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 
-class SearchSteering:
+class SearchSteering(Service):
     """Use cases of searches that are active. All raise NotFound for an experiment that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def steer(self, caller: Caller, experiment_id: int, wanted: SteerSearch) -> SteeredExperiment:
         """Carry out an act, all of it or nothing.
@@ -74,19 +71,19 @@ class SearchSteering:
         if wanted.act == "bounds":
             wanted = await self._with_checked_bounds(caller, experiment_id, wanted)
 
-        def steer(turn: Turn) -> SteeredExperiment:
+        def steer(unit: UnitOfWork) -> SteeredExperiment:
             # Code runs with the rights of the experiment's owner: nobody else may send it.
             needed = Action.SEARCH_CODE if wanted.act == "code" else Action.SEARCH_STEER
-            row = experiment_for(turn.session, caller, experiment_id, needed)
+            row = experiment_for(unit.session, caller, experiment_id, needed)
             key = wanted.idempotency_key and f"search {experiment_id} {wanted.idempotency_key}"  # not that of a submit
             promoted_to = None
-            if known_experiment(turn.session, caller.name, key) is None:
-                promoted_to = self._act(turn, row, caller, wanted)
-                note_experiment(turn.session, caller.name, key, row.id, turn.now)
-            view = experiment_views.experiment_view(turn.session, row, caller, self._shell.pending_reasons)
+            if known_experiment(unit.session, caller.name, key) is None:
+                promoted_to = self._act(unit, row, caller, wanted)
+                note_experiment(unit.session, caller.name, key, row.id, unit.now)
+            view = experiment_views.experiment_view(unit.session, row, caller, self._context.pending_reasons)
             return SteeredExperiment(**dict(view), promoted_to=promoted_to)
 
-        return await self._shell.write(steer)
+        return await self._context.write(steer)
 
     async def _with_checked_bounds(self, caller: Caller, experiment_id: int, wanted: SteerSearch) -> SteerSearch:
         """Check a `hyperparameters` block outside of the writer's transaction: a large one takes seconds."""
@@ -97,47 +94,47 @@ class SearchSteering:
             _refuse_ended(row)
             return dict(row.config)
 
-        known = await self._shell.read(config)
-        run = self._shell.workers.submissions.run
+        known = await self._context.read(config)
+        run = self._context.workers.submissions.run
         block = await run(caller.name, _checked, known, wanted.hyperparameters or {})
         return wanted.model_copy(update={"hyperparameters": block})
 
     @staticmethod
-    def _act(turn: Turn, row: ExperimentRow, caller: Caller, wanted: SteerSearch) -> int | None:
+    def _act(unit: UnitOfWork, row: ExperimentRow, caller: Caller, wanted: SteerSearch) -> int | None:
         """Carry out an act; return the rung to which it promoted a trial."""
         _refuse_ended(row)
         if wanted.act in ("code", "metric"):
             if wanted.act == "code":
-                mending.replace_code(turn, row, caller, wanted.bundle)
+                mending.replace_code(unit, row, caller, wanted.bundle)
             else:
-                mending.correct_metric(turn, row, wanted.metric)
-            audit.note(turn, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
-            finish_turn(turn)
+                mending.correct_metric(unit, row, wanted.metric)
+            audit.note(unit, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
+            finish_turn(unit)
             return None
         if (row.failure or {}).get("kind") == "searcher":
             hint = f"Activate it first: det experiment activate {row.id}"
             raise Conflict(f"the search of experiment {row.id} waits: {(row.failure or {}).get('message')}", hint=hint)
-        event = _event(turn.session, row, caller.name, wanted)
+        event = _event(unit.session, row, caller.name, wanted)
         try:
-            search = turn.searches.get(turn.session, row)
+            search = unit.searches.get(unit.session, row)
             if isinstance(event, PromotionRequested):
                 event = replace(event, to=search.promotes_to(event.request_id))
             left = search.trials_total - search.trials_requested
             if event == ConcurrencySet(0, caller.name) and left > MOST_TRIALS_MORE:
                 limit = f"at most {MOST_TRIALS_MORE:,} can run at a time"
                 raise Conflict(f"experiment {row.id}: {left:,} trials are left; {limit}", hint="Say how many.")
-            made_before = next_index(turn.session, row.id)
-            tell_search(turn, row, event)
+            made_before = next_index(unit.session, row.id)
+            tell_search(unit, row, event)
             if isinstance(event, PointsAdded) and is_unmanaged(row):
-                _enqueue(turn, row, event, made_before)
+                _enqueue(unit, row, event, made_before)
         except (SearchLostError, SearcherInputError) as error:
             said = str(error)
             if wanted.act in ("stop", "promote"):
                 said = said.replace("the trial", f"trial {wanted.trial_ids[0]}", 1)
             raise Conflict(f"experiment {row.id}: {said}") from error
-        audit.note(turn, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
-        turn.changed_experiment(row.id)
-        finish_turn(turn)
+        audit.note(unit, caller, f"search.{wanted.act}", f"experiment {row.id}", row.name)
+        unit.changed_experiment(row.id)
+        finish_turn(unit)
         return event.to if isinstance(event, PromotionRequested) else None
 
     async def journal(
@@ -155,7 +152,7 @@ class SearchSteering:
             items = pages.within(map(pages.brief, made))
             return items, items[-1].seq if len(items) < len(rows) or len(rows) == limit else None
 
-        return await self._shell.look(caller.name, read)
+        return await self._context.look(caller.name, read)
 
     async def replay(self, caller: Caller, experiment_id: int, at: int | None) -> ReplayedSearch:
         """Compute the state of a search at one of its events, by default the newest.
@@ -164,12 +161,12 @@ class SearchSteering:
             Conflict: The journal is too long, or this version of detlab decides differently.
             NotFound: There is no such event.
         """
-        now = self._shell.clock()
+        now = self._context.clock()
 
         def read(s: Session) -> ReplayedSearch:
             return replayed(s, experiment_for(s, caller, experiment_id), at, now)
 
-        return await self._shell.look(caller.name, read)
+        return await self._context.look(caller.name, read)
 
 
 def _refuse_ended(row: ExperimentRow) -> None:
@@ -179,18 +176,18 @@ def _refuse_ended(row: ExperimentRow) -> None:
         raise Conflict(f"the search of experiment {row.id} is over: it is {state}", hint=hint)
 
 
-def _enqueue(turn: Turn, row: ExperimentRow, event: PointsAdded, made_before: int) -> None:
+def _enqueue(unit: UnitOfWork, row: ExperimentRow, event: PointsAdded, made_before: int) -> None:
     """Hand out the trials at the added points next, in their order."""
     here = TrialRow.experiment_id == row.id
-    turn.session.flush()
-    lacking = len(event.points) - (next_index(turn.session, row.id) - made_before)
+    unit.session.flush()
+    lacking = len(event.points) - (next_index(unit.session, row.id) - made_before)
     if lacking > 0:
         living = select(func.count()).where(here, TrialRow.state.not_in(TERMINAL_TRIALS))
-        places = (turn.session.scalar(living) or 0) + lacking
+        places = (unit.session.scalar(living) or 0) + lacking
         with suppress(SteeringRefused):  # a method with a fixed number makes them when places are free
-            tell_search(turn, row, ConcurrencySet(places, event.author))
-    turn.session.flush()
-    made = turn.session.scalars(select(TrialRow).where(here, TrialRow.idx >= made_before).order_by(TrialRow.idx))
+            tell_search(unit, row, ConcurrencySet(places, event.author))
+    unit.session.flush()
+    made = unit.session.scalars(select(TrialRow).where(here, TrialRow.idx >= made_before).order_by(TrialRow.idx))
     for trial in made.all()[: len(event.points) * int((row.config.get("searcher") or {}).get("seeds") or 1)]:
         trial.enqueued_by = event.author
 

@@ -19,11 +19,11 @@ from sqlalchemy.orm import Session
 from detlab.errors import Unavailable
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import Question, SearcherNotInstalled, Suggested, method_class, searcher_names
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.searches import SearchLostError
+from detlab_hub.services.base.threads import FairPlaces
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.experiments.answer_process import PATIENCE, AnswerProcess
-from detlab_hub.services.kernel.searches import SearchLostError
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.threads import FairPlaces
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle.transitions import ask_open_questions, tell_search
 from detlab_hub.store.tables import ExperimentRow
 
@@ -37,16 +37,16 @@ POINTS_AHEAD = 16
 Answerer = Callable[[str, Question], Awaitable[list[dict[str, Any]]]]
 
 
-class Suggestions:
+class Suggestions(Service):
     """The loop that answers questions, one at a time, for the owners of the searches in turn.
 
     Args:
-        shell: The source of the questions.
+        context: The source of the questions.
         answer: Answers one question; by default in a process.
     """
 
-    def __init__(self, shell: Shell, answer: Answerer | None = None) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, answer: Answerer | None = None) -> None:
+        super().__init__(context)
         self._process = AnswerProcess()
         self._answer: Answerer = answer or self._process
         self._places = FairPlaces(1)
@@ -64,15 +64,15 @@ class Suggestions:
             active = ExperimentRow.state.in_((ExperimentState.ACTIVE.value, ExperimentState.PAUSED.value))
             return list(s.scalars(select(ExperimentRow.id).where(active, ExperimentRow.searcher_name.in_(names))))
 
-        for experiment_id in await self._shell.read(open_ones):
-            await self._shell.write(partial(_ask_again, experiment_id=experiment_id))
+        for experiment_id in await self._context.read(open_ones):
+            await self._context.write(partial(_ask_again, experiment_id=experiment_id))
 
     async def run(self) -> None:
         """Answer questions until the master stops."""
         try:
-            while not self._shell.stopped:
-                await self._shell.question_kick.wait()
-                self._shell.question_kick.clear()
+            while not self._context.stopped:
+                await self._context.question_kick.wait()
+                self._context.question_kick.clear()
                 self.take()
         finally:
             for task in self._tasks:
@@ -83,8 +83,8 @@ class Suggestions:
     def take(self) -> list[asyncio.Task[None]]:
         """Start to answer all pending questions; return a task for each."""
         begun = []
-        while self._shell.questions:
-            experiment_id, searcher, question = self._shell.questions.popleft()
+        while self._context.questions:
+            experiment_id, searcher, question = self._context.questions.popleft()
             if (experiment_id, question.ticket) in self._asked:
                 continue
             self._asked.add((experiment_id, question.ticket))
@@ -108,14 +108,14 @@ class Suggestions:
     async def _asker(self, experiment_id: int) -> str:
         """Return whose turn a question takes."""
         try:
-            return await self._shell.read(partial(_owner, experiment_id=experiment_id))
+            return await self._context.read(partial(_owner, experiment_id=experiment_id))
         except Unavailable:  # it is answered all the same, in the turn of all those that could not be read
             return ""
 
     async def _told(self, experiment_id: int, event: Suggested) -> None:
-        while not self._shell.stopped:
+        while not self._context.stopped:
             try:
-                await self._shell.write(partial(_tell, experiment_id=experiment_id, event=event))
+                await self._context.write(partial(_tell, experiment_id=experiment_id, event=event))
             except Unavailable:  # busy, or away for a while: the answer is kept
                 await asyncio.sleep(RETRY)
             else:
@@ -133,25 +133,22 @@ class Suggestions:
         return Suggested(question.ticket, tuple(points[: question.count]))
 
 
-class Drawing:
+class Drawing(Service):
     """The loop that draws points of spaces with rare relations before their searches need them."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def run(self) -> None:
         """Draw points until the master stops."""
-        while not self._shell.stopped:
-            await self._shell.ahead_kick.wait()
-            self._shell.ahead_kick.clear()
+        while not self._context.stopped:
+            await self._context.ahead_kick.wait()
+            self._context.ahead_kick.clear()
             await self.take()
 
     async def take(self) -> None:
         """Draw what is wanted now. What fails, or has no room, the search draws itself when it needs it."""
-        while self._shell.ahead:
-            owner, ahead = self._shell.ahead.popleft()
+        while self._context.ahead:
+            owner, ahead = self._context.ahead.popleft()
             try:
-                await self._shell.workers.submissions.run(owner, ahead.refill, POINTS_AHEAD)
+                await self._context.workers.submissions.run(owner, ahead.refill, POINTS_AHEAD)
             except Exception:  # the search draws its points itself, and tells what is wrong
                 _log.exception("points of %s could not be drawn ahead", owner)
 
@@ -167,26 +164,26 @@ def _may_ask(name: str) -> bool:
         return False
 
 
-def _ask_again(turn: Turn, experiment_id: int) -> None:
-    ask_open_questions(turn, turn.experiment(experiment_id))
+def _ask_again(unit: UnitOfWork, experiment_id: int) -> None:
+    ask_open_questions(unit, unit.experiment(experiment_id))
 
 
-def _tell(turn: Turn, experiment_id: int, event: Suggested) -> None:
-    experiment = turn.experiment(experiment_id)
+def _tell(unit: UnitOfWork, experiment_id: int, event: Suggested) -> None:
+    experiment = unit.experiment(experiment_id)
     if event.failure:
-        _warn(turn, experiment, [f"suggestions: {event.failure}; points were drawn at random instead"])
-    tell_search(turn, experiment, event)
+        _warn(unit, experiment, [f"suggestions: {event.failure}; points were drawn at random instead"])
+    tell_search(unit, experiment, event)
     if ExperimentState(experiment.state).terminal:
         return
     try:
-        notes = turn.searches.get(turn.session, experiment).notes()
+        notes = unit.searches.get(unit.session, experiment).notes()
     except SearchLostError:  # noticed, and reported, when the event was told
         return
-    _warn(turn, experiment, notes)
+    _warn(unit, experiment, notes)
 
 
-def _warn(turn: Turn, experiment: ExperimentRow, texts: list[str]) -> None:
+def _warn(unit: UnitOfWork, experiment: ExperimentRow, texts: list[str]) -> None:
     new = [text for text in texts if text not in experiment.warnings]
     if new:
         experiment.warnings = [*experiment.warnings, *new]
-        turn.changed_experiment(experiment.id)
+        unit.changed_experiment(experiment.id)

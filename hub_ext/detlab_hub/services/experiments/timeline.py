@@ -9,9 +9,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import TimelineItem, TimelineView
-from detlab_hub.services.kernel.access import experiment_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.base.access import experiment_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
 from detlab_hub.store.queries import audit
 from detlab_hub.store.queries.experiments import journal_decisions
 from detlab_hub.store.queries.trials import stopping_of
@@ -56,11 +56,8 @@ _STOPS = {"stop_trial": "trial stopped", "would_stop": "trial would have been st
 """Decisions of a search."""
 
 
-class Timeline:
+class Timeline(Service):
     """The course of an experiment."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def view(self, caller: Caller, experiment_id: int) -> TimelineView:
         """Return the history, oldest first; at most the newest thousand entries.
@@ -72,7 +69,7 @@ class Timeline:
         def look(s: Session) -> TimelineView:
             return TimelineView(items=_course(s, experiment_for(s, caller, experiment_id)))
 
-        return await self._shell.look(caller.name, look)
+        return await self._context.look(caller.name, look)
 
 
 def _course(s: Session, row: ExperimentRow) -> list[TimelineItem]:

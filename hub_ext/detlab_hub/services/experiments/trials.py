@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import CheckpointView, LogLine, SeriesView, TrialView
 from detlab_hub.core.lifecycle import trial as lifecycle
 from detlab_hub.core.rights import Action
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import trial_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import trial_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle.transitions import apply_trial, finish_turn
 from detlab_hub.services.logs.log_search import LogSearch
 from detlab_hub.services.views import experiment_views, pages
@@ -28,34 +28,34 @@ VALUES_AT_ONCE = 20
 """Structured values that are read at a time: each may have hundreds of kilobytes."""
 
 
-class Trials:
+class Trials(Service):
     """Use cases of trials. All raise NotFound for a trial that the caller may not see."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
-        self._search = LogSearch(shell)
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
+        self._search = LogSearch(context)
 
     async def get(self, caller: Caller, trial_id: int) -> TrialView:
         """Return a trial with the summaries of its metrics."""
 
         def get(s: Session) -> TrialView:
-            return experiment_views.trial_view(s, trial_for(s, caller, trial_id), self._shell.pending_reasons)
+            return experiment_views.trial_view(s, trial_for(s, caller, trial_id), self._context.pending_reasons)
 
-        return await self._shell.read(get)
+        return await self._context.read(get)
 
     async def kill(self, caller: Caller, trial_id: int) -> TrialView:
         """Kill a trial; the search continues without it. One that has ended is left unchanged."""
 
-        def kill(turn: Turn) -> TrialView:
-            row = trial_for(turn.session, caller, trial_id, Action.TRIAL_KILL)
+        def kill(unit: UnitOfWork) -> TrialView:
+            row = trial_for(unit.session, caller, trial_id, Action.TRIAL_KILL)
             before = row.state
-            apply_trial(turn, row, lifecycle.KillRequested())
+            apply_trial(unit, row, lifecycle.TrialKillRequested())
             if row.state != before:
-                audit.note(turn, caller, "trial.kill", f"trial {trial_id}", f"experiment {row.experiment_id}")
-            finish_turn(turn)
-            return experiment_views.trial_view(turn.session, row, self._shell.pending_reasons)
+                audit.note(unit, caller, "trial.kill", f"trial {trial_id}", f"experiment {row.experiment_id}")
+            finish_turn(unit)
+            return experiment_views.trial_view(unit.session, row, self._context.pending_reasons)
 
-        return await self._shell.write(kill)
+        return await self._context.write(kill)
 
     async def metrics(self, caller: Caller, trial_id: int, **wanted: Any) -> list[SeriesView]:
         """Return the first part of the trial's curves; see `curves`."""
@@ -86,7 +86,7 @@ class Trials:
             end = following is None or following >= experiment_views.NAMES_SHOWN
             return found[: max(0, experiment_views.NAMES_SHOWN - skip)], left_out, None if end else following
 
-        return await self._shell.look(caller.name, get)
+        return await self._context.look(caller.name, get)
 
     async def values(
         self,
@@ -120,7 +120,7 @@ class Trials:
                     return newest[::-1], None
             return newest[::-1], place
 
-        return await self._shell.look(caller.name, get)
+        return await self._context.look(caller.name, get)
 
     async def logs(
         self, caller: Caller, trial_id: int, *, regex: str | None = None, **wanted: Any
@@ -153,4 +153,4 @@ class Trials:
             items, last = pages.of_rows(s, CheckpointRow, uuids, limit, views)
             return items, None if last is None else last.uuid
 
-        return await self._shell.look(caller.name, get)
+        return await self._context.look(caller.name, get)

@@ -83,6 +83,21 @@ KNOWN: tuple[Advice, ...] = (
         "often the machine or container ran out of memory (dmesg says whom the kernel ended): use fewer workers",
     ),
     Advice(
+        re.compile(
+            r"Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available"
+            r"|no CUDA-capable device|no kernel image is available"
+        ),
+        "",
+        "the code asked for a GPU that this task does not have, or that this build of torch cannot use",
+        "use torch.device('cuda' if torch.cuda.is_available() else 'cpu'), or a pool with GPUs (det slot list)",
+    ),
+    Advice(
+        re.compile(r"invalid device ordinal|Invalid device id"),
+        "",
+        "the code named a GPU by a number that this task does not have",
+        "a task sees its own GPUs alone, numbered from 0: use cuda:0, or LOCAL_RANK, or ask for more slots",
+    ),
+    Advice(
         re.compile(r"op\.preamble\.length <= op\.nbytes|collective mismatch|Mismatch between collective operations"),
         "exception",
         "the ranks were not in the same collective operation",

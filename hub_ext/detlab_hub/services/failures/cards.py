@@ -11,6 +11,8 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.wire import FailureView
+from detlab_hub.services.base.masking import masked_text, secrets_of
+from detlab_hub.services.base.offers import kind_of_slots
 from detlab_hub.services.failures import common_mistakes
 from detlab_hub.services.failures.diagnosis import (
     Diagnosis,
@@ -21,17 +23,15 @@ from detlab_hub.services.failures.diagnosis import (
     is_refused_job,
     is_refused_storage,
 )
-from detlab_hub.services.failures.rank_faults import Line
-from detlab_hub.services.kernel.masking import masked_text, secrets_of
-from detlab_hub.services.kernel.offers import kind_of_slots
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.services.failures.rank_faults import RankLine
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.tables import (
     AgentRow,
     AllocationRow,
     ExperimentRow,
     MetricName,
-    Series,
+    MetricSeries,
     TaskRow,
     TrialRow,
 )
@@ -205,8 +205,8 @@ def _line_after(diagnosis: Diagnosis) -> str:
     return below[-1] if below else _STORAGE_HINT
 
 
-def _last_lines(s: Session, holder: int | str, run: int) -> list[Line]:
-    return [Line(line.rank, line.text, line.stdtype) for line in logs.last_lines(s, holder, run, LINES_READ)]
+def _last_lines(s: Session, holder: int | str, run: int) -> list[RankLine]:
+    return [RankLine(line.rank, line.text, line.stdtype) for line in logs.last_lines(s, holder, run, LINES_READ)]
 
 
 def without_restart(card: FailureView) -> FailureView:
@@ -307,10 +307,10 @@ WARNED_NAMES = 5
 WARNED_CHARS = 80
 WARNED_TRIALS = 100
 """Warnings of trials in the row of their experiment."""
-_VALIDATED = Prepared(
+_VALIDATED = PreparedStatement(
     select(MetricName.name)
-    .join(Series, Series.name_id == MetricName.id)
-    .where(Series.trial_id == bindparam("trial"), Series.group_name == "validation")
+    .join(MetricSeries, MetricSeries.name_id == MetricName.id)
+    .where(MetricSeries.trial_id == bindparam("trial"), MetricSeries.group_name == "validation")
     .order_by(MetricName.name)
     .limit(WARNED_NAMES)
 )

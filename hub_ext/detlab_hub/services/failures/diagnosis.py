@@ -15,7 +15,7 @@ from typing import Any
 
 from detlab.schemas.runtimes import SLURM_REFUSES
 from detlab_hub.services.failures import advice
-from detlab_hub.services.failures.rank_faults import Hang, Line, failing_rank, hang_of, left_early, root_of
+from detlab_hub.services.failures.rank_faults import Hang, RankLine, failing_rank, hang_of, left_early, root_of
 from detlab_hub.services.failures.root_cause import RootCause, root_cause
 from detlab_hub.services.failures.tracebacks import FRAME, last_raised
 
@@ -94,20 +94,8 @@ class Evidence:
     out_of_memory: bool = False
 
 
-def diagnose(
-    lines: Sequence[Line],
-    *,
-    exit_code: int | None,
-    rank: int | None = None,
-    allocation_id: str = "",
-    cells: Mapping[str, Any] | None = None,
-) -> Diagnosis:
-    """Say what went wrong, from no more than output and exit code; see `classify`."""
-    return classify(lines, Evidence(exit_code, rank), allocation_id=allocation_id, cells=cells)
-
-
 def classify(
-    lines: Sequence[Line],
+    lines: Sequence[RankLine],
     evidence: Evidence,
     *,
     allocation_id: str = "",
@@ -150,7 +138,7 @@ class _Told:
     helps: str = ""
 
 
-def _told(own: Sequence[Line], ours: Sequence[str], evidence: Evidence, name: str | None) -> _Told:
+def _told(own: Sequence[RankLine], ours: Sequence[str], evidence: Evidence, name: str | None) -> _Told:
     """Return what the output of the failing rank says."""
     texts = [line.text for line in own]
     raised = last_raised(texts)
@@ -181,7 +169,7 @@ def _fatal_stack(texts: Sequence[str]) -> list[tuple[str, int]]:
     return frames
 
 
-def _exit_of(lines: Sequence[Line], failing: int | None, exit_code: int | None) -> int | None:
+def _exit_of(lines: Sequence[RankLine], failing: int | None, exit_code: int | None) -> int | None:
     """Return the exit code of the failing rank, where torchrun names it; its own would hide the rank's signal."""
     root = root_of(lines)
     if root.exit_code is None or failing not in {None, root.rank}:
@@ -189,21 +177,23 @@ def _exit_of(lines: Sequence[Line], failing: int | None, exit_code: int | None) 
     return root.exit_code
 
 
-def _of_hang(hang: Hang, lines: Sequence[Line], allocation_id: str, cells: Mapping[str, Any]) -> Diagnosis:
+def _of_hang(hang: Hang, lines: Sequence[RankLine], allocation_id: str, cells: Mapping[str, Any]) -> Diagnosis:
     own = [line.text for line in lines if line.rank == hang.rank] or [line.text for line in lines]
     place = _HANG_PLACE.search(hang.message)
     where = None if place is None else _place(place["file"], int(place["line"]), allocation_id, cells)
     return Diagnosis(kind="hang", message=hang.message, rank=hang.rank, where=where, log_tail=tuple(own[-TAIL:]))
 
 
-def _without_torch_rank(line: Line) -> Line:
+def _without_torch_rank(line: RankLine) -> RankLine:
     found = _TORCH_RANK.match(line.text)
     if found is None:
         return line
-    return Line(int(found["rank"]) if line.rank is None else line.rank, line.text[found.end() :], line.stdtype)
+    return RankLine(int(found["rank"]) if line.rank is None else line.rank, line.text[found.end() :], line.stdtype)
 
 
-def _without_error(own: Sequence[Line], ours: Sequence[str], evidence: Evidence, name: str | None) -> tuple[str, str]:
+def _without_error(
+    own: Sequence[RankLine], ours: Sequence[str], evidence: Evidence, name: str | None
+) -> tuple[str, str]:
     """Return class and message of an end without an exception."""
     texts, exit_code = [line.text for line in own], evidence.exit_code
     if exit_code in (126, 127) or exit_code == 2:
@@ -226,7 +216,7 @@ def _without_error(own: Sequence[Line], ours: Sequence[str], evidence: Evidence,
     return _after_metric(f"exited with code {exit_code}", _last_words(own), evidence)
 
 
-def _last_words(own: Sequence[Line]) -> str:
+def _last_words(own: Sequence[RankLine]) -> str:
     """Return the last line of the errors, or of the output, and those above that belong to it: sys.exit("reason")."""
     told = [line for line in own if line.text.strip() and not line.text.startswith("detlab: ")]
     errors = [line.text for line in told if line.stdtype == "stderr"]

@@ -49,7 +49,7 @@ ERROR = re.compile(r"^(?P<name>[^\W\d]\w*(?:\.(?:\w+|<locals>))*)(?:: (?P<text>.
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RankLine:
     """One line of output."""
 
     rank: int | None
@@ -72,21 +72,21 @@ class Hang:
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class RootFault:
     """Return torchrun's report of the process that failed first."""
 
     rank: int | None = None
     exit_code: int | None = None
 
 
-def hang_of(lines: Sequence[Line], size: int | None) -> Hang | None:
+def hang_of(lines: Sequence[RankLine], size: int | None) -> Hang | None:
     """Return the hanging rank by the ranks' output, None if no rank waited without success.
 
     Args:
         lines: The last lines of output, oldest first, all ranks.
         size: How many ranks the task has, None if that is unknown.
     """
-    lines = [Line(line.rank, line.text[:_CHARS_READ]) for line in lines]
+    lines = [RankLine(line.rank, line.text[:_CHARS_READ]) for line in lines]
     for line in lines:
         told = _OURS.match(line.text)
         if told is not None:
@@ -102,7 +102,7 @@ def hang_of(lines: Sequence[Line], size: int | None) -> Hang | None:
     return _unnamed(waiting, lines, size) if waiting else None
 
 
-def _named(line: Line, found: re.Match[str]) -> Hang:
+def _named(line: RankLine, found: re.Match[str]) -> Hang:
     ranks = [int(number) for number in re.findall(r"\d+", found["ranks"])]
     names = ", ".join(map(str, ranks))
     what = found.groupdict().get("what") or "monitored_barrier()"
@@ -121,7 +121,7 @@ def _waited(text: str) -> str | None:
     return None
 
 
-def _unnamed(waiting: dict[int | None, str], lines: Sequence[Line], size: int | None) -> Hang:
+def _unnamed(waiting: dict[int | None, str], lines: Sequence[RankLine], size: int | None) -> Hang:
     what = next(iter(waiting.values()))
     inside = sorted(rank for rank in waiting if rank is not None)
     known = set(range(size)) if size else {line.rank for line in lines if line.rank is not None}
@@ -149,7 +149,7 @@ def _is_own(error: str) -> bool:
     return not is_peer_loss(error) and _waited(error) is None and not any(named.search(error) for named in _NAMED)
 
 
-def failing_rank(lines: Sequence[Line], told: int | None) -> int | None:
+def failing_rank(lines: Sequence[RankLine], told: int | None) -> int | None:
     """Return the rank that failed by itself, and first.
 
     Args:
@@ -170,7 +170,7 @@ def failing_rank(lines: Sequence[Line], told: int | None) -> int | None:
     return root if root is not None else next(traced, None)
 
 
-def left_early(lines: Sequence[Line], failing: int | None) -> Hang | None:
+def left_early(lines: Sequence[RankLine], failing: int | None) -> Hang | None:
     """Return the rank that had ended well before another one failed for want of it; None if none had.
 
     Args:
@@ -186,7 +186,7 @@ def left_early(lines: Sequence[Line], failing: int | None) -> Hang | None:
     return Hang(f"{told['told']}, for want of it: {lost}", int(told["rank"]))
 
 
-def _errors(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
+def _errors(lines: Sequence[RankLine]) -> Iterator[tuple[int, str]]:
     """Yield the rank and the last line of each rank's tracebacks, in the order in which they ended."""
     inside: dict[int, bool] = {}
     for line in lines:
@@ -199,13 +199,13 @@ def _errors(lines: Sequence[Line]) -> Iterator[tuple[int, str]]:
             yield line.rank, line.text
 
 
-def root_of(lines: Sequence[Line]) -> Root:
+def root_of(lines: Sequence[RankLine]) -> RootFault:
     """Return what torchrun's summary says of the process that failed first."""
     at = next((n for n, line in enumerate(lines) if _ROOT in line.text), None)
     if at is None:
-        return Root()
+        return RootFault()
     told = [line.text for line in lines[at + 1 : at + 1 + _ROOT_LINES]]
-    return Root(_first(_ROOT_RANK, told), _first(_ROOT_EXIT, told))
+    return RootFault(_first(_ROOT_RANK, told), _first(_ROOT_EXIT, told))
 
 
 def _first(pattern: re.Pattern[str], texts: Collection[str]) -> int | None:

@@ -29,7 +29,6 @@ _ASIDE = re.compile(
 """Lines that are not part of a message, although they follow it."""
 _WRAPPER = re.compile(r"^Caught [\w.]+ (?P<at>in .{1,200}?)\.?$")
 _QUOTES = '"""'
-_SYNTAX = ("SyntaxError", "IndentationError", "TabError")
 OURS = "detlab."
 """Errors of detlab: they say themselves what is wrong, and what helps in a line of its own."""
 MESSAGE_LINES = 12

@@ -9,17 +9,17 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import PointReply
-from detlab_hub.core.lifecycle.allocation import KillRequested
+from detlab_hub.core.lifecycle.allocation import AllocationKillRequested
 from detlab_hub.core.searchers import TrialPlaced
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import current_attempt
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.fencing import current_attempt
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.transitions import tell_search
 from detlab_hub.store.tables import TrialRow
 
 
-def ask(turn: Turn, task: TaskCaller) -> PointReply:
+def ask(unit: UnitOfWork, task: TaskCaller) -> PointReply:
     """Have the search draw the trial's point. Repeating it changes nothing.
 
     One that is to leave is killed: it has not begun, so that there is nothing to save.
@@ -27,11 +27,11 @@ def ask(turn: Turn, task: TaskCaller) -> PointReply:
     Raises:
         StaleAttempt: The attempt is over.
     """
-    row, trial = current_attempt(turn.session, task)
+    row, trial = current_attempt(unit.session, task)
     if trial.point_due and row.preempt_reason is not None:
-        apply_allocation(turn, row, KillRequested(turn.now))
+        apply_allocation(unit, row, AllocationKillRequested(unit.now))
     elif trial.point_due:
-        tell_search(turn, turn.experiment(trial.experiment_id), TrialPlaced(trial.request_id))
+        tell_search(unit, unit.experiment(trial.experiment_id), TrialPlaced(trial.request_id))
     return _reply(trial)
 
 

@@ -9,9 +9,9 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict
 from detlab.schemas.wire import OtherRanks, RankSigns
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import current_attempt
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.context import ServiceContext
+from detlab_hub.services.base.fencing import current_attempt
 
 KEPT = 120.0
 """Seconds after which a report is ignored."""
@@ -20,8 +20,8 @@ KEPT = 120.0
 class RankStates:
     """The last report of each node of an attempt."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
         self._said: dict[tuple[str, int], dict[int, tuple[float, RankSigns]]] = {}
 
     async def exchange(self, task: TaskCaller, told: RankSigns) -> OtherRanks:
@@ -31,8 +31,8 @@ class RankStates:
             Conflict: The attempt has no such node.
             StaleAttempt: The attempt is over.
         """
-        await self._shell.read(lambda s: _check(s, task, told.node))
-        now = self._shell.clock()
+        await self._context.read(lambda s: _check(s, task, told.node))
+        now = self._context.clock()
         self._drop_old(now)
         attempt = self._said.setdefault((task.allocation_id, task.run), {})
         attempt[told.node] = now, told

@@ -27,11 +27,11 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.searchers import ProgressReported, SearcherInputError
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.fencing import current_holder
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.failures import cards
 from detlab_hub.services.ingest import scoring
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import current_holder
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import gangs, log_policies, missing_checkpoints
 from detlab_hub.services.lifecycle.log_policies import Finding
 from detlab_hub.services.lifecycle.transitions import apply_trial, condemn_trial, tell_search
@@ -56,19 +56,21 @@ MAX_RANK = 2**31
 class _Taking:
     """One incoming batch."""
 
-    turn: Turn
+    unit: UnitOfWork
     row: AllocationRow
     trial: TrialRow
     refused: list[RefusedRecord] = field(default_factory=list)
-    reports: list[curves.Report] = field(default_factory=list)
+    reports: list[curves.ReportedMetrics] = field(default_factory=list)
     """Reports to be stored at the end, in one call: much faster than one by one."""
 
 
-def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0, found: Sequence[Finding] = ()) -> RecordAck:
+def take(
+    unit: UnitOfWork, task: TaskCaller, batch: RecordBatch, node: int = 0, found: Sequence[Finding] = ()
+) -> RecordAck:
     """Take a batch of records.
 
     Args:
-        turn: The transaction.
+        unit: The transaction.
         task: Who sends them.
         batch: The records.
         node: Which of the attempt's nodes, in their order; each counts its own records.
@@ -80,13 +82,13 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0, found:
     Raises:
         StaleAttempt: The task may not write any more.
     """
-    row, holder = current_holder(turn.session, task)
+    row, holder = current_holder(unit.session, task)
     # The task has reported, whether or not its agent has reported its start.
-    counted = gangs.reported(turn, row, node) or row
+    counted = gangs.reported(unit, row, node) or row
     if isinstance(holder, TaskRow):
-        return _take_of_task(turn, row, holder, batch)
+        return _take_of_task(unit, row, holder, batch)
     trial = holder
-    taking = _Taking(turn, row, trial)
+    taking = _Taking(unit, row, trial)
     mark = counted.logs_seq if batch.stream == "logs" else counted.metrics_seq
     fresh: list[Record] = []
     for record in batch.records:
@@ -94,21 +96,21 @@ def take(turn: Turn, task: TaskCaller, batch: RecordBatch, node: int = 0, found:
             _refuse(taking, record.seq, "record.seq", f"record numbers go from 1 to {MAX_SEQ}")
         elif record.seq > mark:
             mark = record.seq
-            fresh.append(_plain(record, turn.now))
+            fresh.append(_plain(record, unit.now))
     if batch.stream == "logs":
         counted.logs_seq = mark
         _take_logs(taking, fresh, None if row.nodes < 2 else node)
-        log_policies.note(turn, trial, row.run, counted.agent_id, found)
+        log_policies.note(unit, trial, row.run, counted.agent_id, found)
     else:
         counted.metrics_seq = mark
         for record in fresh:
             _take_one(taking, record)
         if taking.reports:
-            curves.insert_reports(turn.session, trial.id, row.run, taking.reports, row.resume_step)
+            curves.insert_reports(unit.session, trial.id, row.run, taking.reports, row.resume_step)
     return RecordAck(acked=mark, refused=taking.refused)
 
 
-def _take_of_task(turn: Turn, row: AllocationRow, task: TaskRow, batch: RecordBatch) -> RecordAck:
+def _take_of_task(unit: UnitOfWork, row: AllocationRow, task: TaskRow, batch: RecordBatch) -> RecordAck:
     """Take what a user task reports: its output; all other records are of use to trials only."""
     mark = row.logs_seq if batch.stream == "logs" else row.metrics_seq
     lines, refused = [], []
@@ -117,7 +119,7 @@ def _take_of_task(turn: Turn, row: AllocationRow, task: TaskRow, batch: RecordBa
             continue
         mark = record.seq
         if isinstance(record, LogRecord):
-            lines.append(_plain(record, turn.now))
+            lines.append(_plain(record, unit.now))
         else:
             refused.append(
                 RefusedRecord(seq=record.seq, code="record.task", message=f"a {task.kind} reports no {record.kind}")
@@ -127,8 +129,8 @@ def _take_of_task(turn: Turn, row: AllocationRow, task: TaskRow, batch: RecordBa
     else:
         row.metrics_seq = mark
     if lines:
-        logs.append(turn.session, task.id, row.run, [line for line in lines if isinstance(line, LogRecord)])
-        turn.outbox.wake_logs.add(task.id)
+        logs.append(unit.session, task.id, row.run, [line for line in lines if isinstance(line, LogRecord)])
+        unit.outbox.wake_logs.add(task.id)
     return RecordAck(acked=mark, refused=refused)
 
 
@@ -150,8 +152,8 @@ def _take_logs(taking: _Taking, records: Sequence[Record], node: int | None) -> 
         else:
             _refuse(taking, record.seq, "record.stream", f"a {record.kind} record is not a log line")
     if lines:
-        logs.append(taking.turn.session, taking.trial.id, taking.row.run, lines, node)
-        taking.turn.outbox.wake_logs.add(taking.trial.id)
+        logs.append(taking.unit.session, taking.trial.id, taking.row.run, lines, node)
+        taking.unit.outbox.wake_logs.add(taking.trial.id)
 
 
 def _take_one(taking: _Taking, record: Record) -> None:
@@ -162,13 +164,13 @@ def _take_one(taking: _Taking, record: Record) -> None:
             _take_progress(taking, record)
         case StatusRecord():
             taking.trial.status = record.status[:STATUS_CHARS]
-            taking.turn.changed_trial(taking.trial)
+            taking.unit.changed_trial(taking.trial)
         case EarlyExitRecord():
             _take_early_exit(taking, record)
         case ResumedRecord():
             _take_resumed(taking, record)
         case CheckpointGoneRecord():
-            missing_checkpoints.note(taking.turn, taking.trial, taking.row, record)
+            missing_checkpoints.note(taking.unit, taking.trial, taking.row, record)
         case LogRecord():
             _refuse(taking, record.seq, "record.stream", "a log line does not belong to the metrics stream")
 
@@ -180,11 +182,11 @@ def _refuse(taking: _Taking, seq: int, code: str, message: str) -> None:
 def _take_progress(taking: _Taking, record: ProgressRecord) -> None:
     if math.isnan(record.progress):
         return
-    turn, trial = taking.turn, taking.trial
+    unit, trial = taking.unit, taking.trial
     trial.progress = min(max(record.progress, 0.0), 1.0)
-    turn.changed_trial(trial)
-    experiment = turn.experiment(trial.experiment_id)
-    tell_search(turn, experiment, ProgressReported(trial.request_id, trial.progress))
+    unit.changed_trial(trial)
+    experiment = unit.experiment(trial.experiment_id)
+    tell_search(unit, experiment, ProgressReported(trial.request_id, trial.progress))
 
 
 def _take_early_exit(taking: _Taking, record: EarlyExitRecord) -> None:
@@ -192,7 +194,7 @@ def _take_early_exit(taking: _Taking, record: EarlyExitRecord) -> None:
         known = ", ".join(trials.EARLY_EXITS)
         _refuse(taking, record.seq, "record.reason", f"{record.reason[:80]!r} is not one of {known}")
         return
-    apply_trial(taking.turn, taking.trial, trials.EarlyExitReported(record.reason))
+    apply_trial(taking.unit, taking.trial, trials.EarlyExitReported(record.reason))
 
 
 def _take_resumed(taking: _Taking, record: ResumedRecord) -> None:
@@ -213,47 +215,47 @@ def _take_resumed(taking: _Taking, record: ResumedRecord) -> None:
 
 
 def _take_metrics(taking: _Taking, record: MetricsRecord) -> None:
-    turn, row, trial = taking.turn, taking.row, taking.trial
+    unit, row, trial = taking.unit, taking.row, taking.trial
     try:
         numbers = curves.check_report(record.group, record.steps_completed, record.metrics)
     except BadReport as error:
         _refuse(taking, record.seq, error.code, error.message)
         return
-    if beyond := _surplus(turn, trial, row.owner, record):
+    if beyond := _surplus(unit, trial, row.owner, record):
         record = record.model_copy(update={"metrics": _without(record.metrics, beyond)})
         numbers = _without(numbers, beyond)
-    stored = curves.Report(record.group, record.steps_completed, record.time, record.metrics, numbers)
+    stored = curves.ReportedMetrics(record.group, record.steps_completed, record.time, record.metrics, numbers)
     newest = _newest_validation(taking, record)
     if row.superseded_applied:
         taking.reports.append(stored)
     else:
         # The first report of an attempt: what earlier ones reported beyond its checkpoint goes now.
         row.superseded_applied = True
-        curves.insert_reports(turn.session, trial.id, row.run, [stored], row.resume_step)
+        curves.insert_reports(unit.session, trial.id, row.run, [stored], row.resume_step)
         if row.run > 1:
-            _recount(turn, trial, row.resume_step or 0)
-    _note_report(turn, trial, row.run, record, numbers)
+            _recount(unit, trial, row.resume_step or 0)
+    _note_report(unit, trial, row.run, record, numbers)
     if newest is not None and newest > record.steps_completed:
-        _take_backwards(turn, trial, record, newest)
+        _take_backwards(unit, trial, record, newest)
     elif record.group == VALIDATION:
-        _take_validation(turn, trial, record)
+        _take_validation(unit, trial, record)
 
 
 def _newest_validation(taking: _Taking, record: MetricsRecord) -> int | None:
     """Return the newest step of a validation; looked up only for a report behind the trial's newest step."""
-    turn, trial = taking.turn, taking.trial
+    unit, trial = taking.unit, taking.trial
     behind = record.steps_completed < trial.steps_completed
     if record.group != VALIDATION or not behind or not taking.row.superseded_applied:
         return None
     waiting = [one.steps_completed for one in taking.reports if one.group == VALIDATION]
-    turn.session.flush()
-    stored = curves.newest_step(turn.session, trial.id, VALIDATION)
+    unit.session.flush()
+    stored = curves.newest_step(unit.session, trial.id, VALIDATION)
     return max([*waiting, *(() if stored is None else (stored,))], default=None)
 
 
-def _take_backwards(turn: Turn, trial: TrialRow, record: MetricsRecord, newest: int) -> None:
+def _take_backwards(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord, newest: int) -> None:
     """Keep a report from the search whose step is lower than that of an earlier one: it would count as progress."""
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = unit.experiment(trial.experiment_id)
     if not any(BACKWARDS in said for said in trial.warnings):
         told = (
             f"{BACKWARDS}: a report of step {record.steps_completed} came after one of step {newest}. Such reports are"
@@ -262,17 +264,17 @@ def _take_backwards(turn: Turn, trial: TrialRow, record: MetricsRecord, newest: 
         )
         trial.warnings = [*trial.warnings, told]
         experiment.warnings = cards.with_warning(experiment.warnings, f"trial {trial.id}: {told}")
-        turn.changed_trial(trial)
-        turn.changed_experiment(experiment.id)
+        unit.changed_trial(trial)
+        unit.changed_experiment(experiment.id)
 
 
-def take_by_hand(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -> None:
+def take_by_hand(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord, value: float) -> None:
     """Take a validation report of a trial that a user evaluates by hand: all of it, or nothing.
 
     The first report after it was handed out again supersedes what earlier evaluations reported from that step on.
 
     Args:
-        turn: The transaction, which is to be rolled back after an error.
+        unit: The transaction, which is to be rolled back after an error.
         trial: The trial.
         record: The report.
         value: The searcher metric in it.
@@ -282,20 +284,20 @@ def take_by_hand(turn: Turn, trial: TrialRow, record: MetricsRecord, value: floa
         SearcherInputError: The search cannot use it.
     """
     numbers = curves.check_report(record.group, record.steps_completed, record.metrics)
-    owner = turn.experiment(trial.experiment_id).owner
-    if beyond := _surplus(turn, trial, owner, record):
+    owner = unit.experiment(trial.experiment_id).owner
+    if beyond := _surplus(unit, trial, owner, record):
         record = record.model_copy(update={"metrics": _without(record.metrics, beyond)})
         numbers = _without(numbers, beyond)
-    stored = curves.Report(record.group, record.steps_completed, record.time, record.metrics, numbers)
+    stored = curves.ReportedMetrics(record.group, record.steps_completed, record.time, record.metrics, numbers)
     again, before = 0 < trial.metrics_run < trial.run, record.steps_completed - 1
-    curves.insert_reports(turn.session, trial.id, trial.run, [stored], before)
+    curves.insert_reports(unit.session, trial.id, trial.run, [stored], before)
     if again:
-        _recount(turn, trial, before)
-    _note_report(turn, trial, trial.run, record, numbers)
-    _judge(turn, trial, record, value)
+        _recount(unit, trial, before)
+    _note_report(unit, trial, trial.run, record, numbers)
+    _judge(unit, trial, record, value)
 
 
-def _note_report(turn: Turn, trial: TrialRow, run: int, record: MetricsRecord, numbers: dict[str, float]) -> None:
+def _note_report(unit: UnitOfWork, trial: TrialRow, run: int, record: MetricsRecord, numbers: dict[str, float]) -> None:
     trial.steps_completed = max(trial.steps_completed, record.steps_completed)
     plain = numbers if all(map(math.isfinite, numbers.values())) else encode_floats(numbers)
     data = {
@@ -305,25 +307,25 @@ def _note_report(turn: Turn, trial: TrialRow, run: int, record: MetricsRecord, n
         "time": record.time,
         "metrics": plain,
     }
-    turn.event("metrics", trial.experiment_id, trial.id, data)
-    turn.changed_trial(trial)
+    unit.event("metrics", trial.experiment_id, trial.id, data)
+    unit.changed_trial(trial)
 
 
-def _surplus(turn: Turn, trial: TrialRow, owner: str, record: MetricsRecord) -> set[str]:
+def _surplus(unit: UnitOfWork, trial: TrialRow, owner: str, record: MetricsRecord) -> set[str]:
     """Return the names that are too many for one trial; a warning of the trial says so, once."""
-    limits = turn.settings.limits
+    limits = unit.settings.limits
     if not limits.metric_names:
         return set()
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = unit.experiment(trial.experiment_id)
     if not limits.binds(owner, experiment.owner_groups):
         return set()
-    session, always = turn.session, set[str]()
+    session, always = unit.session, set[str]()
     if record.group == VALIDATION:
         always = {experiment.metric, *scoring.metrics_of(experiment)}
-    beyond = turn.metric_names.beyond(session, trial, record.group, record.metrics, limits.metric_names, always)
+    beyond = unit.metric_names.beyond(session, trial, record.group, record.metrics, limits.metric_names, always)
     if not beyond:
         return beyond
-    turn.outbox.limit_hits.append((owner, "metric_names"))
+    unit.outbox.limit_hits.append((owner, "metric_names"))
     if not any(one.startswith(SURPLUS) for one in trial.warnings):
         told = (
             f"{SURPLUS}: a trial may report {limits.metric_names:,}, all groups together; others are left out, such"
@@ -331,7 +333,7 @@ def _surplus(turn: Turn, trial: TrialRow, owner: str, record: MetricsRecord) -> 
             " administrator to raise c.UserLimits.metric_names"
         )
         trial.warnings = [*trial.warnings, told]
-        turn.changed_trial(trial)
+        unit.changed_trial(trial)
     return beyond
 
 
@@ -339,75 +341,75 @@ def _without(values: dict[str, V], names: Collection[str]) -> dict[str, V]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def _recount(turn: Turn, trial: TrialRow, resume_step: int) -> None:
+def _recount(unit: UnitOfWork, trial: TrialRow, resume_step: int) -> None:
     """Compute the best values anew: earlier attempts' points beyond the resumed step are gone and must not be best."""
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = unit.experiment(trial.experiment_id)
     trial.steps_completed = resume_step
-    turn.session.flush()
-    if scoring.recount_feasible(turn, experiment, trial, VALIDATION):
+    unit.session.flush()
+    if scoring.recount_feasible(unit, experiment, trial, VALIDATION):
         return
     name, smaller = experiment.metric, experiment.smaller_is_better
-    own = curves.trial_best(turn.session, trial.id, VALIDATION, name, smaller)
+    own = curves.trial_best(unit.session, trial.id, VALIDATION, name, smaller)
     trial.best_validation = None if own is None else own[1]
     if experiment.best_trial_id != trial.id:
         return
-    best = curves.experiment_best(turn.session, experiment.id, VALIDATION, name, smaller)
+    best = curves.experiment_best(unit.session, experiment.id, VALIDATION, name, smaller)
     experiment.best_trial_id, experiment.best_step, experiment.best_value = best or (None, None, None)
-    turn.changed_experiment(experiment.id)
+    unit.changed_experiment(experiment.id)
 
 
-def _take_validation(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None:
-    experiment = turn.experiment(trial.experiment_id)
+def _take_validation(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord) -> None:
+    experiment = unit.experiment(trial.experiment_id)
     if experiment.metric not in record.metrics:
-        _warn_without_metric(turn, trial, record)
+        _warn_without_metric(unit, trial, record)
         return
     value = as_scalar(record.metrics[experiment.metric])
     if value is None:
         got = type(record.metrics[experiment.metric]).__name__
         error = f"the searcher metric {experiment.metric!r} must be a number, the report has a {got}"
-        condemn_trial(turn, trial, error, record.metrics)
+        condemn_trial(unit, trial, error, record.metrics)
         return
     try:
-        _judge(turn, trial, record, value)
+        _judge(unit, trial, record, value)
     except SearcherInputError as error:
-        condemn_trial(turn, trial, error, record.metrics)
+        condemn_trial(unit, trial, error, record.metrics)
 
 
-def _judge(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -> None:
+def _judge(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord, value: float) -> None:
     """Keep a value of the searcher metric if it is the best, and tell the search.
 
     Raises:
         SearcherInputError: The search cannot use the report.
     """
     if not trial.searcher_metric_seen:
-        _drop_warning(turn, trial)
+        _drop_warning(unit, trial)
     trial.searcher_metric_seen = True
     trial.latest_validation = value
-    event, feasible = scoring.event_of(turn, trial, record, value)
+    event, feasible = scoring.event_of(unit, trial, record, value)
     if feasible:
-        _keep_best(turn, trial, record.steps_completed, value)
-    tell_search(turn, turn.experiment(trial.experiment_id), event)
+        _keep_best(unit, trial, record.steps_completed, value)
+    tell_search(unit, unit.experiment(trial.experiment_id), event)
 
 
-def _warn_without_metric(turn: Turn, trial: TrialRow, record: MetricsRecord) -> None:
+def _warn_without_metric(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord) -> None:
     """Warn at the first validation, not at the end: until then a misspelt metric would cost a whole search."""
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = unit.experiment(trial.experiment_id)
     if trial.searcher_metric_seen or experiment.best_trial_id is not None:
         return
     if not any(cards.NO_METRIC_YET in said for said in experiment.warnings):
         experiment.warnings = [*experiment.warnings, cards.without_metric(experiment, trial, record.metrics)]
-        turn.changed_experiment(experiment.id)
+        unit.changed_experiment(experiment.id)
 
 
-def _drop_warning(turn: Turn, trial: TrialRow) -> None:
-    experiment = turn.experiment(trial.experiment_id)
+def _drop_warning(unit: UnitOfWork, trial: TrialRow) -> None:
+    experiment = unit.experiment(trial.experiment_id)
     if any(cards.NO_METRIC_YET in said for said in experiment.warnings):
         experiment.warnings = [said for said in experiment.warnings if cards.NO_METRIC_YET not in said]
-        turn.changed_experiment(experiment.id)
+        unit.changed_experiment(experiment.id)
 
 
-def _keep_best(turn: Turn, trial: TrialRow, step: int, value: float) -> None:
-    experiment = turn.experiment(trial.experiment_id)
+def _keep_best(unit: UnitOfWork, trial: TrialRow, step: int, value: float) -> None:
+    experiment = unit.experiment(trial.experiment_id)
     sign = 1.0 if experiment.smaller_is_better else -1.0
     if math.isnan(value) or sign * value == -math.inf:  # it has diverged: neither is better than a number
         return
@@ -415,4 +417,4 @@ def _keep_best(turn: Turn, trial: TrialRow, step: int, value: float) -> None:
         trial.best_validation = value
     if experiment.best_value is None or sign * value < sign * experiment.best_value:
         experiment.best_trial_id, experiment.best_step, experiment.best_value = trial.id, step, value
-        turn.changed_experiment(experiment.id)
+        unit.changed_experiment(experiment.id)

@@ -9,35 +9,35 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict
 from detlab.schemas.wire import Arrival, Rendezvous
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import current_attempt
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.fencing import current_attempt
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle import gangs
 from detlab_hub.services.lifecycle.launching import LOCALHOST
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AgentRow, PartRow
 
 
-def arrive(turn: Turn, task: TaskCaller, arrival: Arrival) -> Rendezvous:
+def arrive(unit: UnitOfWork, task: TaskCaller, arrival: Arrival) -> Rendezvous:
     """Record that a node has arrived. Repeating it changes nothing.
 
     Raises:
         Conflict: The attempt has no such node, or two of its nodes are on machines that cannot reach each other.
         StaleAttempt: The attempt is over.
     """
-    row, _ = current_attempt(turn.session, task)
-    everywhere = parts.of_allocation(turn.session, row)
+    row, _ = current_attempt(unit.session, task)
+    everywhere = parts.of_allocation(unit.session, row)
     mine = next((part for part in everywhere if part.rank == arrival.node), None)
     if mine is None or row.nodes < 2:  # one alone has nobody to wait for
         raise Conflict(f"attempt {row.run} has {row.nodes} node(s), and no node {arrival.node} of several")
-    gangs.reported(turn, row, arrival.node)
+    gangs.reported(unit, row, arrival.node)
     told = arrival.model_dump()
     if mine.meeting != told:
         mine.meeting = told
-        _check_addresses(turn.session, everywhere)
-    reply = _reply(turn.session, everywhere, arrival.number)
+        _check_addresses(unit.session, everywhere)
+    reply = _reply(unit.session, everywhere, arrival.number)
     if reply.ready:
-        turn.outbox.wake_allocations.add(row.id)
+        unit.outbox.wake_allocations.add(row.id)
     return reply
 
 

@@ -6,7 +6,7 @@ from detlab.schemas.expconf.blocks.searcher_base import STEP_TIMES
 from detlab.schemas.wire import MetricsRecord
 from detlab_hub.core.searchers import Objectives, SearcherInputError, ValidationReported
 from detlab_hub.core.stopping import wants_elapsed
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle.rows import is_unmanaged
 from detlab_hub.store.queries import trials
 from detlab_hub.store.queries.metrics import feasible
@@ -14,13 +14,13 @@ from detlab_hub.store.tables import ExperimentRow, TrialRow
 from detlab_hub.store.values import as_scalar
 
 
-def event_of(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -> tuple[ValidationReported, bool]:
+def event_of(unit: UnitOfWork, trial: TrialRow, record: MetricsRecord, value: float) -> tuple[ValidationReported, bool]:
     """Return the event of a report of the searcher metric, and whether the report keeps all constraints.
 
     Raises:
         SearcherInputError: A further metric of the search is missing, or is not a number.
     """
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = unit.experiment(trial.experiment_id)
     objectives = _objectives(experiment)
     values: dict[str, float] = {}
     for name in objectives.names:
@@ -32,15 +32,15 @@ def event_of(turn: Turn, trial: TrialRow, record: MetricsRecord, value: float) -
             values[name] = number
     score = objectives.judge(value, values)
     stopping = experiment.config.get("stopping") or ()
-    elapsed = _elapsed(turn, experiment, trial) if wants_elapsed(stopping) else None
+    elapsed = _elapsed(unit, experiment, trial) if wants_elapsed(stopping) else None
     event = ValidationReported(trial.request_id, value, _time_of(experiment, record), values, elapsed)
     return event, score.violation == 0
 
 
-def _elapsed(turn: Turn, experiment: ExperimentRow, trial: TrialRow) -> float:
+def _elapsed(unit: UnitOfWork, experiment: ExperimentRow, trial: TrialRow) -> float:
     if is_unmanaged(experiment):  # it has no attempts: it runs while somebody evaluates it
-        return max(0.0, turn.now - (trial.asked_at or turn.now))
-    return trials.seconds_run(turn.session, trial.id, turn.now)
+        return max(0.0, unit.now - (trial.asked_at or unit.now))
+    return trials.seconds_run(unit.session, trial.id, unit.now)
 
 
 def metrics_of(experiment: ExperimentRow) -> list[str]:
@@ -61,17 +61,17 @@ def _time_of(experiment: ExperimentRow, record: MetricsRecord) -> float | None:
     return float(record.steps_completed) if name in STEP_TIMES else None
 
 
-def recount_feasible(turn: Turn, experiment: ExperimentRow, trial: TrialRow, group: str) -> bool:
+def recount_feasible(unit: UnitOfWork, experiment: ExperimentRow, trial: TrialRow, group: str) -> bool:
     """Compute the best values of a constrained search anew; return False if the search has no constraints."""
     bounds = {bound.name: (bound.low, bound.high) for bound in _objectives(experiment).bounds}
     if not bounds:
         return False
     goal = feasible.Goal(group, experiment.metric, experiment.smaller_is_better, bounds)
-    own = feasible.trial_best(turn.session, trial.id, goal)
+    own = feasible.trial_best(unit.session, trial.id, goal)
     trial.best_validation = None if own is None else own[1]
     if experiment.best_trial_id == trial.id:
-        turn.session.flush()
-        best = feasible.experiment_best(turn.session, experiment.id, goal)
+        unit.session.flush()
+        best = feasible.experiment_best(unit.session, experiment.id, goal)
         experiment.best_trial_id, experiment.best_step, experiment.best_value = best or (None, None, None)
-        turn.changed_experiment(experiment.id)
+        unit.changed_experiment(experiment.id)
     return True

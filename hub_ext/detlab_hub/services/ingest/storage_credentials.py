@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Unavailable
 from detlab.schemas.wire import StorageCredentials
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import current_attempt, current_holder
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.threads import user_of
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.context import ServiceContext
+from detlab_hub.services.base.fencing import current_attempt, current_holder
+from detlab_hub.services.base.threads import user_of
 from detlab_hub.store.queries.storage.collection import collected_by, read_by
 from detlab_hub.store.tables import ExperimentRow, TaskRow
 
@@ -24,7 +24,7 @@ _KEYS_OF_S3 = {"access_key": "access_key_id", "secret_key": "secret_access_key",
 """Keys of a block -> names of credentials."""
 
 
-async def for_task(shell: Shell, task: TaskCaller) -> StorageCredentials:
+async def for_task(context: ServiceContext, task: TaskCaller) -> StorageCredentials:
     """Return credentials for the task's own storage; without values if the operator gives none for it.
 
     They are in no log, row, event or view. What goes wrong is told without the words of the operator's function, which
@@ -34,12 +34,12 @@ async def for_task(shell: Shell, task: TaskCaller) -> StorageCredentials:
         StaleAttempt: The attempt is over.
         Unavailable: The operator's function failed, or threads of all tasks wait for it.
     """
-    give = shell.settings.storage_credentials
-    owner, block = await shell.read(lambda s: _storage_of(s, task))
+    give = context.settings.storage_credentials
+    owner, block = await context.read(lambda s: _storage_of(s, task))
     if give is None:
         return StorageCredentials()
     try:
-        return _checked(await shell.workers.credentials.run(user_of(task), give, owner, block))
+        return _checked(await context.workers.credentials.run(user_of(task), give, owner, block))
     except Exception as error:  # the operator's own code
         _log.warning("storage_credentials failed for %s: %s", owner, type(error).__name__)
     raise Unavailable(
@@ -48,16 +48,16 @@ async def for_task(shell: Shell, task: TaskCaller) -> StorageCredentials:
     )
 
 
-async def with_keys(shell: Shell, owner: str, block: Mapping[str, Any]) -> dict[str, Any]:
+async def with_keys(context: ServiceContext, owner: str, block: Mapping[str, Any]) -> dict[str, Any]:
     """Return an owner's block as the master opens it: an `s3` block without keys with the operator's short-lived ones.
 
     They reach no more than that owner may; the master's own, which serve otherwise, may reach nothing at all.
     """
-    give, own = shell.settings.storage_credentials, dict(block)
+    give, own = context.settings.storage_credentials, dict(block)
     if give is None or block.get("type") != "s3" or block.get("access_key"):
         return own
     try:
-        found = _checked(await shell.workers.credentials.run(owner, give, owner, own))
+        found = _checked(await context.workers.credentials.run(owner, give, owner, own))
     except Exception as error:  # the operator's own code
         _log.warning("storage_credentials failed for %s: %s", owner, type(error).__name__)
         return own

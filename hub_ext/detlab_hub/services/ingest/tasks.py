@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
@@ -28,24 +28,24 @@ from detlab.schemas.wire import (
     StorageCredentials,
     TokenReply,
 )
-from detlab_hub.core.lifecycle.allocation import LeaveAcknowledged, TaskStarted
-from detlab_hub.core.rights import Action, Kind, Right, Thing, may, right_of
+from detlab_hub.core.lifecycle.allocation import AllocationStarted, LeaveAcknowledged
+from detlab_hub.core.rights import Action, ObjectKind, Right, Thing, may, right_of
 from detlab_hub.services.admission import log_rate
 from detlab_hub.services.admission.storage_quotas import StorageWarnings
+from detlab_hub.services.base.access import no_such, who_is
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
+from detlab_hub.services.base.fencing import current_attempt, current_holder
+from detlab_hub.services.base.threads import TooSlow, user_of
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.base.wakeups import wait_until
+from detlab_hub.services.base.warm_start import is_source
 from detlab_hub.services.checkpoints import files
 from detlab_hub.services.checkpoints.manifests import check_commit, check_metadata
 from detlab_hub.services.checkpoints.removals import DELETED, announce, begin_removal, check_unneeded
 from detlab_hub.services.checkpoints.stores import StoreOperation, opened_by_master
 from detlab_hub.services.ingest import points, records, rendezvous, storage_credentials
 from detlab_hub.services.ingest.rank_states import RankStates
-from detlab_hub.services.kernel.access import no_such, who_is
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import current_attempt, current_holder
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.threads import TooSlow, user_of
-from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.kernel.wakeups import wait_until
-from detlab_hub.services.kernel.warm_start import is_source
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.launching import has_certificate
 from detlab_hub.services.lifecycle.rows import graces_of
@@ -60,14 +60,19 @@ _log = logging.getLogger(__name__)
 MAX_WAIT = 300.0
 
 
-class Tasks:
+class Tasks(Service):
     """The task API."""
 
-    def __init__(self, shell: Shell, policies: PolicyMatcher) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, policies: PolicyMatcher) -> None:
+        super().__init__(context)
         self._policies = policies
-        self._rank_states = RankStates(shell)
-        self._storage_warnings = StorageWarnings(shell)
+        self._rank_states = RankStates(context)
+        self._storage_warnings = StorageWarnings(context)
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.context, services[PolicyMatcher])
 
     async def records(self, task: TaskCaller, batch: RecordBatch, node: int = 0) -> RecordAck:
         """Take a batch of records of one of the task's nodes; what is acknowledged is committed.
@@ -75,9 +80,9 @@ class Tasks:
         Raises:
             StaleAttempt: The attempt is over.
         """
-        batch = await log_rate.thinned(self._shell, task.allocation_id, batch, node)
+        batch = await log_rate.thinned(self._context, task.allocation_id, batch, node)
         found = await self._policies.match(task.allocation_id, batch, lambda s: current_holder(s, task))
-        ack = await self._shell.write(lambda turn: records.take(turn, task, batch, node, found))
+        ack = await self._context.write(lambda unit: records.take(unit, task, batch, node, found))
         self._policies.written(task.allocation_id, found)
         return ack
 
@@ -87,12 +92,12 @@ class Tasks:
         Raises:
             StaleAttempt: The attempt is over.
         """
-        with self._shell.wakeups.listen(("allocation", task.allocation_id)) as event:
-            reply = await self._shell.read(lambda s: _preempt_state(s, task))
+        with self._context.wakeups.listen(("allocation", task.allocation_id)) as event:
+            reply = await self._context.read(lambda s: _preempt_state(s, task))
             if reply.preempt or timeout <= 0:
                 return reply
             await wait_until(event, min(timeout, MAX_WAIT))
-        return await self._shell.read(lambda s: _preempt_state(s, task))
+        return await self._context.read(lambda s: _preempt_state(s, task))
 
     async def leave_soon(self, task: TaskCaller) -> None:
         """Preempt the trial: it saves and leaves before its batch system ends it, and runs again by a new attempt.
@@ -101,11 +106,11 @@ class Tasks:
             StaleAttempt: The attempt is over.
         """
 
-        def leave(turn: Turn) -> None:
-            row, _ = current_attempt(turn.session, task)
-            turn.holder(row).time_limit_comes(turn, row)
+        def leave(unit: UnitOfWork) -> None:
+            row, _ = current_attempt(unit.session, task)
+            unit.holder(row).time_limit_comes(unit, row)
 
-        await self._shell.write(leave)
+        await self._context.write(leave)
 
     async def rendezvous(self, task: TaskCaller, arrival: Arrival, timeout: float) -> Rendezvous:
         """Record that a node has arrived, and wait for the others.
@@ -119,12 +124,12 @@ class Tasks:
             Conflict: The attempt has no such node, or its nodes cannot reach each other.
             StaleAttempt: The attempt is over.
         """
-        with self._shell.wakeups.listen(("allocation", task.allocation_id)) as event:
-            reply = await self._shell.write(lambda turn: rendezvous.arrive(turn, task, arrival))
+        with self._context.wakeups.listen(("allocation", task.allocation_id)) as event:
+            reply = await self._context.write(lambda unit: rendezvous.arrive(unit, task, arrival))
             if reply.ready or timeout <= 0:
                 return reply
             await wait_until(event, min(timeout, MAX_WAIT))
-        return await self._shell.read(lambda s: rendezvous.read(s, task, arrival.number))
+        return await self._context.read(lambda s: rendezvous.read(s, task, arrival.number))
 
     async def point(self, task: TaskCaller, timeout: float) -> PointReply:
         """Return the trial's hyperparameters, drawn now if it has none; wait up to `timeout` seconds for them.
@@ -132,14 +137,14 @@ class Tasks:
         Raises:
             StaleAttempt: The attempt is over.
         """
-        with self._shell.wakeups.listen(("allocation", task.allocation_id)) as event:
-            reply = await self._shell.read(lambda s: points.read(s, task))
+        with self._context.wakeups.listen(("allocation", task.allocation_id)) as event:
+            reply = await self._context.read(lambda s: points.read(s, task))
             if not reply.ready:
-                reply = await self._shell.write(lambda turn: points.ask(turn, task))
+                reply = await self._context.write(lambda unit: points.ask(unit, task))
             if reply.ready or timeout <= 0:
                 return reply
             await wait_until(event, min(timeout, MAX_WAIT))
-        return await self._shell.read(lambda s: points.read(s, task))
+        return await self._context.read(lambda s: points.read(s, task))
 
     async def ranks(self, task: TaskCaller, told: RankSigns) -> OtherRanks:
         """Take the state of a node's ranks, and return that of the others; see `RankStates.exchange`."""
@@ -162,8 +167,8 @@ class Tasks:
             if row.address != address or not has_certificate(holder, row):
                 raise Conflict(f"the agent of task {row.id} has not said that it is reached at {address} by TLS")
 
-        authority = self._shell.settings.server_authority
-        await self._shell.read(check)
+        authority = self._context.settings.server_authority
+        await self._context.read(check)
         assert authority is not None
         certificate, key = await asyncio.to_thread(authority.issue, address)
         return CertificateReply(certificate=certificate, key=key)
@@ -175,13 +180,13 @@ class Tasks:
             StaleAttempt: The attempt is over.
         """
 
-        def ack(turn: Turn) -> None:
-            row, trial = current_attempt(turn.session, task)
-            experiment = turn.experiment(trial.experiment_id)
-            graces = graces_of(experiment.config, turn.settings)
-            apply_allocation(turn, row, LeaveAcknowledged(turn.now, graces))
+        def ack(unit: UnitOfWork) -> None:
+            row, trial = current_attempt(unit.session, task)
+            experiment = unit.experiment(trial.experiment_id)
+            graces = graces_of(experiment.config, unit.settings)
+            apply_allocation(unit, row, LeaveAcknowledged(unit.now, graces))
 
-        await self._shell.write(ack)
+        await self._context.write(ack)
 
     # --- checkpoints
 
@@ -194,9 +199,9 @@ class Tasks:
             Forbidden: The harness of another trial made the uuid.
             StaleAttempt: The attempt is over.
         """
-        size = check_commit(commit, self._shell.settings.checkpoint_file_limit)
+        size = check_commit(commit, self._context.settings.checkpoint_file_limit)
         await self._check_sizes(task, commit)
-        view = await self._shell.write(lambda turn: _commit(turn, task, commit, size))
+        view = await self._context.write(lambda unit: _commit(unit, task, commit, size))
         try:
             await self._storage_warnings.after_commit(task)
         except DetlabError as error:  # it is committed: a warning that fails must not have it sent again
@@ -208,19 +213,19 @@ class Tasks:
 
         Elsewhere the manifest counts, which the trial has made of what it has read back.
         """
-        storage = await self._shell.read(lambda s: _storage_of(s, task))
-        store = opened_by_master(StoreOperation.COMMIT, storage, self._shell.settings.cluster_stores)
+        storage = await self._context.read(lambda s: _storage_of(s, task))
+        store = opened_by_master(StoreOperation.COMMIT, storage, self._context.settings.cluster_stores)
         if store is None or not made_for(commit.uuid, task.trial_id or 0):  # the latter is refused, without its sizes
             return
         sizes = {path: entry.size for path, entry in commit.files.items()}
         try:
-            await self._shell.workers.looks.run(
+            await self._context.workers.looks.run(
                 user_of(task),
                 files.check_sizes,
                 store,
                 commit.uuid,
                 sizes,
-                wanted=lambda: self._shell.read(lambda s: current_attempt(s, task)),
+                wanted=lambda: self._context.read(lambda s: current_attempt(s, task)),
             )
         except TooSlow as error:
             _log.warning("checkpoint %s: its files were not looked at: %s", commit.uuid, error.message)
@@ -238,7 +243,7 @@ class Tasks:
                 raise no_such(f"there is no checkpoint {uuid[:80]} for this trial", exists=row is not None)
             return experiment_views.checkpoint_view(s, row)
 
-        return await self._shell.read(get)
+        return await self._context.read(get)
 
     async def delete_checkpoint(self, task: TaskCaller, uuid: str) -> None:
         """Mark a checkpoint of the task's own trial as deleted, whose files it removes; again changes nothing.
@@ -251,31 +256,31 @@ class Tasks:
             StaleAttempt: The attempt is over.
         """
 
-        def delete(turn: Turn) -> None:
-            _, trial = current_attempt(turn.session, task)
-            row = turn.session.get(CheckpointRow, uuid)
+        def delete(unit: UnitOfWork) -> None:
+            _, trial = current_attempt(unit.session, task)
+            row = unit.session.get(CheckpointRow, uuid)
             if row is None or not may(
-                who_is(task), Action.ATTEMPT_DELETE_CHECKPOINT, _as_seen(turn.session, task, row)
+                who_is(task), Action.ATTEMPT_DELETE_CHECKPOINT, _as_seen(unit.session, task, row)
             ):
                 raise no_such(f"this trial has no checkpoint {uuid[:80]}", exists=row is not None)
             if row.state == DELETED:
-                begin_removal(turn, row)
+                begin_removal(unit, row)
                 return
-            check_unneeded(turn, row, resumed_by=trial.id)
+            check_unneeded(unit, row, resumed_by=trial.id)
             row.state = DELETED
-            turn.session.flush()
-            newest = checkpoints.latest(turn.session, trial.id)
+            unit.session.flush()
+            newest = checkpoints.latest(unit.session, trial.id)
             trial.latest_checkpoint = None if newest is None else newest.uuid
-            announce(turn, row)
-            turn.changed_trial(trial)
+            announce(unit, row)
+            unit.changed_trial(trial)
 
-        await self._shell.write(delete)
+        await self._context.write(delete)
 
     # --- metadata, best validation, token
 
     async def get_metadata(self, task: TaskCaller) -> dict[str, Any]:
         """Return the trial's metadata."""
-        return await self._shell.read(lambda s: current_attempt(s, task)[1].metadata_)
+        return await self._context.read(lambda s: current_attempt(s, task)[1].metadata_)
 
     async def put_metadata(self, task: TaskCaller, metadata: dict[str, Any]) -> None:
         """Replace the trial's metadata.
@@ -286,12 +291,12 @@ class Tasks:
         """
         check_metadata(metadata)
 
-        def put(turn: Turn) -> None:
-            _, trial = current_attempt(turn.session, task)
+        def put(unit: UnitOfWork) -> None:
+            _, trial = current_attempt(unit.session, task)
             trial.metadata_ = metadata
-            turn.changed_trial(trial)
+            unit.changed_trial(trial)
 
-        await self._shell.write(put)
+        await self._context.write(put)
 
     async def best_validation(self, task: TaskCaller) -> BestValidationReply:
         """Return the best searcher metric of the experiment so far."""
@@ -300,7 +305,7 @@ class Tasks:
             experiment = s.get(ExperimentRow, task.experiment_id)
             return BestValidationReply(value=None if experiment is None else experiment.best_value)
 
-        return await self._shell.read(best)
+        return await self._context.read(best)
 
     async def storage_credentials(self, task: TaskCaller) -> StorageCredentials:
         """Return short-lived credentials for the trial's own storage; see `storage_credentials.for_task`.
@@ -309,7 +314,7 @@ class Tasks:
             StaleAttempt: The attempt is over.
             Unavailable: They cannot be had now.
         """
-        return await storage_credentials.for_task(self._shell, task)
+        return await storage_credentials.for_task(self._context, task)
 
     async def renew_token(self, task: TaskCaller) -> TokenReply:
         """Make a fresh task token; the old one works until it expires.
@@ -318,14 +323,14 @@ class Tasks:
             StaleAttempt: The attempt is over.
         """
 
-        def renew(turn: Turn) -> TokenReply:
-            current_holder(turn.session, task)
-            expires_at = turn.now + turn.settings.task_token_ttl
-            token = tokens.issue(turn.session, "task", task.allocation_id, expires_at, turn.now)
-            tokens.extend_runs(turn.session, [task.allocation_id], expires_at)
-            return TokenReply(token=token, expires_at=expires_at, life=turn.settings.task_token_ttl)
+        def renew(unit: UnitOfWork) -> TokenReply:
+            current_holder(unit.session, task)
+            expires_at = unit.now + unit.settings.task_token_ttl
+            token = tokens.issue(unit.session, "task", task.allocation_id, expires_at, unit.now)
+            tokens.extend_runs(unit.session, [task.allocation_id], expires_at)
+            return TokenReply(token=token, expires_at=expires_at, life=unit.settings.task_token_ttl)
 
-        return await self._shell.write(renew)
+        return await self._context.write(renew)
 
 
 _TOLD = frozenset({"stop", "pause", "preempt", "cancel", "drain"})
@@ -343,7 +348,7 @@ def _preempt_state(s: Session, task: TaskCaller) -> PreemptReply:
 
 def _as_seen(s: Session, task: TaskCaller, row: CheckpointRow) -> Thing:
     """Return a checkpoint as the table of rights knows it, to a task."""
-    thing = Thing(Kind.CHECKPOINT, experiment_id=row.experiment_id, trial_id=row.trial_id)
+    thing = Thing(ObjectKind.CHECKPOINT, experiment_id=row.experiment_id, trial_id=row.trial_id)
     if row.experiment_id != task.experiment_id:
         mine = s.get(ExperimentRow, task.experiment_id)
         # Whether the owner may read the source was checked at submission; ids are never used again.
@@ -361,8 +366,8 @@ def _storage_of(s: Session, task: TaskCaller) -> dict[str, Any]:
     return {} if experiment is None else experiment.config.get("checkpoint_storage") or {}
 
 
-def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -> CheckpointView:
-    row, trial = current_attempt(turn.session, task)
+def _commit(unit: UnitOfWork, task: TaskCaller, commit: CommitCheckpoint, size: int) -> CheckpointView:
+    row, trial = current_attempt(unit.session, task)
     if not made_for(commit.uuid, trial.id):
         # Its files may be another's, stored and not committed yet, or another program's: who commits them could have
         # that trial's commit refused, and could have them removed.
@@ -371,14 +376,14 @@ def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -
             hint="Store a copy with core_context.checkpoint.upload(), which makes an id of this trial; if it was that"
             " which was called, the image of the task has an older detlab: update it.",
         )
-    apply_allocation(turn, row, TaskStarted())
-    known = turn.session.get(CheckpointRow, commit.uuid)
+    apply_allocation(unit, row, AllocationStarted())
+    known = unit.session.get(CheckpointRow, commit.uuid)
     if known is not None:
         same = known.trial_id == trial.id and known.manifest_digest == commit.manifest_digest
         if not same or known.state != "COMPLETED":
             raise Conflict(f"checkpoint {commit.uuid} exists already, with other content")
-        return experiment_views.checkpoint_view(turn.session, known)
-    experiment = turn.experiment(trial.experiment_id)
+        return experiment_views.checkpoint_view(unit.session, known)
+    experiment = unit.experiment(trial.experiment_id)
     made = CheckpointRow(
         uuid=commit.uuid,
         trial_id=trial.id,
@@ -386,21 +391,21 @@ def _commit(turn: Turn, task: TaskCaller, commit: CommitCheckpoint, size: int) -
         run=row.run,
         steps_completed=commit.steps_completed,
         state="COMPLETED",
-        created_at=turn.now,
+        created_at=unit.now,
         size=size,
         files={path: entry.model_dump() for path, entry in commit.files.items()},
         metadata_=commit.metadata,
         storage=experiment.config.get("checkpoint_storage") or {},
         manifest_digest=commit.manifest_digest,
-        environment=environments.note(turn.session, commit.environment),
+        environment=environments.note(unit.session, commit.environment),
     )
-    turn.session.add(made)
-    turn.session.flush()
-    newest = checkpoints.latest(turn.session, trial.id)
+    unit.session.add(made)
+    unit.session.flush()
+    newest = checkpoints.latest(unit.session, trial.id)
     trial.latest_checkpoint = None if newest is None else newest.uuid
-    turn.outbox.saved_allocations.add(row.id)
-    tell_checkpoint(turn, experiment, trial, made)
-    view = announce(turn, made)
-    turn.changed_trial(trial)
-    turn.changed_experiment(experiment.id)
+    unit.outbox.saved_allocations.add(row.id)
+    tell_checkpoint(unit, experiment, trial, made)
+    view = announce(unit, made)
+    unit.changed_trial(trial)
+    unit.changed_experiment(experiment.id)
     return view

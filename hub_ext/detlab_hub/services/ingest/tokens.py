@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import StaleAttempt
 from detlab.schemas.wire import AllocationState
-from detlab_hub.services.kernel.callers import READ, WRITE, AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
-from detlab_hub.services.kernel.fencing import caller_of, current_holder
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.services.base.callers import READ, WRITE, AgentCaller, Caller, EnrolCaller, HubCaller, TaskCaller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.fencing import caller_of, current_holder
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries import tokens
 from detlab_hub.store.tables import AllocationRow, TaskRow, TokenRow, TrialRow
 
@@ -20,11 +20,8 @@ HUB_PREFIX = "dthub_"
 """Prefix of the token of the Hub's spawners, which is made with the cluster and kept in a file."""
 
 
-class Tokens:
+class Tokens(Service):
     """Resolve bearer tokens."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def resolve(self, bearer: str) -> Caller | TaskCaller | AgentCaller | EnrolCaller | HubCaller | None:
         """Return the holder of a token; None if it is unknown, expired, or not one of detlab's.
@@ -33,32 +30,32 @@ class Tokens:
             StaleAttempt: It belongs to an attempt that is over.
         """
         if bearer.startswith(HUB_PREFIX):
-            return HubCaller() if same_secret(self._shell.settings.hub_secret_hash, bearer) else None
+            return HubCaller() if same_secret(self._context.settings.hub_secret_hash, bearer) else None
         if not bearer.startswith(tuple(tokens.PREFIXES.values())):
             return None
-        if same_secret(self._shell.settings.enrolment_secret_hash, bearer):
+        if same_secret(self._context.settings.enrolment_secret_hash, bearer):
             return EnrolCaller(tokens.digest(bearer))
-        now = self._shell.clock()
+        now = self._context.clock()
         if not bearer.startswith(tokens.PREFIXES["task"]):
-            return await self._shell.read(lambda s: _resolve(s, bearer, now))
+            return await self._context.read(lambda s: _resolve(s, bearer, now))
         return await self._task(bearer, now)
 
     async def _task(self, bearer: str, now: float) -> Caller | TaskCaller | AgentCaller | EnrolCaller | None:
-        known, digest = self._shell.known_tasks, tokens.digest(bearer)
+        known, digest = self._context.known_tasks, tokens.digest(bearer)
         caller = known.get(digest, now)
         if caller is not None:
             return caller
         ends = known.ends
-        current = await self._shell.read(lambda s: _CURRENT.first(s, {"hash": digest, "now": now}))
+        current = await self._context.read(lambda s: _CURRENT.first(s, {"hash": digest, "now": now}))
         if current is None:
-            return await self._shell.read(lambda s: _resolve(s, bearer, now))
+            return await self._context.read(lambda s: _resolve(s, bearer, now))
         *holder, expires_at = current
         caller = TaskCaller(*holder)
         known.keep(digest, caller, expires_at, now, ends)
         return caller
 
 
-_CURRENT = Prepared(
+_CURRENT = PreparedStatement(
     select(
         AllocationRow.id,
         AllocationRow.trial_id,

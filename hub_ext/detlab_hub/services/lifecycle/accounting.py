@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import usage
 from detlab_hub.store.tables import AllocationRow
 
@@ -22,14 +22,14 @@ DAY = 86_400
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
-def note(turn: Turn, row: AllocationRow) -> None:
-    """Add what an allocation held. Call it once, in the turn in which it becomes TERMINATED."""
+def note(unit: UnitOfWork, row: AllocationRow) -> None:
+    """Add what an allocation held. Call it once, in the unit of work in which it becomes TERMINATED."""
     if row.assigned_at is None or not row.slots:
         return
-    ended = turn.now if row.ended_at is None else row.ended_at
-    owner, kind = turn.holder(row).payer(turn, row)
+    ended = unit.now if row.ended_at is None else row.ended_at
+    owner, kind = unit.holder(row).payer(unit, row)
     for day, seconds in split_by_day(row.assigned_at, ended):
-        usage.add(turn.session, day.isoformat(), owner, kind, len(row.slots) * seconds)
+        usage.add(unit.session, day.isoformat(), owner, kind, len(row.slots) * seconds)
 
 
 def day_of(time: float) -> date:

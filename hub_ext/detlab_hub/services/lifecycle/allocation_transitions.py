@@ -1,4 +1,4 @@
-"""Allocations: load a row, step its machine, write it back, and collect its actions in the turn's outbox.
+"""Allocations: load a row, step its machine, write it back, and collect its actions in the unit of work's outbox.
 
 The effect of an allocation's progress and end on the trial or user task that holds it is decided by its `Holder`.
 """
@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from detlab.schemas.wire import AllocationState, Kill, TaskExited
 from detlab_hub.core.lifecycle import allocation as allocations
-from detlab_hub.services.kernel.server_certificates import NoCertificate
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.server_certificates import NoCertificate
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle import accounting
 from detlab_hub.services.lifecycle.launching import build_launches
 from detlab_hub.services.lifecycle.rows import allocation_of, write_allocation
@@ -24,7 +24,7 @@ from detlab_hub.store.tables import AllocationRow
 _log = logging.getLogger(__name__)
 
 
-def apply_allocation(turn: Turn, row: AllocationRow, event: allocations.Event) -> None:
+def apply_allocation(unit: UnitOfWork, row: AllocationRow, event: allocations.Event) -> None:
     """Apply an event to an allocation."""
     old = allocation_of(row)
     step = allocations.step(old, event)
@@ -33,51 +33,51 @@ def apply_allocation(turn: Turn, row: AllocationRow, event: allocations.Event) -
     write_allocation(row, step.state)
     if old.state is not step.state.state:
         _log.info("allocation %s: %s", row.id, step.state.state)
-        _note_times(turn, row, step.state.state)
-        turn.changed_cluster()
-    holder = turn.holder(row)
-    holder.allocation_changed(turn, row)
+        _note_times(unit, row, step.state.state)
+        unit.changed_cluster()
+    holder = unit.holder(row)
+    holder.allocation_changed(unit, row)
     for action in step.actions:
         match action:
             case allocations.SendLaunch():
-                send_launch(turn, row)
+                send_launch(unit, row)
             case allocations.SignalPreempt():
-                turn.outbox.wake_allocations.add(row.id)
+                unit.outbox.wake_allocations.add(row.id)
             case allocations.SendKill():
-                _kill(turn, row)
+                _kill(unit, row)
             case allocations.EndAttempt(kind):
-                turn.outbox.kick_scheduler = True
-                holder.attempt_ended(turn, row, kind)
+                unit.outbox.kick_scheduler = True
+                holder.attempt_ended(unit, row, kind)
             case _:
                 assert_never(action)
 
 
-def _note_times(turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+def _note_times(unit: UnitOfWork, row: AllocationRow, state: AllocationState) -> None:
     if state is AllocationState.ASSIGNED:
-        row.assigned_at = turn.now
+        row.assigned_at = unit.now
     elif state is AllocationState.RUNNING:
-        row.started_at, row.stage_message = turn.now, ""
+        row.started_at, row.stage_message = unit.now, ""
     elif state is AllocationState.TERMINATED:
-        row.ended_at = turn.now
-        turn.outbox.ended_allocations.append(row.id)
-        accounting.note(turn, row)
-    turn.holder(row).allocation_moved(turn, row, state)
+        row.ended_at = unit.now
+        unit.outbox.ended_allocations.append(row.id)
+        accounting.note(unit, row)
+    unit.holder(row).allocation_moved(unit, row, state)
 
 
-def send_launch(turn: Turn, row: AllocationRow, only: str | None = None) -> None:
+def send_launch(unit: UnitOfWork, row: AllocationRow, only: str | None = None) -> None:
     """Tell the allocation's agents, or only one of them, to start its task (again).
 
     One that cannot be launched ends, with a card: raised from here, it would undo the whole pass, each time anew.
     """
-    if not turn.holder(row).ready(turn, row):
+    if not unit.holder(row).ready(unit, row):
         return
     try:
-        turn.outbox.messages += build_launches(turn, row, only)
+        unit.outbox.messages += build_launches(unit, row, only)
     except (NoCertificate, NoUid) as error:
-        _cannot_launch(turn, row, str(error))
+        _cannot_launch(unit, row, str(error))
     except (LookupError, TypeError, ValueError) as error:
         # A stored config that is not a valid launch, of whichever version: it must not stop the whole pass.
-        _cannot_launch(turn, row, f"its stored record is not a valid launch: {_places(error)}")
+        _cannot_launch(unit, row, f"its stored record is not a valid launch: {_places(error)}")
 
 
 def _places(error: Exception) -> str:
@@ -88,22 +88,22 @@ def _places(error: Exception) -> str:
     return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in found)
 
 
-def _cannot_launch(turn: Turn, row: AllocationRow, why: str) -> None:
+def _cannot_launch(unit: UnitOfWork, row: AllocationRow, why: str) -> None:
     _log.error("allocation %s cannot be launched: %s", row.id, why)
-    turn.exits[row.id] = TaskExited(allocation_id=row.id, run=row.run, reason="setup", message=why)
-    apply_allocation(turn, row, allocations.PartsGone(allocations.kind_of_exit(allocation_of(row), None)))
+    unit.exits[row.id] = TaskExited(allocation_id=row.id, run=row.run, reason="setup", message=why)
+    apply_allocation(unit, row, allocations.PartsGone(allocations.kind_of_exit(allocation_of(row), None)))
 
 
-def _kill(turn: Turn, row: AllocationRow) -> None:
+def _kill(unit: UnitOfWork, row: AllocationRow) -> None:
     """Kill the task; one that its agents were never sent, as its trial has no point yet, has ended at once."""
-    if turn.holder(row).waits(turn, row):
-        apply_allocation(turn, row, allocations.PartsGone(allocations.kind_of_exit(allocation_of(row), None)))
+    if unit.holder(row).waits(unit, row):
+        apply_allocation(unit, row, allocations.PartsGone(allocations.kind_of_exit(allocation_of(row), None)))
     else:
-        send_kill(turn, row)
+        send_kill(unit, row)
 
 
-def send_kill(turn: Turn, row: AllocationRow, agent_id: str | None = None) -> None:
+def send_kill(unit: UnitOfWork, row: AllocationRow, agent_id: str | None = None) -> None:
     """Tell the allocation's agents, or one of them, to kill its task (again)."""
-    agents = dict.fromkeys(part.agent_id for part in parts.of_allocation(turn.session, row) if part.end is None)
-    kill = Kill(allocation_id=row.id, run=row.run, grace=turn.settings.kill_grace)
-    turn.outbox.messages += [(agent, kill) for agent in agents if agent_id in (None, agent)]
+    agents = dict.fromkeys(part.agent_id for part in parts.of_allocation(unit.session, row) if part.end is None)
+    kill = Kill(allocation_id=row.id, run=row.run, grace=unit.settings.kill_grace)
+    unit.outbox.messages += [(agent, kill) for agent in agents if agent_id in (None, agent)]

@@ -12,9 +12,9 @@ from detlab.schemas.runtimes import ADDRESS_LATER, takes_image
 from detlab.schemas.shares import devices_of, fractions
 from detlab.schemas.taskwire import TaskKind
 from detlab.schemas.wire import ClusterInfoWire, ContainerSpec, DeviceMount, Launch, Mount, ServiceSpec
-from detlab_hub.services.kernel.offers import kind_of_slots
-from detlab_hub.services.kernel.turn import LaunchSeat, Turn
-from detlab_hub.services.kernel.warm_start import as_asked, lost_source, source_of
+from detlab_hub.services.base.offers import kind_of_slots
+from detlab_hub.services.base.unit_of_work import LaunchSeat, UnitOfWork
+from detlab_hub.services.base.warm_start import as_asked, lost_source, source_of
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.store.queries import checkpoints, parts, tokens
 from detlab_hub.store.tables import (
@@ -32,7 +32,7 @@ LOCALHOST = "127.0.0.1"
 HUB_SERVER = ("python3", "-m", "detlab.launch.hub_server")
 
 
-def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> list[tuple[str, Launch]]:
+def build_launches(unit: UnitOfWork, row: AllocationRow, only: str | None = None) -> list[tuple[str, Launch]]:
     """Make the launch messages of an assigned allocation, each with a fresh task token.
 
     When repeated, they differ in the token only: agents go by allocation and run. A server of the Hub whose environment
@@ -40,22 +40,22 @@ def build_launches(turn: Turn, row: AllocationRow, only: str | None = None) -> l
     environment again.
 
     Args:
-        turn: The transaction.
+        unit: The transaction.
         row: The allocation.
         only: The one agent that is to get its message; by default all of the allocation's.
 
     Returns:
         (agent id, message) of each agent.
     """
-    everywhere = parts.of_allocation(turn.session, row)
-    agents = [turn.session.get(AgentRow, part.agent_id) for part in everywhere]
+    everywhere = parts.of_allocation(unit.session, row)
+    agents = [unit.session.get(AgentRow, part.agent_id) for part in everywhere]
     addresses = [LOCALHOST if agent is None or not agent.address else agent.address for agent in agents]
     if len(everywhere) == 1:
         addresses = [LOCALHOST]  # its ranks meet on the node itself
     counts = [len(devices_of(part.slots)) for part in everywhere]
-    holder = turn.holder(row)
+    holder = unit.holder(row)
     launches = [
-        (first.agent_id, holder.launch(turn, row, LaunchSeat(agent, slots, first.rank, addresses, counts)))
+        (first.agent_id, holder.launch(unit, row, LaunchSeat(agent, slots, first.rank, addresses, counts)))
         for first, agent, slots in _by_agent(everywhere, agents)
         if first.end is None and only in (None, first.agent_id)
     ]
@@ -73,21 +73,21 @@ def _by_agent(
             yield part, agent, [slot for one in everywhere if one.agent_id == part.agent_id for slot in one.slots]
 
 
-def launch_of_trial(turn: Turn, row: AllocationRow, trial: TrialRow, seat: LaunchSeat) -> Launch:
+def launch_of_trial(unit: UnitOfWork, row: AllocationRow, trial: TrialRow, seat: LaunchSeat) -> Launch:
     """Make the message for one of the nodes of a trial."""
-    experiment = turn.experiment(trial.experiment_id)
-    checkpoint = resume_point(turn.session, experiment, trial)
-    lost = _lost_parent(trial, checkpoint) or (None if checkpoint else lost_source(turn.session, experiment.config))
+    experiment = unit.experiment(trial.experiment_id)
+    checkpoint = resume_point(unit.session, experiment, trial)
+    lost = _lost_parent(trial, checkpoint) or (None if checkpoint else lost_source(unit.session, experiment.config))
     if lost:
         warning = f"checkpoint {lost}, which it was to start from, was deleted: it started from nothing"
         trial.warnings = [*(said for said in trial.warnings if said != warning), warning]
     own = checkpoint is not None and checkpoint.trial_id == trial.id
     row.resume_step = checkpoint.steps_completed if checkpoint is not None and own else None
-    earlier = checkpoints.before(turn.session, checkpoint) if checkpoint is not None and own else []
+    earlier = checkpoints.before(unit.session, checkpoint) if checkpoint is not None and own else []
     config, agent = _extended(as_asked(experiment.config), experiment.max_time), seat.agent
-    uid = uids.assign(turn, experiment.owner)
-    token, expires_at = _token(turn, row)
-    info = _info(turn, row, seat, config).model_copy(
+    uid = uids.assign(unit, experiment.owner)
+    token, expires_at = _token(unit, row)
+    info = _info(unit, row, seat, config).model_copy(
         update={
             "latest_checkpoint": None if checkpoint is None else checkpoint.uuid,
             "earlier_checkpoints": earlier,
@@ -105,7 +105,7 @@ def launch_of_trial(turn: Turn, row: AllocationRow, trial: TrialRow, seat: Launc
         owner=experiment.owner,
         owner_groups=list(experiment.owner_groups),
         uid=uid.uid,
-        account=uids.is_account(turn, uid),
+        account=uids.is_account(unit, uid),
         slots=seat.slots,
         entrypoint=expconf.command_of(config["entrypoint"], sum(seat.counts)),
         environment=_environment(config, agent),
@@ -113,40 +113,41 @@ def launch_of_trial(turn: Turn, row: AllocationRow, trial: TrialRow, seat: Launc
         info=info,
         task_token=token,
         token_expires_at=expires_at,
-        token_life=turn.settings.task_token_ttl,
+        token_life=unit.settings.task_token_ttl,
         runtime=row.runtime,
         container=_container(config, agent, seat.addresses) if takes_image(row.runtime) else None,
-        reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
+        reach=_operators_directories(config, unit.settings.default_checkpoint_storage),
         point_due=trial.point_due,
     )
 
 
-def is_launched(turn: Turn, row: AllocationRow) -> bool:
+def is_launched(unit: UnitOfWork, row: AllocationRow) -> bool:
     """Whether a launch of the allocation was made: each has a token."""
-    return tokens.exists(turn.session, "task", row.id)
+    return tokens.exists(unit.session, "task", row.id)
 
 
-def launch_of_task(turn: Turn, row: AllocationRow, task: TaskRow, seat: LaunchSeat) -> Launch | None:
+def launch_of_task(unit: UnitOfWork, row: AllocationRow, task: TaskRow, seat: LaunchSeat) -> Launch | None:
     """Make the message for the node of a user task; None for a server whose environment this master does not have."""
     kind, config = TaskKind(task.kind), task.config
-    secrets = turn.spawn_secrets.get(task.id) if kind.served_by_hub else {}
+    secrets = unit.spawn_secrets.get(task.id) if kind.served_by_hub else {}
     if secrets is None:
         return None
-    agent, uid = seat.agent, uids.assign(turn, task.owner)
-    token, expires_at = _token(turn, row)
+    agent, uid = seat.agent, uids.assign(unit, task.owner)
+    token, expires_at = _token(unit, row)
     run_token = None
     if kind is TaskKind.NOTEBOOK_RUN and TaskNote.BY_RUN not in task.source:
-        run_token = tokens.issue(turn.session, "run", row.id, expires_at, turn.now)
-    runs = "hold" if task.source.get(TaskNote.HOLD) else kind.value
+        run_token = tokens.issue(unit.session, "run", row.id, expires_at, unit.now)
+    holds = bool(task.source.get(TaskNote.HOLD))
+    runs = "hold" if holds else kind.value
     entrypoint = [*HUB_SERVER, "--kind", runs] if kind.served_by_hub else config["entrypoint"]
-    info = _info(turn, row, seat, config).model_copy(update={"task_type": kind.value.upper()})
+    info = _info(unit, row, seat, config).model_copy(update={"task_type": kind.value.upper()})
     return Launch(
         allocation_id=row.id,
         run=row.run,
         owner=task.owner,
         owner_groups=list(task.owner_groups),
         uid=uid.uid,
-        account=uids.is_account(turn, uid),
+        account=uids.is_account(unit, uid),
         slots=seat.slots,
         entrypoint=entrypoint,
         environment={**_environment(config, agent), **secrets},
@@ -155,23 +156,24 @@ def launch_of_task(turn: Turn, row: AllocationRow, task: TaskRow, seat: LaunchSe
         task_token=token,
         run_token=run_token,
         token_expires_at=expires_at,
-        token_life=turn.settings.task_token_ttl,
+        token_life=unit.settings.task_token_ttl,
         kind=kind.value,
         runtime=row.runtime,
         container=_container(config, agent) if takes_image(row.runtime) else None,
-        service=_service(turn, row, task, agent) if kind.served_by_hub else None,
+        service=_service(unit, row, task, agent) if kind.served_by_hub else None,
         user_home=kind in {TaskKind.NOTEBOOK, TaskKind.SHELL},
-        reach=_operators_directories(config, turn.settings.default_checkpoint_storage),
+        holds=holds and kind.served_by_hub,
+        reach=_operators_directories(config, unit.settings.default_checkpoint_storage),
     )
 
 
-def _service(turn: Turn, row: AllocationRow, task: TaskRow, agent: AgentRow | None) -> ServiceSpec:
+def _service(unit: UnitOfWork, row: AllocationRow, task: TaskRow, agent: AgentRow | None) -> ServiceSpec:
     """Return the service of a server; one that is reached over a network gets its certificate.
 
     Raises:
         NoCertificate: None can be made.
     """
-    authority = turn.settings.server_authority
+    authority = unit.settings.server_authority
     if row.runtime in ADDRESS_LATER:
         note_certificate(task, None)
         return ServiceSpec(certificate_later=authority is not None)
@@ -195,15 +197,15 @@ def has_certificate(task: TaskRow, row: AllocationRow) -> bool:
     return task.source.get(TaskNote.CERTIFIED_RUN) == row.run
 
 
-def _token(turn: Turn, row: AllocationRow) -> tuple[str, float]:
-    expires_at = turn.now + turn.settings.task_token_ttl
-    return tokens.issue(turn.session, "task", row.id, expires_at=expires_at, now=turn.now), expires_at
+def _token(unit: UnitOfWork, row: AllocationRow) -> tuple[str, float]:
+    expires_at = unit.now + unit.settings.task_token_ttl
+    return tokens.issue(unit.session, "task", row.id, expires_at=expires_at, now=unit.now), expires_at
 
 
-def _info(turn: Turn, row: AllocationRow, seat: LaunchSeat, config: dict[str, Any]) -> ClusterInfoWire:
+def _info(unit: UnitOfWork, row: AllocationRow, seat: LaunchSeat, config: dict[str, Any]) -> ClusterInfoWire:
     return ClusterInfoWire(
-        master_url=turn.settings.service_url,
-        cluster_id=turn.settings.cluster_id,
+        master_url=unit.settings.service_url,
+        cluster_id=unit.settings.cluster_id,
         agent_id=(row.agent_id or "") if seat.agent is None else seat.agent.id,
         slot_ids=list(range(seat.counts[seat.rank])),
         gpu_uuids=_gpu_uuids(seat.agent, seat.slots),
@@ -216,8 +218,8 @@ def _info(turn: Turn, row: AllocationRow, seat: LaunchSeat, config: dict[str, An
         container_slot_counts=seat.counts,
         device_shares=_device_shares(seat.agent, seat.slots),
         owner=row.owner,
-        storage_instance="" if turn.settings.holder is None else turn.settings.holder.instance,
-        storage_epoch=0 if turn.settings.holder is None else turn.settings.holder.epoch,
+        storage_instance="" if unit.settings.holder is None else unit.settings.holder.instance,
+        storage_epoch=0 if unit.settings.holder is None else unit.settings.holder.epoch,
     )
 
 

@@ -11,8 +11,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView, PolicyMatch, TrialState
-from detlab_hub.services.kernel.masking import masked_text, secrets_of
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.masking import masked_text, secrets_of
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.tables import TrialRow
 
 MOST_MATCHES = 100
@@ -23,7 +23,7 @@ _SPECIAL = set(".^$*+?{}[]\\|()")
 
 
 @dataclass(frozen=True)
-class Policy:
+class LogRule:
     """One log policy of an experiment."""
 
     name: str | None
@@ -37,17 +37,17 @@ class Policy:
 class Finding:
     """A line that a policy matches."""
 
-    policy: Policy
+    policy: LogRule
     text: str
     time: float
     given_up: str = ""
     """Why the policy is not checked any more; then there is no line."""
 
 
-def policies_of(config: Mapping[str, Any]) -> tuple[Policy, ...]:
+def policies_of(config: Mapping[str, Any]) -> tuple[LogRule, ...]:
     """Return the policies of an experiment's config that have a pattern."""
     return tuple(
-        Policy(one.get("name"), one["pattern"], one.get("action"), literal_of(one["pattern"]))
+        LogRule(one.get("name"), one["pattern"], one.get("action"), literal_of(one["pattern"]))
         for one in config.get("log_policies") or ()
         if one.get("pattern")
     )
@@ -63,10 +63,10 @@ def literal_of(pattern: str) -> str | None:
     return None if not text or _SPECIAL.intersection(text) else text
 
 
-def note(turn: Turn, trial: TrialRow, run: int, agent_id: str | None, findings: Sequence[Finding]) -> None:
+def note(unit: UnitOfWork, trial: TrialRow, run: int, agent_id: str | None, findings: Sequence[Finding]) -> None:
     """Store the matches of policies in a trial's lines; once for each policy and agent."""
     known = {(one["pattern"], one["action"], one["agent_id"]) for one in trial.policy_matches}
-    secrets = secrets_of(turn.experiment(trial.experiment_id).config) if findings else ()
+    secrets = secrets_of(unit.experiment(trial.experiment_id).config) if findings else ()
     fresh = []
     for finding in findings:
         policy = finding.policy
@@ -74,7 +74,7 @@ def note(turn: Turn, trial: TrialRow, run: int, agent_id: str | None, findings: 
             warning = f"log policy {policy.name or policy.pattern[:50]!r} is not checked any more: "
             if not any(one.startswith(warning) for one in trial.warnings):
                 trial.warnings = [*trial.warnings, warning + finding.given_up]
-                turn.changed_trial(trial)
+                unit.changed_trial(trial)
             continue
         if (policy.pattern, policy.action, agent_id) in known:
             continue
@@ -87,15 +87,15 @@ def note(turn: Turn, trial: TrialRow, run: int, agent_id: str | None, findings: 
             action=policy.action,
             agent_id=agent_id,
             run=run,
-            time=finding.time if math.isfinite(finding.time) else turn.now,
+            time=finding.time if math.isfinite(finding.time) else unit.now,
             line=masked_text(finding.text.strip()[:LINE_CHARS], secrets),
         )
         fresh.append(match.model_dump())
         if policy.action == "exclude_node" and agent_id is not None:
-            turn.outbox.blocked.append((trial.id, agent_id))
+            unit.outbox.blocked.append((trial.id, agent_id))
     if fresh:
         trial.policy_matches = [*trial.policy_matches, *fresh]
-        turn.changed_trial(trial)
+        unit.changed_trial(trial)
 
 
 def excluded(matches: Iterable[Mapping[str, Any]]) -> set[str]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from detlab.schemas.wire import CheckpointGoneRecord, FailureView
 from detlab_hub.core.lifecycle.trial import Retry
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.failures.diagnosis import is_missing_checkpoint
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries import checkpoints
 from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, TrialRow
 
@@ -19,13 +19,13 @@ KIND = "checkpoint"
 _GONE = "DELETED"
 
 
-def note(turn: Turn, trial: TrialRow, row: AllocationRow, record: CheckpointGoneRecord) -> None:
+def note(unit: UnitOfWork, trial: TrialRow, row: AllocationRow, record: CheckpointGoneRecord) -> None:
     """Take what a task says of its checkpoints; only its trial's own are touched."""
-    instead = turn.session.get(CheckpointRow, record.instead or "")
+    instead = unit.session.get(CheckpointRow, record.instead or "")
     if instead is None or not _is_there(trial, instead) or row.resume_step is None:
         return
     for uuid in record.gone:
-        found = turn.session.get(CheckpointRow, uuid)
+        found = unit.session.get(CheckpointRow, uuid)
         if found is not None and _is_there(trial, found) and found.steps_completed > instead.steps_completed:
             found.state = _GONE
             warning = (
@@ -33,19 +33,19 @@ def note(turn: Turn, trial: TrialRow, row: AllocationRow, record: CheckpointGone
                 f"{place_of(found.storage)}: an earlier checkpoint is used, of step {instead.steps_completed}"
             )
             trial.warnings = [*(said for said in trial.warnings if said != warning), warning]
-    turn.session.flush()
-    newest = checkpoints.latest(turn.session, trial.id)
+    unit.session.flush()
+    newest = checkpoints.latest(unit.session, trial.id)
     trial.latest_checkpoint = None if newest is None else newest.uuid
-    turn.changed_trial(trial)
+    unit.changed_trial(trial)
 
 
 def check(
-    turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
+    unit: UnitOfWork, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
 ) -> tuple[Retry, FailureView] | None:
     """Evaluate the end of an attempt without a checkpoint to continue from; None: it ended for another reason."""
     if not is_missing_checkpoint(card.message):
         return None
-    newest = checkpoints.latest(turn.session, trial.id)
+    newest = checkpoints.latest(unit.session, trial.id)
     if newest is not None and row.resume_step is not None and newest.steps_completed < row.resume_step:
         hint = (
             f"it continues from checkpoint {newest.uuid}, of step {newest.steps_completed};"

@@ -25,8 +25,8 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import FailureView, TrialState
 from detlab_hub.core.lifecycle.allocation import EndKind, PreemptReason
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.failures import cards
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.tables import AllocationRow, CheckpointRow, TaskRow, TrialRow
 
 if TYPE_CHECKING:
@@ -51,28 +51,28 @@ FIRST_PAUSE, LONGEST_PAUSE = 5.0, 600.0
 _OTHERS_FAULT = (EndKind.LOST.value, EndKind.REFUSED.value)
 
 
-def given_up(turn: Turn, trial: TrialRow, row: AllocationRow, kind: EndKind) -> FailureView | None:
+def given_up(unit: UnitOfWork, trial: TrialRow, row: AllocationRow, kind: EndKind) -> FailureView | None:
     """Return the card of a trial that is not retried, as too many in a row made no progress; None if it is retried.
 
     Args:
-        turn: The transaction.
+        unit: The transaction.
         trial: The trial.
         row: The attempt that ends.
         kind: How it ends.
     """
     if trial.state != TrialState.ACTIVE:
         return None
-    if kind.value in _OTHERS_FAULT and (card := _short(turn, row, kind, f"det trial logs {trial.id}")) is not None:
-        return None if _saved(turn, trial, row) else card.model_copy(update={"trial_id": trial.id})
+    if kind.value in _OTHERS_FAULT and (card := _short(unit, row, kind, f"det trial logs {trial.id}")) is not None:
+        return None if _saved(unit, trial, row) else card.model_copy(update={"trial_id": trial.id})
     if kind is EndKind.LOST:
-        return _lost(turn, trial, row)
+        return _lost(unit, trial, row)
     if kind in {EndKind.PREEMPTED, EndKind.KILLED} and row.preempt_reason == PreemptReason.TIME_LIMIT:
-        return _out_of_time(turn, trial, row)
+        return _out_of_time(unit, trial, row)
     return None
 
 
-def _lost(turn: Turn, trial: TrialRow, row: AllocationRow) -> FailureView | None:
-    before = _before(turn, trial, row, MOST_LOSSES - 1)
+def _lost(unit: UnitOfWork, trial: TrialRow, row: AllocationRow) -> FailureView | None:
+    before = _before(unit, trial, row, MOST_LOSSES - 1)
     if before is None or any(one.exit_reason != EndKind.LOST for one in before):
         return None
     if row.started_at is None or {one.agent_id for one in before} <= {row.agent_id}:
@@ -88,11 +88,11 @@ def _lost(turn: Turn, trial: TrialRow, row: AllocationRow) -> FailureView | None
     )
 
 
-def _out_of_time(turn: Turn, trial: TrialRow, row: AllocationRow) -> FailureView | None:
-    before = _before(turn, trial, row, MOST_JOBS - 1)
+def _out_of_time(unit: UnitOfWork, trial: TrialRow, row: AllocationRow) -> FailureView | None:
+    before = _before(unit, trial, row, MOST_JOBS - 1)
     if before is None or any(one.preempt_reason != PreemptReason.TIME_LIMIT for one in before):
         return None
-    if _saved(turn, trial, row):
+    if _saved(unit, trial, row):
         return None
     return FailureView(
         kind="max_time",
@@ -104,21 +104,21 @@ def _out_of_time(turn: Turn, trial: TrialRow, row: AllocationRow) -> FailureView
     )
 
 
-def _saved(turn: Turn, trial: TrialRow, row: AllocationRow) -> bool:
+def _saved(unit: UnitOfWork, trial: TrialRow, row: AllocationRow) -> bool:
     """Whether an attempt has stored a checkpoint."""
     saved = select(CheckpointRow.uuid).where(
         CheckpointRow.trial_id == trial.id,
         CheckpointRow.run == row.run,
         CheckpointRow.state == "COMPLETED",
     )
-    return turn.session.scalar(saved.limit(1)) is not None
+    return unit.session.scalar(saved.limit(1)) is not None
 
 
-def task_given_up(turn: Turn, task: TaskRow, row: AllocationRow, kind: EndKind) -> FailureView | None:
+def task_given_up(unit: UnitOfWork, task: TaskRow, row: AllocationRow, kind: EndKind) -> FailureView | None:
     """Return the card of a user task that is not tried again, as too many attempts in a row never ran; else None."""
     if kind is not EndKind.REFUSED and (kind is not EndKind.LOST or row.started_at is not None):
         return None  # it ends with this attempt
-    return _short(turn, row, kind, f"det task logs {task.id}")
+    return _short(unit, row, kind, f"det task logs {task.id}")
 
 
 @dataclass(frozen=True)
@@ -147,18 +147,18 @@ def pause_before_next(s: Session, row: AllocationRow) -> float:
     return 0.0 if number <= 0 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(number - 1, 20))
 
 
-def _short(turn: Turn, row: AllocationRow, kind: EndKind, command: str) -> FailureView | None:
+def _short(unit: UnitOfWork, row: AllocationRow, kind: EndKind, command: str) -> FailureView | None:
     begun = row.started_at or row.assigned_at
-    if row.run < MOST_SHORT or begun is None or turn.now - begun >= SHORT:
+    if row.run < MOST_SHORT or begun is None or unit.now - begun >= SHORT:
         return None
-    streak = _streak(turn.session, row)
+    streak = _streak(unit.session, row)
     kinds = Counter(streak.kinds) + Counter({kind.value: 1})
     span = REFUSED_SPAN if kinds[EndKind.REFUSED.value] else SHORT_SPAN
-    if streak.count + 1 < MOST_SHORT or turn.now - min(streak.since, row.requested_at) < span:
+    if streak.count + 1 < MOST_SHORT or unit.now - min(streak.since, row.requested_at) < span:
         return None
-    hours = (turn.now - streak.since) / 3600
+    hours = (unit.now - streak.since) / 3600
     counted = ", ".join(f"{_WORDS[EndKind(one)]} {times} times" for one, times in kinds.most_common())
-    told = turn.exits.get(row.id)
+    told = unit.exits.get(row.id)
     last = f", the last time: {told.message[:300]}" if told is not None and told.message else ""
     return FailureView(
         kind="lost",
@@ -190,7 +190,7 @@ def _streak(s: Session, row: AllocationRow) -> _Streak:
     return _Streak(sum(kinds.values()), since, kinds)
 
 
-def _before(turn: Turn, trial: TrialRow, row: AllocationRow, count: int) -> Sequence[_Attempt] | None:
+def _before(unit: UnitOfWork, trial: TrialRow, row: AllocationRow, count: int) -> Sequence[_Attempt] | None:
     """Return the attempts before this one, newest first; None if so many have not begun from the same point."""
     if row.run <= count:
         return None
@@ -202,7 +202,7 @@ def _before(turn: Turn, trial: TrialRow, row: AllocationRow, count: int) -> Sequ
         .order_by(AllocationRow.run.desc())
         .limit(count)
     )
-    found = turn.session.execute(query).all()
+    found = unit.session.execute(query).all()
     same = len(found) == count and all(one.resume_step == row.resume_step for one in found)
     return found if same else None
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from detlab.errors import ConfigError, Problem
 from detlab_hub.core.scheduling import PoolConfig
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.limits.checks import check_priority
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.limits.checks import check_priority
+from detlab_hub.services.base.settings import Settings
 
 WHERE = "resources.resource_pool"
 SINGLE_NODE = "single_node"

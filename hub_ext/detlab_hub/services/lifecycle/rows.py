@@ -7,9 +7,9 @@ from typing import Any
 
 from detlab.schemas.wire import AllocationState, EndReason, TrialState
 from detlab_hub.core.lifecycle.allocation import Allocation, EndKind, Graces, PreemptReason
-from detlab_hub.core.lifecycle.trial import Attempt, Evaluator, Hold, Metric, Trial
+from detlab_hub.core.lifecycle.trial import Attempt, Evaluator, Hold, MetricState, TrialStatus
 from detlab_hub.core.searchers import needs_metric
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.base.settings import Settings
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, TrialRow
 
 DEFAULT_MAX_RESTARTS = 5
@@ -41,16 +41,16 @@ def write_allocation(row: AllocationRow, state: Allocation) -> None:
     row.exit_reason = None if state.end is None else state.end.value
 
 
-def trial_of(row: TrialRow, experiment: ExperimentRow, current: AllocationRow | None) -> Trial:
+def trial_of(row: TrialRow, experiment: ExperimentRow, current: AllocationRow | None) -> TrialStatus:
     """Return the state of a trial, from its row and that of its newest allocation."""
     live = current is not None and current.state != AllocationState.TERMINATED
     if row.searcher_metric_seen or not experiment.metric:
-        metric = Metric.SEEN
+        metric = MetricState.SEEN
     elif needs_metric(experiment.searcher_name):
-        metric = Metric.REQUIRED
+        metric = MetricState.REQUIRED
     else:
-        metric = Metric.MISSED
-    return Trial(
+        metric = MetricState.MISSED
+    return TrialStatus(
         state=TrialState(row.state),
         attempt=Attempt.LIVE if live else Attempt.NONE,
         run=row.run,
@@ -64,7 +64,7 @@ def trial_of(row: TrialRow, experiment: ExperimentRow, current: AllocationRow | 
     )
 
 
-def write_trial(row: TrialRow, state: Trial) -> None:
+def write_trial(row: TrialRow, state: TrialStatus) -> None:
     """Put the state of a trial into its row."""
     row.state = state.state.value
     row.run = state.run

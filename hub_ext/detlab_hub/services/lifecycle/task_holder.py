@@ -8,8 +8,8 @@ from detlab.schemas.taskwire import TaskEnd
 from detlab.schemas.wire import AllocationState, FailureView, Launch
 from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import usertask
+from detlab_hub.services.base.unit_of_work import LaunchSeat, UnitOfWork
 from detlab_hub.services.failures import cards
-from detlab_hub.services.kernel.turn import LaunchSeat, Turn
 from detlab_hub.services.lifecycle import no_progress
 from detlab_hub.services.lifecycle.launching import launch_of_task, note_certificate
 from detlab_hub.services.lifecycle.task_transitions import apply_task, say
@@ -21,41 +21,41 @@ _log = logging.getLogger(__name__)
 class TaskHolder:
     """The effects of user tasks' allocations on their tasks. Nothing in such a task listens for a preemption."""
 
-    def ready(self, turn: Turn, row: AllocationRow) -> bool:
+    def ready(self, unit: UnitOfWork, row: AllocationRow) -> bool:
         """Be so at once."""
         return True
 
-    def waits(self, turn: Turn, row: AllocationRow) -> bool:
+    def waits(self, unit: UnitOfWork, row: AllocationRow) -> bool:
         """Never do so."""
         return False
 
-    def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
+    def launch(self, unit: UnitOfWork, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
         """Start it; a server of the Hub gets the environment that its spawner sent."""
-        return launch_of_task(turn, row, turn.task(row.task_id or ""), seat)
+        return launch_of_task(unit, row, unit.task(row.task_id or ""), seat)
 
-    def payer(self, turn: Turn, row: AllocationRow) -> tuple[str, str]:
+    def payer(self, unit: UnitOfWork, row: AllocationRow) -> tuple[str, str]:
         """Count its slots to its owner, as those of its kind."""
-        task = turn.session.get(TaskRow, row.task_id)
+        task = unit.session.get(TaskRow, row.task_id)
         return row.owner or ("" if task is None else task.owner), "" if task is None else task.kind
 
-    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
+    def allocation_changed(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """Do nothing: readers are notified when it moves."""
 
-    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+    def allocation_moved(self, unit: UnitOfWork, row: AllocationRow, state: AllocationState) -> None:
         """Note when the task first ran."""
-        task = turn.task(row.task_id or "")
+        task = unit.task(row.task_id or "")
         if state is AllocationState.RUNNING and task.started_at is None:
-            task.started_at = task.last_activity = turn.now
-        turn.changed_task(task)
+            task.started_at = task.last_activity = unit.now
+        unit.changed_task(task)
 
-    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
+    def attempt_ended(self, unit: UnitOfWork, row: AllocationRow, kind: allocations.EndKind) -> None:
         """End the task, or let it run again."""
-        task = turn.task(row.task_id or "")
+        task = unit.task(row.task_id or "")
         task.exit_code = row.exit_code
         if kind is allocations.EndKind.FAILED:
-            exit_report = turn.exits.get(row.id)
+            exit_report = unit.exits.get(row.id)
             card = cards.of_task_exit(
-                turn.session,
+                unit.session,
                 task,
                 row,
                 rank=None if exit_report is None else exit_report.rank,
@@ -63,54 +63,54 @@ class TaskHolder:
                 message="" if exit_report is None else exit_report.message,
             )
             task.failure = card.model_dump()
-        elif (given_up := no_progress.task_given_up(turn, task, row, kind)) is not None:
+        elif (given_up := no_progress.task_given_up(unit, task, row, kind)) is not None:
             kind, task.failure = allocations.EndKind.FAILED, given_up.model_dump()
-        turn.outbox.wake_logs.add(task.id)
-        apply_task(turn, task, usertask.AttemptEnded(kind, ran=row.started_at is not None))
+        unit.outbox.wake_logs.add(task.id)
+        apply_task(unit, task, usertask.UserTaskAttemptEnded(kind, ran=row.started_at is not None))
 
-    def stage_reported(self, turn: Turn, row: AllocationRow) -> None:
+    def stage_reported(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """Tell readers: the progress page of a server shows it."""
-        turn.changed_task(turn.task(row.task_id or ""))
+        unit.changed_task(unit.task(row.task_id or ""))
 
-    def secured(self, turn: Turn, row: AllocationRow) -> None:
+    def secured(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """Have the Hub's proxy reach it by TLS: it gets its certificate now that its address is known."""
-        if turn.settings.server_authority is not None:
-            note_certificate(turn.task(row.task_id or ""), row.run)
+        if unit.settings.server_authority is not None:
+            note_certificate(unit.task(row.task_id or ""), row.run)
 
-    def time_is_up(self, turn: Turn, row: AllocationRow) -> None:
+    def time_is_up(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """End it."""
-        task = turn.task(row.task_id or "")
+        task = unit.task(row.task_id or "")
         before = task.state
-        apply_task(turn, task, usertask.EndRequested(TaskEnd.MAX_TIME))
+        apply_task(unit, task, usertask.EndRequested(TaskEnd.MAX_TIME))
         if task.state != before:
             _log.info("task %s has run for its max_time of %g s, ending it", task.id, row.max_time)
-            say(turn, task, f"this {task.kind} has run for its resources.max_time of {row.max_time:g} s: it is ended")
+            say(unit, task, f"this {task.kind} has run for its resources.max_time of {row.max_time:g} s: it is ended")
 
-    def slots_gone(self, turn: Turn, row: AllocationRow, message: str) -> None:
+    def slots_gone(self, unit: UnitOfWork, row: AllocationRow, message: str) -> None:
         """Say why it is killed: it does not run again."""
         hint = "what the agent has now: det slot list"
         card = FailureView(kind="lost", message=message, hint=hint, command="det slot list")
-        turn.task(row.task_id or "").failure = card.model_dump()
+        unit.task(row.task_id or "").failure = card.model_dump()
 
-    def drain_began(self, turn: Turn, row: AllocationRow, agent: AgentRow) -> None:
+    def drain_began(self, unit: UnitOfWork, row: AllocationRow, agent: AgentRow) -> None:
         """Tell its user, who may end it in time."""
-        task = turn.task(row.task_id or "")
-        when = "" if agent.drain_until is None else f": it is ended in {agent.drain_until - turn.now:.0f} s"
-        say(turn, task, f"its node {agent.id} is being drained{when or '; please end it when you can'}")
-        turn.changed_task(task)
+        task = unit.task(row.task_id or "")
+        when = "" if agent.drain_until is None else f": it is ended in {agent.drain_until - unit.now:.0f} s"
+        say(unit, task, f"its node {agent.id} is being drained{when or '; please end it when you can'}")
+        unit.changed_task(task)
 
-    def ask_to_leave(self, turn: Turn, row: AllocationRow, until: float | None) -> None:
+    def ask_to_leave(self, unit: UnitOfWork, row: AllocationRow, until: float | None) -> None:
         """Do nothing: it cannot save, and runs until the drain is over."""
 
-    def time_limit_comes(self, turn: Turn, row: AllocationRow) -> None:
+    def time_limit_comes(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """Do nothing: it cannot save."""
 
-    def drain_is_over(self, turn: Turn, row: AllocationRow, agent_id: str) -> None:
+    def drain_is_over(self, unit: UnitOfWork, row: AllocationRow, agent_id: str) -> None:
         """End it, and tell its user."""
-        task = turn.task(row.task_id or "")
-        say(turn, task, f"its node {agent_id} is being drained, and the time for that is over: it is ended")
-        apply_task(turn, task, usertask.EndRequested(TaskEnd.KILLED))
+        task = unit.task(row.task_id or "")
+        say(unit, task, f"its node {agent_id} is being drained, and the time for that is over: it is ended")
+        apply_task(unit, task, usertask.EndRequested(TaskEnd.KILLED))
 
-    def cluster_drains(self, turn: Turn, row: AllocationRow, timeout: float) -> None:
+    def cluster_drains(self, unit: UnitOfWork, row: AllocationRow, timeout: float) -> None:
         """End it now."""
-        apply_task(turn, turn.task(row.task_id or ""), usertask.EndRequested(TaskEnd.KILLED))
+        apply_task(unit, unit.task(row.task_id or ""), usertask.EndRequested(TaskEnd.KILLED))

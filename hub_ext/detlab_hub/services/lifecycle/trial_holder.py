@@ -12,9 +12,9 @@ from detlab_hub.core.lifecycle import allocation as allocations
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.lifecycle.table import is_stopping
 from detlab_hub.core.searchers import TrialPlaced
+from detlab_hub.services.base.unit_of_work import LaunchSeat, UnitOfWork
 from detlab_hub.services.failures import cards
 from detlab_hub.services.failures.diagnosis import is_denied, is_denied_storage, is_lasting, is_refused_job
-from detlab_hub.services.kernel.turn import LaunchSeat, Turn
 from detlab_hub.services.lifecycle import accounting, log_policies, missing_checkpoints, no_progress
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.launching import is_launched, launch_of_trial
@@ -37,107 +37,109 @@ _ANEW = "it begins anew, since its code saves nothing when it is asked to leave"
 class TrialHolder:
     """The effects of trials' allocations on their trials."""
 
-    def ready(self, turn: Turn, row: AllocationRow) -> bool:
+    def ready(self, unit: UnitOfWork, row: AllocationRow) -> bool:
         """Have its point drawn if it has none yet: it is launched once it has; or without, where it asks by itself."""
-        trial = turn.trial(row.trial_id or 0)
-        if trial.point_due and not _asks(turn, row):
-            tell_search(turn, turn.experiment(trial.experiment_id), TrialPlaced(trial.request_id))
+        trial = unit.trial(row.trial_id or 0)
+        if trial.point_due and not _asks(unit, row):
+            tell_search(unit, unit.experiment(trial.experiment_id), TrialPlaced(trial.request_id))
             return False
         return True
 
-    def waits(self, turn: Turn, row: AllocationRow) -> bool:
+    def waits(self, unit: UnitOfWork, row: AllocationRow) -> bool:
         """Whether it was not launched, as it has no point yet; one that asks for its point by itself was."""
-        return turn.trial(row.trial_id or 0).point_due and not is_launched(turn, row)
+        return unit.trial(row.trial_id or 0).point_due and not is_launched(unit, row)
 
-    def launch(self, turn: Turn, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
+    def launch(self, unit: UnitOfWork, row: AllocationRow, seat: LaunchSeat) -> Launch | None:
         """Start it from its newest checkpoint, or its source."""
-        return launch_of_trial(turn, row, turn.trial(row.trial_id or 0), seat)
+        return launch_of_trial(unit, row, unit.trial(row.trial_id or 0), seat)
 
-    def payer(self, turn: Turn, row: AllocationRow) -> tuple[str, str]:
+    def payer(self, unit: UnitOfWork, row: AllocationRow) -> tuple[str, str]:
         """Count its slots to the owner of its experiment."""
-        return row.owner or turn.experiment(row.experiment_id or 0).owner, accounting.TRIAL
+        return row.owner or unit.experiment(row.experiment_id or 0).owner, accounting.TRIAL
 
-    def allocation_changed(self, turn: Turn, row: AllocationRow) -> None:
+    def allocation_changed(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """Tell readers that the trial changed."""
-        turn.changed_trial(turn.trial(row.trial_id or 0))
+        unit.changed_trial(unit.trial(row.trial_id or 0))
 
-    def allocation_moved(self, turn: Turn, row: AllocationRow, state: AllocationState) -> None:
+    def allocation_moved(self, unit: UnitOfWork, row: AllocationRow, state: AllocationState) -> None:
         """Tell readers that the experiment's count of running trials changed; note when it and the trial first ran."""
-        trial = turn.trial(row.trial_id or 0)
-        turn.changed_experiment(trial.experiment_id)
+        trial = unit.trial(row.trial_id or 0)
+        unit.changed_experiment(trial.experiment_id)
         if state is not AllocationState.RUNNING:
             return
-        experiment = turn.experiment(trial.experiment_id)
+        experiment = unit.experiment(trial.experiment_id)
         if trial.started_at is None:
-            trial.started_at = turn.now
+            trial.started_at = unit.now
         if experiment.started_at is None:
-            experiment.started_at = turn.now
+            experiment.started_at = unit.now
 
-    def attempt_ended(self, turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
+    def attempt_ended(self, unit: UnitOfWork, row: AllocationRow, kind: allocations.EndKind) -> None:
         """Let the trial continue, restart or end."""
-        _end_attempt(turn, row, kind)
+        _end_attempt(unit, row, kind)
 
-    def stage_reported(self, turn: Turn, row: AllocationRow) -> None:
+    def stage_reported(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """Do nothing: views of trials do not show stages."""
 
-    def secured(self, turn: Turn, row: AllocationRow) -> None:
+    def secured(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """Do nothing: trials have no service."""
 
-    def time_is_up(self, turn: Turn, row: AllocationRow) -> None:
+    def time_is_up(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """Ask the trial to save and end."""
-        apply_trial(turn, turn.trial(row.trial_id or 0), trials.TimeUp())
+        apply_trial(unit, unit.trial(row.trial_id or 0), trials.TimeUp())
 
-    def slots_gone(self, turn: Turn, row: AllocationRow, message: str) -> None:
+    def slots_gone(self, unit: UnitOfWork, row: AllocationRow, message: str) -> None:
         """Let it run again elsewhere, uncounted."""
-        apply_allocation(turn, row, _leave(turn, allocations.PreemptReason.DEVICE, _AT_ONCE))
+        apply_allocation(unit, row, _leave(unit, allocations.PreemptReason.DEVICE, _AT_ONCE))
 
-    def drain_began(self, turn: Turn, row: AllocationRow, agent: AgentRow) -> None:
+    def drain_began(self, unit: UnitOfWork, row: AllocationRow, agent: AgentRow) -> None:
         """Do nothing: a trial leaves when it is asked to."""
 
-    def ask_to_leave(self, turn: Turn, row: AllocationRow, until: float | None) -> None:
+    def ask_to_leave(self, unit: UnitOfWork, row: AllocationRow, until: float | None) -> None:
         """Preempt it: it saves, leaves and runs again elsewhere."""
-        graces = graces_of(turn.experiment(row.experiment_id or 0).config, turn.settings)
+        graces = graces_of(unit.experiment(row.experiment_id or 0).config, unit.settings)
         if until is not None:
-            graces = replace(graces, preemption=min(graces.preemption, max(0.0, until - turn.now)))
-        apply_allocation(turn, row, _leave(turn, allocations.PreemptReason.DRAIN, graces))
+            graces = replace(graces, preemption=min(graces.preemption, max(0.0, until - unit.now)))
+        apply_allocation(unit, row, _leave(unit, allocations.PreemptReason.DRAIN, graces))
 
-    def time_limit_comes(self, turn: Turn, row: AllocationRow) -> None:
+    def time_limit_comes(self, unit: UnitOfWork, row: AllocationRow) -> None:
         """Preempt it: it saves, leaves and runs again by a new job."""
-        graces = graces_of(turn.experiment(row.experiment_id or 0).config, turn.settings)
-        apply_allocation(turn, row, _leave(turn, allocations.PreemptReason.TIME_LIMIT, graces))
+        graces = graces_of(unit.experiment(row.experiment_id or 0).config, unit.settings)
+        apply_allocation(unit, row, _leave(unit, allocations.PreemptReason.TIME_LIMIT, graces))
 
-    def drain_is_over(self, turn: Turn, row: AllocationRow, agent_id: str) -> None:
+    def drain_is_over(self, unit: UnitOfWork, row: AllocationRow, agent_id: str) -> None:
         """Preempt it, though it was to run to its end."""
-        self.ask_to_leave(turn, row, turn.now + turn.settings.stop_acked_grace)
+        self.ask_to_leave(unit, row, unit.now + unit.settings.stop_acked_grace)
 
-    def cluster_drains(self, turn: Turn, row: AllocationRow, timeout: float) -> None:
+    def cluster_drains(self, unit: UnitOfWork, row: AllocationRow, timeout: float) -> None:
         """Preempt it, unless it is being killed."""
         if row.state != AllocationState.TERMINATING:
             graces = allocations.Graces(preemption=timeout, stop=timeout, stop_acked=timeout)
-            apply_allocation(turn, row, _leave(turn, allocations.PreemptReason.DRAIN, graces))
+            apply_allocation(unit, row, _leave(unit, allocations.PreemptReason.DRAIN, graces))
 
 
-def _asks(turn: Turn, row: AllocationRow) -> bool:
+def _asks(unit: UnitOfWork, row: AllocationRow) -> bool:
     """Whether it asks for its point when it runs, on each of its nodes: it may wait for long after its launch."""
-    return all(turn.asks_point(part.agent_id) for part in parts.of_allocation(turn.session, row))
+    return all(unit.asks_point(part.agent_id) for part in parts.of_allocation(unit.session, row))
 
 
-def _leave(turn: Turn, reason: allocations.PreemptReason, graces: allocations.Graces) -> allocations.LeaveRequested:
-    return allocations.LeaveRequested(reason, turn.now, graces)
+def _leave(
+    unit: UnitOfWork, reason: allocations.PreemptReason, graces: allocations.Graces
+) -> allocations.LeaveRequested:
+    return allocations.LeaveRequested(reason, unit.now, graces)
 
 
-def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> None:
-    trial = turn.trial(row.trial_id or 0)
-    turn.outbox.wake_logs.add(trial.id)
+def _end_attempt(unit: UnitOfWork, row: AllocationRow, kind: allocations.EndKind) -> None:
+    trial = unit.trial(row.trial_id or 0)
+    unit.outbox.wake_logs.add(trial.id)
     condemned = trial.state == TrialState.STOPPING_ERROR
     retry = trials.Retry.COUNTED
-    exit_report = turn.exits.get(row.id)
+    exit_report = unit.exits.get(row.id)
     own = exit_report is not None and exit_report.reason in _OWN_FAILURES
     killed = kind is allocations.EndKind.FAILED and row.exit_code in _KILLED_BY_SIGNAL and not own
     if kind is allocations.EndKind.FAILED and not condemned and not (killed and is_stopping(trial.state)):
-        experiment = turn.experiment(trial.experiment_id)
+        experiment = unit.experiment(trial.experiment_id)
         card = cards.of_exit(
-            turn.session,
+            unit.session,
             experiment,
             trial,
             row,
@@ -146,37 +148,37 @@ def _end_attempt(turn: Turn, row: AllocationRow, kind: allocations.EndKind) -> N
             message="" if exit_report is None else exit_report.message,
         )
         # A trial that has reported could import its code before: then a restart may help.
-        retry, card = _after_attempt(turn, experiment, trial, row, card)
+        retry, card = _after_attempt(unit, experiment, trial, row, card)
         trial.failure = card.model_dump()
-    elif (given_up := no_progress.given_up(turn, trial, row, kind)) is not None:
+    elif (given_up := no_progress.given_up(unit, trial, row, kind)) is not None:
         kind, retry, trial.failure = allocations.EndKind.FAILED, trials.Retry.NEVER, given_up.model_dump()
-    apply_trial(turn, trial, trials.AttemptEnded(kind, retry, killed))
+    apply_trial(unit, trial, trials.TrialAttemptEnded(kind, retry, killed))
     if kind in _LEFT and trial.state in _COMES_BACK:
-        _warn_nothing_saved(turn, trial)
+        _warn_nothing_saved(unit, trial)
 
 
-def _warn_nothing_saved(turn: Turn, trial: TrialRow) -> None:
+def _warn_nothing_saved(unit: UnitOfWork, trial: TrialRow) -> None:
     """Warn once that a trial left without a checkpoint, and will do again what it had done."""
     if trial.latest_checkpoint is not None or not trial.steps_completed:
         return
     if any(_ANEW in said for said in trial.warnings):
         return
     warning = f"left at step {trial.steps_completed} without a checkpoint: {_ANEW}"
-    experiment = turn.experiment(trial.experiment_id)
+    experiment = unit.experiment(trial.experiment_id)
     trial.warnings = [*trial.warnings, warning]
     experiment.warnings = cards.with_warning(experiment.warnings, f"trial {trial.id} {warning}")
-    turn.changed_trial(trial)
-    turn.changed_experiment(experiment.id)
+    unit.changed_trial(trial)
+    unit.changed_experiment(experiment.id)
 
 
-def _could_run_elsewhere(turn: Turn, experiment: ExperimentRow, row: AllocationRow) -> bool:
+def _could_run_elsewhere(unit: UnitOfWork, experiment: ExperimentRow, row: AllocationRow) -> bool:
     """Whether the pool has another agent: a folder may be missing, or closed, on one node alone."""
     others = select(AgentRow.id).where(AgentRow.pool == experiment.resource_pool, AgentRow.id != row.agent_id)
-    return turn.session.scalar(others.where(AgentRow.enabled).limit(1)) is not None
+    return unit.session.scalar(others.where(AgentRow.enabled).limit(1)) is not None
 
 
 def _after_attempt(
-    turn: Turn, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
+    unit: UnitOfWork, experiment: ExperimentRow, trial: TrialRow, row: AllocationRow, card: FailureView
 ) -> tuple[trials.Retry, FailureView]:
     """Return the effect of a failure on the next attempt, and its card with a note of it."""
     # A trial that has reported could import its code before: then a restart may help.
@@ -185,9 +187,9 @@ def _after_attempt(
     if is_refused_job(card.message):
         return trials.Retry.NEVER, cards.without_restart(card)
     denied = is_denied_storage(card.message) or (is_denied(card.message) and not trial.steps_completed)
-    if denied and trial.latest_checkpoint is None and not _could_run_elsewhere(turn, experiment, row):
+    if denied and trial.latest_checkpoint is None and not _could_run_elsewhere(unit, experiment, row):
         return trials.Retry.NEVER, cards.without_restart(card)
-    if (found := missing_checkpoints.check(turn, experiment, trial, row, card)) is not None:
+    if (found := missing_checkpoints.check(unit, experiment, trial, row, card)) is not None:
         return found
     if (why := log_policies.canceled_retries(trial)) is not None:
         return trials.Retry.NEVER, log_policies.without_retries(card, why)

@@ -16,12 +16,12 @@ from detlab.errors import Conflict, StorageError
 from detlab.launch.host.identity import how_to_agree
 from detlab.schemas.jobwire import UidList, UidView
 from detlab.schemas.wire import Hello
-from detlab_hub.core.rights import Kind
-from detlab_hub.services.kernel.access import check_administers
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.settings import UidPolicy
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.core.rights import ObjectKind
+from detlab_hub.services.base.access import check_administers
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.settings import UidPolicy
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import audit, uids
 from detlab_hub.store.tables import UidRow
 
@@ -38,47 +38,47 @@ class NoUid(Conflict):
     default_code = "uids.none"
 
 
-def assign(turn: Turn, owner: str) -> UidRow:
+def assign(unit: UnitOfWork, owner: str) -> UidRow:
     """Return a user's uid, assigned at the first call.
 
     Raises:
         NoUid: The range is used up, or the user is mapped to the uid of another one.
     """
-    row, mapped = turn.session.get(UidRow, owner), turn.settings.uids.mapped.get(owner)
+    row, mapped = unit.session.get(UidRow, owner), unit.settings.uids.mapped.get(owner)
     if row is not None and (mapped is None or row.uid == mapped):
         return row
-    following = _next(turn)
-    row = turn.session.get(UidRow, owner)  # it may have come from the file of earlier versions just now
+    following = _next(unit)
+    row = unit.session.get(UidRow, owner)  # it may have come from the file of earlier versions just now
     if row is not None and (mapped is None or row.uid == mapped):
         return row
     if mapped is not None:
-        other = uids.owner_of(turn.session, mapped)
+        other = uids.owner_of(unit.session, mapped)
         if other is not None:
             raise NoUid(
                 f"the user map gives {owner!r} the uid {mapped}, under which tasks of {other!r} ran",
                 hint="map them to another account (c.DetHub.user_map)",
             )
-        return _write(turn, owner, mapped, account=True)
-    free = _free(turn.settings.uids, following)
-    uids.set_next(turn.session, free + 1)
-    return _write(turn, owner, free, account=False)
+        return _write(unit, owner, mapped, account=True)
+    free = _free(unit.settings.uids, following)
+    uids.set_next(unit.session, free + 1)
+    return _write(unit, owner, free, account=False)
 
 
-def is_account(turn: Turn, row: UidRow) -> bool:
+def is_account(unit: UnitOfWork, row: UidRow) -> bool:
     """Whether a user's uid is that of an account; this remains so when the user is no longer in the map."""
-    return row.account or row.owner in turn.settings.uids.mapped
+    return row.account or row.owner in unit.settings.uids.mapped
 
 
-def _write(turn: Turn, owner: str, uid: int, *, account: bool) -> UidRow:
-    row = turn.session.get(UidRow, owner)
+def _write(unit: UnitOfWork, owner: str, uid: int, *, account: bool) -> UidRow:
+    row = unit.session.get(UidRow, owner)
     if row is None:
-        row = UidRow(owner=owner, uid=uid, account=account, since=turn.now)
-        turn.session.add(row)
+        row = UidRow(owner=owner, uid=uid, account=account, since=unit.now)
+        unit.session.add(row)
     else:
         changed = f"account {uid}, before {row.uid}"
-        audit.append(turn.session, turn.now, _ACTOR, "user.uid", f"user {owner}", changed)
-        row.uid, row.account, row.since = uid, account, turn.now
-    turn.session.flush()
+        audit.append(unit.session, unit.now, _ACTOR, "user.uid", f"user {owner}", changed)
+        row.uid, row.account, row.since = uid, account, unit.now
+    unit.session.flush()
     _log.info("tasks of %s run under uid %d%s", owner, uid, ", an account" if account else "")
     return row
 
@@ -95,23 +95,23 @@ def _free(policy: UidPolicy, following: int) -> int:
     )
 
 
-def _next(turn: Turn) -> int:
+def _next(unit: UnitOfWork) -> int:
     """Return the lowest uid that was never assigned; the first call takes over what agents of earlier versions kept."""
-    there = uids.lock_next(turn.session)
+    there = uids.lock_next(unit.session)
     if there > 0:
         return there
-    policy = turn.settings.uids
+    policy = unit.settings.uids
     given = {**policy.given, **{name: uid for name, uid in policy.mapped.items() if name in policy.given}}
     shared = {uid for uid, times in Counter(given.values()).items() if times > 1}
     for name, uid in given.items():
         if uid not in shared:
-            turn.session.add(UidRow(owner=name, uid=uid, account=name in policy.mapped, since=turn.now))
+            unit.session.add(UidRow(owner=name, uid=uid, account=name in policy.mapped, since=unit.now))
     low, high = policy.range
     following = (
         max((uid for uid in {*policy.given.values(), *given.values()} if low <= uid <= high), default=low - 1) + 1
     )
-    turn.session.flush()
-    uids.set_next(turn.session, following)
+    unit.session.flush()
+    uids.set_next(unit.session, following)
     return following
 
 
@@ -185,11 +185,8 @@ def disagreements(given: Mapping[str, int], assigned: Mapping[str, int]) -> list
     return found
 
 
-class UserUids:
+class UserUids(Service):
     """The uids that are assigned."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, caller: Caller) -> UidList:
         """List all of them.
@@ -197,7 +194,7 @@ class UserUids:
         Raises:
             Forbidden: The caller is not an administrator.
         """
-        check_administers(caller, Kind.SITE, "see the uids of users")
+        check_administers(caller, ObjectKind.SITE, "see the uids of users")
 
         def read(s: Session) -> UidList:
             rows = uids.everyone(s)
@@ -205,4 +202,4 @@ class UserUids:
                 items=[UidView(user=row.owner, uid=row.uid, account=row.account, since=row.since) for row in rows]
             )
 
-        return await self._shell.read(read)
+        return await self._context.read(read)

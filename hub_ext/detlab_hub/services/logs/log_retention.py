@@ -15,11 +15,11 @@ from functools import partial
 
 from detlab.schemas.logwire import KeepLogs, KeepLogsReply
 from detlab_hub.core.rights import Action
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import check_may_ask, experiment_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import check_may_ask, experiment_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries.logs import cuts
 
 _log = logging.getLogger(__name__)
@@ -30,11 +30,11 @@ TRIALS_PER_READ = 1000
 READS_PER_SWEEP = 100
 
 
-class LogRetention:
+class LogRetention(Service):
     """Removes output that is older than the retention period of its trial."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
         self._after: int | None = None
         """The cleaning under way has looked at trials up to here; None: there is none."""
         self._begins = 0.0
@@ -49,36 +49,36 @@ class LogRetention:
             NotFound: There is no such experiment for the caller.
         """
 
-        def change(turn: Turn) -> KeepLogsReply:
+        def change(unit: UnitOfWork) -> KeepLogsReply:
             check_may_ask(caller, Action.EXPERIMENT_KEEP_LOGS)
             for experiment_id in wanted.experiments:
-                experiment_for(turn.session, caller, experiment_id, Action.EXPERIMENT_KEEP_LOGS)
+                experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_KEEP_LOGS)
             chosen = None if wanted.all else wanted.experiments
-            ids = cuts.keep(turn.session, wanted.days, chosen, caller.name)
+            ids = cuts.keep(unit.session, wanted.days, chosen, caller.name)
             if ids:
                 subject = f"experiment {ids[0]}" if len(ids) == 1 else f"{len(ids)} experiments"
-                audit.note(turn, caller, "experiment.log_retention", subject, f"days: {wanted.days}")
+                audit.note(unit, caller, "experiment.log_retention", subject, f"days: {wanted.days}")
             return KeepLogsReply(changed=ids)
 
-        return await self._shell.write(change)
+        return await self._context.write(change)
 
     async def sweep(self) -> int:
         """Remove some of the output that is due, when it is time; return how many chunks were removed."""
-        now = self._shell.clock()
+        now = self._context.clock()
         if self._after is None:
             if now < self._begins:
                 return 0
             self._after, self._removed = 0, 0
-            self._begins = next_cleaning(now, self._shell.settings.log_cleaning_hour)
+            self._begins = next_cleaning(now, self._context.settings.log_cleaning_hour)
         before = self._removed
         await self._clean(now)
         return self._removed - before
 
     async def _clean(self, now: float) -> None:
-        days, steps = self._shell.settings.log_retention_days, STEPS_PER_SWEEP
+        days, steps = self._context.settings.log_retention_days, STEPS_PER_SWEEP
         for _ in range(READS_PER_SWEEP):
             read = partial(cuts.window, after=self._after or 0, length=TRIALS_PER_READ, now=now, days=days)
-            due, end = await self._shell.read(read)
+            due, end = await self._context.read(read)
             for trial_id in due:
                 self._after = trial_id - 1
                 gone = CHUNKS_PER_STEP
@@ -86,7 +86,7 @@ class LogRetention:
                     if not steps:
                         return
                     steps -= 1
-                    gone = await self._shell.write(partial(_cut, trial_id=trial_id, days=days))
+                    gone = await self._context.write(partial(_cut, trial_id=trial_id, days=days))
                     self._removed += gone
                     await asyncio.sleep(0)
             self._after = end
@@ -103,5 +103,5 @@ def next_cleaning(now: float, hour: int) -> float:
     return moment.timestamp()
 
 
-def _cut(turn: Turn, trial_id: int, days: int) -> int:
-    return cuts.cut(turn.session, trial_id, CHUNKS_PER_STEP, turn.now, days)
+def _cut(unit: UnitOfWork, trial_id: int, days: int) -> int:
+    return cuts.cut(unit.session, trial_id, CHUNKS_PER_STEP, unit.now, days)

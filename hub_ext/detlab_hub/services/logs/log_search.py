@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import DetlabError
 from detlab.schemas.patterns import BadPattern, check_pattern
 from detlab.schemas.wire import LogLine
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.base.context import ServiceContext
 from detlab_hub.services.logs.matching import search_lines
 from detlab_hub.services.views.pages import PAGE_BYTES, within
 from detlab_hub.store.queries.logs import cuts
@@ -43,8 +43,8 @@ class BadRegex(DetlabError):
 class LogSearch:
     """Reads pages of output."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     async def page(
         self, user: str, whose: Callable[[Session], Holder], wanted: Wanted, regex: str | None = None
@@ -83,7 +83,7 @@ class LogSearch:
             lines, edges = await self._read(user, whose, part)
             edge = edges.older if backwards else edges.next
             way = lines[::-1] if backwards else lines
-            hits, tried = await self._shell.workers.searches.run(
+            hits, tried = await self._context.workers.searches.run(
                 user, search_lines, regex, [line.text for line in way], max(0.0, end - time.monotonic())
             )
             matched = [way[at] for at in hits]
@@ -104,9 +104,9 @@ class LogSearch:
 
     async def _read(self, user: str, whose: Callable[[Session], Holder], wanted: Wanted) -> tuple[list[LogLine], Edges]:
         if not wanted.picky:
-            return await self._shell.read(partial(_pick, whose=whose, wanted=wanted))
-        async with self._shell.searching.of(user):
-            return await self._shell.read(partial(_pick, whose=whose, wanted=wanted))
+            return await self._context.read(partial(_pick, whose=whose, wanted=wanted))
+        async with self._context.searching.of(user):
+            return await self._context.read(partial(_pick, whose=whose, wanted=wanted))
 
 
 def _fitting(lines: list[LogLine], edges: Edges, wanted: Wanted) -> tuple[list[LogLine], Edges]:

@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 from detlab.errors import Unavailable
 from detlab.schemas.patterns import BadPattern, compile_pattern
 from detlab.schemas.wire import LogRecord, RecordBatch
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.base.context import Service, ServiceContext
 from detlab_hub.services.lifecycle import log_policies
-from detlab_hub.services.lifecycle.log_policies import Finding, Policy
+from detlab_hub.services.lifecycle.log_policies import Finding, LogRule
 from detlab_hub.store.tables import AllocationRow, ExperimentRow
 
 _log = logging.getLogger(__name__)
@@ -56,12 +56,12 @@ def search_lines(pattern: str, texts: Iterable[str], seconds: float) -> tuple[li
     return hits, looked
 
 
-class PolicyMatcher:
+class PolicyMatcher(Service):
     """Matches log policies against incoming lines, before they are written."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
-        self._known: dict[str, tuple[int, str, tuple[Policy, ...]]] = {}
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
+        self._known: dict[str, tuple[int, str, tuple[LogRule, ...]]] = {}
         """Experiment, owner and policies, by attempt."""
         self._given_up: dict[tuple[int, str], str] = {}
         """Why, by experiment and pattern: it is not tried again."""
@@ -87,7 +87,7 @@ class PolicyMatcher:
             return []
         tried = [one for one in policies if one.literal is None and (experiment_id, one.pattern) not in self._given_up]
         if tried:
-            await self._shell.read(check)
+            await self._context.read(check)
         found = [_literal(policy, lines) for policy in policies if policy.literal is not None]
         found += await self._tried(owner, tried, lines)
         for policy in policies:
@@ -110,13 +110,15 @@ class PolicyMatcher:
                 self._given_up[experiment_id, finding.policy.pattern] = finding.given_up
             self._told.add((allocation_id, finding.policy.pattern))
 
-    async def _tried(self, who: str, policies: Sequence[Policy], lines: Sequence[LogRecord]) -> list[Finding | None]:
+    async def _tried(self, who: str, policies: Sequence[LogRule], lines: Sequence[LogRecord]) -> list[Finding | None]:
         texts = [line.text[:POLICY_CHARS] for line in lines] if policies else []
         found: list[Finding | None] = []
         for policy in policies:
             seconds = min(POLICY_SECONDS, BATCH_SECONDS / len(policies))
             try:
-                hits, looked = await self._shell.workers.policies.run(who, search_lines, policy.pattern, texts, seconds)
+                hits, looked = await self._context.workers.policies.run(
+                    who, search_lines, policy.pattern, texts, seconds
+                )
             except BadPattern as error:
                 found.append(Finding(policy, "", 0.0, given_up=f"the regular expression {error}"))
             except Unavailable as error:
@@ -130,11 +132,11 @@ class PolicyMatcher:
                     found.append(Finding(policy, "", 0.0, given_up=_slow(seconds, len(texts))))
         return found
 
-    async def _policies(self, allocation_id: str) -> tuple[int, str, tuple[Policy, ...]]:
+    async def _policies(self, allocation_id: str) -> tuple[int, str, tuple[LogRule, ...]]:
         known = self._known.get(allocation_id)
         if known is None:
 
-            def read(s: Session) -> tuple[int, str, tuple[Policy, ...]] | None:
+            def read(s: Session) -> tuple[int, str, tuple[LogRule, ...]] | None:
                 row = s.get(AllocationRow, allocation_id)
                 if row is None:
                     return None
@@ -142,7 +144,7 @@ class PolicyMatcher:
                 found = () if experiment is None else log_policies.policies_of(experiment.config)
                 return row.experiment_id or 0, row.owner, found
 
-            known = await self._shell.read(read)
+            known = await self._context.read(read)
             if known is None:
                 return 0, "", ()
             if len(self._known) >= MOST_REMEMBERED:
@@ -151,7 +153,7 @@ class PolicyMatcher:
         return known
 
 
-def _literal(policy: Policy, lines: Sequence[LogRecord]) -> Finding | None:
+def _literal(policy: LogRule, lines: Sequence[LogRecord]) -> Finding | None:
     text = policy.literal or ""
     line = next((line for line in lines if line.text.find(text, 0, POLICY_CHARS) >= 0), None)
     return None if line is None else Finding(policy, line.text, line.time)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from detlab_hub.services.kernel.settings import Webhook
+from detlab_hub.services.base.settings import Webhook
 
 EVENTS = ("model.label",)
 """What webhooks are told of."""

@@ -19,9 +19,9 @@ from sqlalchemy.orm import Session
 from detlab.errors import Unavailable
 from detlab.plugins import Plugins
 from detlab.schemas.wire import Event
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.kernel.wakeups import wait_until
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.base.wakeups import wait_until
 from detlab_hub.store.queries import consumers, events
 
 BATCH = 200
@@ -71,22 +71,22 @@ def installed() -> list[EventConsumer]:
     return made
 
 
-class Consumers:
+class Consumers(Service):
     """The loops of all consumers.
 
     Args:
-        shell: Reads and writes.
+        context: Reads and writes.
         found: The consumers.
 
     Raises:
         ValueError: Two have one name.
     """
 
-    def __init__(self, shell: Shell, found: Sequence[EventConsumer]) -> None:
+    def __init__(self, context: ServiceContext, found: Sequence[EventConsumer]) -> None:
         names = [consumer.name for consumer in found]
         if len(set(names)) < len(names):
             raise ValueError(f"event consumers must have names of their own, and have {', '.join(sorted(names))}")
-        self._shell = shell
+        super().__init__(context)
         self._found = list(found)
         self.names = frozenset(names)
 
@@ -98,8 +98,8 @@ class Consumers:
 
     async def _serve(self, consumer: EventConsumer) -> None:
         pause = 0.0
-        with self._shell.wakeups.listen("streams") as news:
-            while not self._shell.stopped:
+        with self._context.wakeups.listen("streams") as news:
+            while not self._context.stopped:
                 news.clear()
                 try:
                     more = await self.step(consumer)
@@ -125,13 +125,13 @@ class Consumers:
             Unavailable: The database is busy or broken.
         """
         name = consumer.name
-        cursor = await self._shell.write(lambda turn: consumers.register(turn.session, name, turn.now).cursor)
+        cursor = await self._context.write(lambda unit: consumers.register(unit.session, name, unit.now).cursor)
 
         def read(s: Session) -> tuple[int, int, list[Event]]:
             floor, head = events.bounds(s)
             return floor, head, events.after(s, max(cursor, floor), BATCH, kinds=consumer.kinds)
 
-        floor, head, batch = await self._shell.read(read)
+        floor, head, batch = await self._context.read(read)
         full = len(batch) == BATCH
         upto = batch[-1].id if full else head
         if upto <= cursor:
@@ -143,11 +143,11 @@ class Consumers:
                 await consumer.take(batch)
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"[:ERROR_CHARS]
-            await self._shell.write(partial(_note_failure, name=name, error=failure))
+            await self._context.write(partial(_note_failure, name=name, error=failure))
             raise
-        await self._shell.write(lambda turn: consumers.advance(turn.session, name, upto, turn.now))
+        await self._context.write(lambda unit: consumers.advance(unit.session, name, upto, unit.now))
         return full
 
 
-def _note_failure(turn: Turn, name: str, error: str) -> None:
-    consumers.note_failure(turn.session, name, error, turn.now)
+def _note_failure(unit: UnitOfWork, name: str, error: str) -> None:
+    consumers.note_failure(unit.session, name, error, unit.now)

@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.services.kernel.outgoing import Allowed, Outgoing, OutgoingError
-from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.kernel.wakeups import wait_until
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.outgoing import Allowed, Outgoing, OutgoingError
+from detlab_hub.services.base.settings import Settings
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.base.wakeups import wait_until
 from detlab_hub.store.tables import WebhookRow
 
 TIMEOUT = 20.0
@@ -40,18 +40,18 @@ ERROR_CHARS = 500
 _log = logging.getLogger(__name__)
 
 
-def enqueue(turn: Turn, event: str, body: dict[str, Any]) -> None:
-    """Note what happened for the webhooks that ask for it; written and committed with the turn.
+def enqueue(unit: UnitOfWork, event: str, body: dict[str, Any]) -> None:
+    """Note what happened for the webhooks that ask for it; written and committed with the unit of work.
 
     Args:
-        turn: The turn of what happened.
+        unit: The unit of work of what happened.
         event: Its name, such as `model.label`.
         body: Plain data, without secrets.
     """
-    for hook in turn.settings.webhooks:
+    for hook in unit.settings.webhooks:
         if hook.wants(event):
-            turn.session.add(WebhookRow(url=hook.url, event=event, body=body, created_at=turn.now, due_at=turn.now))
-            turn.outbox.wake_streams = True
+            unit.session.add(WebhookRow(url=hook.url, event=event, body=body, created_at=unit.now, due_at=unit.now))
+            unit.outbox.wake_streams = True
 
 
 def signature(secret: str, body: bytes) -> str:
@@ -78,30 +78,30 @@ class _Sent:
     error: str = ""
 
 
-class Webhooks:
+class Webhooks(Service):
     """Sends the calls that are due.
 
     Args:
-        shell: Reads and writes.
+        context: Reads and writes.
         outgoing: Replaces the client (for a test).
     """
 
-    def __init__(self, shell: Shell, outgoing: Outgoing | None = None) -> None:
-        self._shell = shell
-        self._outgoing = outgoing or Outgoing(allowed_of(shell.settings), seconds=TIMEOUT)
-        self._hooks = {hook.url: hook for hook in shell.settings.webhooks}
+    def __init__(self, context: ServiceContext, outgoing: Outgoing | None = None) -> None:
+        super().__init__(context)
+        self._outgoing = outgoing or Outgoing(allowed_of(context.settings), seconds=TIMEOUT)
+        self._hooks = {hook.url: hook for hook in context.settings.webhooks}
 
     async def run(self) -> None:
         """Send until the master stops."""
-        with self._shell.wakeups.listen("streams") as news:
-            while not self._shell.stopped:
+        with self._context.wakeups.listen("streams") as news:
+            while not self._context.stopped:
                 news.clear()
                 if not await self.step():
                     await wait_until(news, LOOK_AGAIN)
 
     async def step(self) -> int:
         """Send the calls that are due now, once; return how many there were."""
-        now = self._shell.clock()
+        now = self._context.clock()
 
         def due(s: Session) -> list[WebhookRow]:
             # What comes after a call that waits for its next attempt waits, too: else a receiver would hear of the last
@@ -112,7 +112,7 @@ class Webhooks:
             query = query.where(WebhookRow.due_at <= now, or_(held.c.first.is_(None), WebhookRow.id < held.c.first))
             return list(s.scalars(query.order_by(WebhookRow.id).limit(BATCH)))
 
-        rows = await self._shell.read(due)
+        rows = await self._context.read(due)
         if not rows:
             return 0
         by_url: dict[str, list[WebhookRow]] = {}
@@ -125,7 +125,7 @@ class Webhooks:
         """Send the calls of one receiver in their order, up to the first that fails: the others would, too."""
         for row in rows:
             sent = await self._send(row)
-            await self._shell.write(partial(_note, sent=sent))
+            await self._context.write(partial(_note, sent=sent))
             if sent.error:
                 break
 
@@ -144,20 +144,20 @@ class Webhooks:
         return _Sent(row, "" if answer.fine else f"the receiver answered {answer.status}")
 
 
-def _note(turn: Turn, sent: _Sent) -> None:
+def _note(unit: UnitOfWork, sent: _Sent) -> None:
     """Drop a call that went through or is too old; else say when it is tried again."""
-    row = turn.session.get(WebhookRow, sent.row.id)
+    row = unit.session.get(WebhookRow, sent.row.id)
     if row is None:
         return
     host = urlsplit(row.url).hostname or "?"
     if not sent.error:
-        turn.session.delete(row)
+        unit.session.delete(row)
         return
     row.attempts, row.error = row.attempts + 1, sent.error
-    if turn.now - row.created_at > GIVEN_UP_AFTER:
+    if unit.now - row.created_at > GIVEN_UP_AFTER:
         _log.error("webhook %s: call %d (%s) is given up: %s", host, row.id, row.event, sent.error)
-        turn.session.delete(row)
+        unit.session.delete(row)
         return
     pause = min(FIRST_RETRY * 2.0 ** min(row.attempts - 1, 30), LAST_RETRY)
-    row.due_at = turn.now + pause
+    row.due_at = unit.now + pause
     _log.warning("webhook %s: call %d: %s; again in %g s", host, row.id, sent.error, pause)

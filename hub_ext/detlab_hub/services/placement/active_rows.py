@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import or_, select
+from sqlalchemy import Select, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
 from detlab_hub.backends.base import Node
-from detlab_hub.store.prepared import Prepared, Seen
+from detlab_hub.store.prepared import PreparedStatement, Seen
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
@@ -24,7 +24,7 @@ PLACED = (
 """States in which an allocation owns its slots."""
 
 
-class Waiting(NamedTuple):
+class WaitingRow(NamedTuple):
     """The columns of a pending allocation that a pass needs, and no more: all are read each time, few are placed."""
 
     id: str
@@ -42,7 +42,7 @@ class Waiting(NamedTuple):
     idx: int | None
 
 
-class Placed(NamedTuple):
+class PlacedRow(NamedTuple):
     """The columns of a placed allocation that a pass needs."""
 
     id: str
@@ -63,57 +63,23 @@ class Placed(NamedTuple):
     idx: int | None
 
 
-_PENDING = Prepared(
-    select(
-        AllocationRow.id,
-        AllocationRow.trial_id,
-        AllocationRow.task_id,
-        AllocationRow.experiment_id,
-        AllocationRow.owner,
-        AllocationRow.slots_needed,
-        AllocationRow.runtime,
-        AllocationRow.constraints,
-        AllocationRow.millicpus,
-        AllocationRow.memory,
-        AllocationRow.max_time,
-        AllocationRow.requested_at,
-        TrialRow.idx,
-    )
-    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
-    .where(AllocationRow.state == AllocationState.PENDING)
-)
-_TAKEN = Prepared(
-    select(
-        AllocationRow.id,
-        AllocationRow.trial_id,
-        AllocationRow.task_id,
-        AllocationRow.experiment_id,
-        AllocationRow.owner,
-        AllocationRow.state,
-        AllocationRow.agent_id,
-        AllocationRow.slots,
-        AllocationRow.millicpus,
-        AllocationRow.memory,
-        AllocationRow.started_at,
-        AllocationRow.max_time,
-        AllocationRow.preempt_at,
-        AllocationRow.nodes,
-        AllocationRow.requested_at,
-        TrialRow.idx,
-    )
-    .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
-    .where(or_(*(AllocationRow.state == state for state in PLACED)))
-)
+def _columns_of(row: type[WaitingRow | PlacedRow]) -> Select[Any]:
+    columns = [getattr(AllocationRow, name) for name in row._fields if name != "idx"]
+    return select(*columns, TrialRow.idx).outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
 
 
-def read_waiting(s: Session, before: Mapping[str, Seen[Waiting]]) -> dict[str, Seen[Waiting]]:
+_PENDING = PreparedStatement(_columns_of(WaitingRow).where(AllocationRow.state == AllocationState.PENDING))
+_TAKEN = PreparedStatement(_columns_of(PlacedRow).where(or_(*(AllocationRow.state == state for state in PLACED))))
+
+
+def read_waiting(s: Session, before: Mapping[str, Seen[WaitingRow]]) -> dict[str, Seen[WaitingRow]]:
     """Read the pending allocations by id; an unchanged one is the same object as in `before`."""
-    return _PENDING.again(s, {}, before, Waiting)
+    return _PENDING.again(s, {}, before, WaitingRow)
 
 
-def read_placed(s: Session, before: Mapping[str, Seen[Placed]]) -> dict[str, Seen[Placed]]:
+def read_placed(s: Session, before: Mapping[str, Seen[PlacedRow]]) -> dict[str, Seen[PlacedRow]]:
     """Read the placed allocations by id; an unchanged one is the same object as in `before`."""
-    return _TAKEN.again(s, {}, before, Placed)
+    return _TAKEN.again(s, {}, before, PlacedRow)
 
 
 def experiment_name(number: int | None) -> str:
@@ -121,12 +87,12 @@ def experiment_name(number: int | None) -> str:
     return f"experiment {number}"
 
 
-def job_of(row: Waiting | Placed) -> str:
+def job_of(row: WaitingRow | PlacedRow) -> str:
     """Return the id of an allocation's job, as in reasons."""
     return row.task_id if row.task_id is not None else experiment_name(row.experiment_id)
 
 
-def holder_of(row: AllocationRow | Waiting) -> int | str:
+def holder_of(row: AllocationRow | WaitingRow) -> int | str:
     """Return the holder of an allocation: a trial's id, or a user task's id."""
     return row.task_id if row.task_id is not None else row.trial_id or 0
 

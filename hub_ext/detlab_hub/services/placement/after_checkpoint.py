@@ -17,14 +17,14 @@ from dataclasses import replace
 from sqlalchemy import bindparam, select
 
 from detlab_hub.core.lifecycle.cadence import ENOUGH, is_near
-from detlab_hub.core.scheduling import Decision, Snapshot
-from detlab_hub.services.kernel.pending import HeldBack, Saving
-from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.core.scheduling import PlacementDecision, Snapshot
+from detlab_hub.services.base.pending import HeldBack, Saving
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.tables import AllocationRow, CheckpointRow
 
 _log = logging.getLogger(__name__)
-_LAST = Prepared(
+_LAST = PreparedStatement(
     select(CheckpointRow.created_at)
     .where(CheckpointRow.trial_id == bindparam("trial"), CheckpointRow.run == bindparam("run"))
     .order_by(CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc())
@@ -39,12 +39,12 @@ class DelayedPreemption:
     """The preemption victims that are held back in one pass.
 
     Args:
-        turn: The transaction.
+        unit: The transaction.
         before: Who was in the pass before.
     """
 
-    def __init__(self, turn: Turn, before: Saving) -> None:
-        self._turn = turn
+    def __init__(self, unit: UnitOfWork, before: Saving) -> None:
+        self._turn = unit
         self._before = before
         self._near: dict[str, bool] = {}
         self._shown: set[str] = set()
@@ -72,7 +72,7 @@ class DelayedPreemption:
         tasks = (replace(task, leaving=True) if task.id in shown else task for task in snapshot.tasks)
         return replace(snapshot, tasks=tuple(tasks))
 
-    def hold_back(self, decision: Decision) -> set[str]:
+    def hold_back(self, decision: PlacementDecision) -> set[str]:
         """Note the victims whose preemption is delayed; return the tasks that wait for any of them."""
         released, told = set(decision.release), set[str]()
         for waiting, victims in decision.gathered.items():
@@ -111,9 +111,9 @@ class DelayedPreemption:
         return known
 
 
-def _saves_soon(turn: Turn, row: AllocationRow) -> bool:
+def _saves_soon(unit: UnitOfWork, row: AllocationRow) -> bool:
     """Whether an allocation that is to be preempted should first be left to save."""
     if row.trial_id is None:
         return False
-    times = [found.created_at for found in _LAST.all(turn.session, {"trial": row.trial_id, "run": row.run})]
-    return is_near(times[::-1], turn.now, turn.settings.checkpoint_near)
+    times = [found.created_at for found in _LAST.all(unit.session, {"trial": row.trial_id, "run": row.run})]
+    return is_near(times[::-1], unit.now, unit.settings.checkpoint_near)

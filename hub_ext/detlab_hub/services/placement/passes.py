@@ -18,42 +18,44 @@ from detlab.schemas.runtimes import chosen
 from detlab.schemas.wire import ForecastView
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import Assigned, PreemptReason
-from detlab_hub.core.scheduling import Decision, Job, Snapshot, Task, divide, hand_over, schedule
+from detlab_hub.core.scheduling import Job, PlacementDecision, SchedulerTask, Snapshot, divide, hand_over, schedule
 from detlab_hub.core.scheduling.fit.slot_choice import pick
 from detlab_hub.core.scheduling.gc_pause import without_collection
-from detlab_hub.services.kernel.pending import NONE_HELD_BACK, Pending, Saving
-from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.pending import NONE_HELD_BACK, PendingReasons, Saving
+from detlab_hub.services.base.settings import Settings
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
 from detlab_hub.services.lifecycle.transitions import ask_to_leave
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.services.placement.after_checkpoint import DelayedPreemption
-from detlab_hub.services.placement.remembered import KnownTasks
+from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.services.placement.snapshots import ClusterSnapshot, Refusals, read_cluster, snapshots
 from detlab_hub.store.session import insert_row
 from detlab_hub.store.tables import AgentRow, AllocationRow, PartRow
 
-__all__ = ["PLACED", "Verdict", "forecast", "place"]
+__all__ = ["PLACED", "WaitVerdict", "forecast", "place"]
 Seat = tuple[str, list[str]]
 """An agent, and the slots of it that one node of an allocation has."""
 Queues = Mapping[str, str]
 """Pools in which a backend places, and the id to which their allocations are handed over; see `Backend.queues`."""
 
 
-class Verdict(NamedTuple):
+class WaitVerdict(NamedTuple):
     """Why each allocation without a place waits: for people, and the code of the closed set ("" for a drain)."""
 
-    texts: Pending
+    texts: PendingReasons
     codes: dict[str, str]
     saving: Saving = NONE_HELD_BACK
     """Victims whose preemption is delayed until a checkpoint."""
 
 
-def _in_order(cluster: ClusterSnapshot, texts: Mapping[str, str], codes: Mapping[str, str]) -> Verdict:
+def _in_order(cluster: ClusterSnapshot, texts: Mapping[str, str], codes: Mapping[str, str]) -> WaitVerdict:
     """Return the pending reasons in the order of the queue, from which positions are read."""
     queue = [(holder.pool, row.id) for holder, rows in cluster.queue() for row in rows if row.id in texts]
     pools = {name: pool for pool, name in queue}
-    return Verdict(Pending({name: texts[name] for name in pools}, pools), {name: codes[name] for name in pools})
+    return WaitVerdict(
+        PendingReasons({name: texts[name] for name in pools}, pools), {name: codes[name] for name in pools}
+    )
 
 
 def forecast(
@@ -62,7 +64,7 @@ def forecast(
     refusals: Refusals,
     now: float,
     settings: Settings,
-    task: Task,
+    task: SchedulerTask,
     job: Job,
     pool: str,
     queues: Queues,
@@ -101,26 +103,26 @@ def _stand_ins(s: Session, queues: Queues) -> list[Node]:
     ]
 
 
-def _decide(snapshot: Snapshot, queue: str | None) -> Decision:
+def _decide(snapshot: Snapshot, queue: str | None) -> PlacementDecision:
     """Choose nodes for what can start now; or only what goes to a queue, for a backend that places itself."""
     return schedule(snapshot) if queue is None else hand_over(snapshot, queue)
 
 
 @without_collection()
 def place(
-    turn: Turn,
+    unit: UnitOfWork,
     nodes: Sequence[Node],
     refusals: Refusals,
-    known: KnownTasks,
+    known: PreviousPassTasks,
     before: Saving,
     queues: Queues,
     *,
     halted: str,
-) -> Verdict:
+) -> WaitVerdict:
     """Assign what can start now, and ask preemption victims to leave; return why everything else waits.
 
     Args:
-        turn: The transaction.
+        unit: The transaction.
         nodes: The connected nodes.
         refusals: As for `snapshots`.
         known: The cache of tasks, the same in every pass.
@@ -129,16 +131,16 @@ def place(
         halted: Why nothing starts; empty: it does.
     """
     cluster = read_cluster(
-        turn.session, [*nodes, *_stand_ins(turn.session, queues)], refusals, turn.now, turn.settings, known
+        unit.session, [*nodes, *_stand_ins(unit.session, queues)], refusals, unit.now, unit.settings, known
     )
     if cluster is None:
-        return Verdict(Pending(), {})
+        return WaitVerdict(PendingReasons(), {})
     texts: dict[str, str] = {}
     codes: dict[str, str] = {}
     if halted:
         texts = dict.fromkeys((row.id for row in cluster.pending), halted)
         return _in_order(cluster, texts, dict.fromkeys(texts, ""))
-    pools, delayed = turn.settings.pools, DelayedPreemption(turn, before)
+    pools, delayed = unit.settings.pools, DelayedPreemption(unit, before)
     wanted = {cluster.holder(row).pool for row in cluster.pending}
     for name, pool in pools.by_name.items():
         if name not in wanted:
@@ -146,7 +148,7 @@ def place(
         snapshot = delayed.as_leaving(cluster.snapshot(pool))
         decision = _decide(snapshot, queues.get(name))
         later = delayed.hold_back(decision)
-        _carry_out(turn, cluster, name, snapshot, decision, delayed.saving, handed=name in queues)
+        _carry_out(unit, cluster, name, snapshot, decision, delayed.saving, handed=name in queues)
         texts.update((waiting, reason.detail) for waiting, reason in decision.waiting.items())
         texts.update((waiting, f"{texts[waiting]}, after a checkpoint that is near") for waiting in later)
         codes.update((waiting, reason.code.value) for waiting, reason in decision.waiting.items())
@@ -159,11 +161,11 @@ def place(
 
 
 def _carry_out(
-    turn: Turn,
+    unit: UnitOfWork,
     cluster: ClusterSnapshot,
     pool: str,
     snapshot: Snapshot,
-    decision: Decision,
+    decision: PlacementDecision,
     saving: Saving,
     *,
     handed: bool,
@@ -173,37 +175,37 @@ def _carry_out(
     tasks = {task.id: task for task in snapshot.tasks}
     runtimes = {node.id: node.runtimes for node in cluster.nodes if node.id in free}
     for allocation_id, placement in decision.allocate.items():
-        row = turn.session.get_one(AllocationRow, allocation_id)
+        row = unit.session.get_one(AllocationRow, allocation_id)
         seats: list[Seat] = []
         for agent_id, count in sorted(placement.items(), key=lambda one: (-one[1], one[0])):
             if handed:
-                seats += _handed(turn, row, cluster, agent_id, tasks[allocation_id])
+                seats += _handed(unit, row, cluster, agent_id, tasks[allocation_id])
                 continue
             picked = pick(free[agent_id], count)
             seats.append((agent_id, picked))
             free[agent_id] = [slot for slot in free[agent_id] if slot not in picked]
-        _seat(turn, row, seats)
+        _seat(unit, row, seats)
         row.runtime = chosen(row.runtime, runtimes.get(row.agent_id or "", ()))
-        apply_allocation(turn, row, Assigned())
+        apply_allocation(unit, row, Assigned())
         cluster.held.append((pool, tasks[allocation_id].job, row.owner, sum(placement.values())))
     for allocation_id in decision.release:
         if allocation_id not in saving:
-            row = turn.session.get_one(AllocationRow, allocation_id)
-            ask_to_leave(turn, turn.experiment(row.experiment_id or 0), row, PreemptReason.PREEMPT)
+            row = unit.session.get_one(AllocationRow, allocation_id)
+            ask_to_leave(unit, unit.experiment(row.experiment_id or 0), row, PreemptReason.PREEMPT)
 
 
-def _handed(turn: Turn, row: AllocationRow, cluster: ClusterSnapshot, to: str, task: Task) -> list[Seat]:
+def _handed(unit: UnitOfWork, row: AllocationRow, cluster: ClusterSnapshot, to: str, task: SchedulerTask) -> list[Seat]:
     """Return the nodes of a task that a batch system places; of their slots only the number is known."""
     counts = [task.slots]
     queue = next((node.queue for node in cluster.nodes if node.id == to and node.queue is not None), None)
     if queue is not None and queue.gangs and row.experiment_id is not None and not task.single_node:
-        asked = turn.experiment(row.experiment_id).config.get("slurm") or {}
+        asked = unit.experiment(row.experiment_id).config.get("slurm") or {}
         counts = divide(task.slots, asked.get("slots_per_node"), queue.slots_per_node)
     names = (f"any{number}" for number in range(task.slots))
     return [(to, list(islice(names, count))) for count in counts]
 
 
-def _seat(turn: Turn, row: AllocationRow, seats: Sequence[Seat]) -> None:
+def _seat(unit: UnitOfWork, row: AllocationRow, seats: Sequence[Seat]) -> None:
     """Write down where an allocation runs: the slots of each node, the chief's first. A gang has all or none."""
     row.agent_id, row.nodes = seats[0][0], len(seats)
     if row.nodes > 1:
@@ -211,7 +213,7 @@ def _seat(turn: Turn, row: AllocationRow, seats: Sequence[Seat]) -> None:
     else:
         row.slots = seats[0][1]
     for rank, (agent_id, slots) in enumerate(seats):
-        insert_row(turn.session, PartRow(allocation_id=row.id, rank=rank, agent_id=agent_id, slots=slots))
+        insert_row(unit.session, PartRow(allocation_id=row.id, rank=rank, agent_id=agent_id, slots=slots))
 
 
 def _free_slots(cluster: ClusterSnapshot, agents: Collection[str]) -> dict[str, list[str]]:

@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab_hub.backends.base import Node
-from detlab_hub.core.scheduling import Agent, AgentState, Task
-from detlab_hub.services.kernel.offers import agent_of
-from detlab_hub.services.placement.active_rows import Placed, Waiting, read_placed, read_waiting
+from detlab_hub.core.scheduling import Agent, AgentState, SchedulerTask
+from detlab_hub.services.base.offers import agent_of
+from detlab_hub.services.placement.active_rows import PlacedRow, WaitingRow, read_placed, read_waiting
 from detlab_hub.store.prepared import Seen
 from detlab_hub.store.queries import parts
 
 
-class KnownTasks:
+class PreviousPassTasks:
     """The tasks of the previous pass: an unchanged one is the same object again.
 
     Thousands wait, and from one pass to the next few are new. Making a task from a row takes longer than everything
@@ -23,10 +23,10 @@ class KnownTasks:
     """
 
     def __init__(self) -> None:
-        self._before: dict[str, tuple[tuple[Any, ...], Task]] = {}
-        self._now: dict[str, tuple[tuple[Any, ...], Task]] = {}
-        self._waiting: dict[str, Seen[Waiting]] = {}
-        self._placed: dict[str, Seen[Placed]] = {}
+        self._before: dict[str, tuple[tuple[Any, ...], SchedulerTask]] = {}
+        self._now: dict[str, tuple[tuple[Any, ...], SchedulerTask]] = {}
+        self._waiting: dict[str, Seen[WaitingRow]] = {}
+        self._placed: dict[str, Seen[PlacedRow]] = {}
         self._seats: dict[str, Mapping[str, frozenset[str]]] = {}
         self._agents: dict[str, tuple[Node, AgentState, Agent]] = {}
         self._agents_now: dict[str, tuple[Node, AgentState, Agent]] = {}
@@ -36,12 +36,12 @@ class KnownTasks:
         self._before, self._now = self._now, {}
         self._agents, self._agents_now = self._agents_now, {}
 
-    def waiting(self, s: Session) -> list[Waiting]:
+    def waiting(self, s: Session) -> list[WaitingRow]:
         """Read the pending allocations."""
         self._waiting = read_waiting(s, self._waiting)
         return [row for _, row in self._waiting.values()]
 
-    def placed(self, s: Session) -> list[Placed]:
+    def placed(self, s: Session) -> list[PlacedRow]:
         """Read the placed allocations."""
         self._placed = read_placed(s, self._placed)
         return [row for _, row in self._placed.values()]
@@ -54,7 +54,7 @@ class KnownTasks:
         self._seats = {name: fresh[name] if name in fresh else self._seats[name] for name in self._placed}
         return self._seats
 
-    def get(self, name: str, made_of: tuple[Any, ...]) -> Task | None:
+    def get(self, name: str, made_of: tuple[Any, ...]) -> SchedulerTask | None:
         """Return the known task of this name if it was made of the same values."""
         known = self._before.get(name)
         if known is None or known[0] != made_of:
@@ -62,7 +62,7 @@ class KnownTasks:
         self._now[name] = known
         return known[1]
 
-    def keep(self, made_of: tuple[Any, ...], task: Task) -> Task:
+    def keep(self, made_of: tuple[Any, ...], task: SchedulerTask) -> SchedulerTask:
         """Keep a task for the next pass, too."""
         self._now[task.id] = made_of, task
         return task

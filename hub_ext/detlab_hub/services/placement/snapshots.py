@@ -18,13 +18,13 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import AllocationState
 from detlab_hub.backends.base import Node
 from detlab_hub.core.lifecycle.allocation import PreemptReason
-from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, Snapshot, Task, TaskState
-from detlab_hub.services.kernel.offers import agent_of, beside, constraints_of, usable
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.core.scheduling import AgentState, Job, PoolConfig, Quota, Scheduler, SchedulerTask, Snapshot, TaskState
+from detlab_hub.services.base.offers import agent_of, beside, constraints_of, usable
+from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.lifecycle.queue_fields import SINGLE_NODE
-from detlab_hub.services.placement.active_rows import PLACED, Placed, Waiting, experiment_name, holder_of, job_of
-from detlab_hub.services.placement.remembered import KnownTasks
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.services.placement.active_rows import PLACED, PlacedRow, WaitingRow, experiment_name, holder_of, job_of
+from detlab_hub.services.placement.remembered import PreviousPassTasks
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow
 
 AN_HOUR = 3600.0
@@ -33,37 +33,23 @@ Refusals = Mapping[tuple[int | str, str], float]
 
 
 _LIVE = or_(AllocationRow.state == AllocationState.PENDING, *(AllocationRow.state == state for state in PLACED))
-_EXPERIMENTS = Prepared(
-    select(
-        ExperimentRow.id,
-        ExperimentRow.resource_pool,
-        ExperimentRow.priority,
-        ExperimentRow.weight,
-        ExperimentRow.max_slots,
-        ExperimentRow.created_at,
-        ExperimentRow.position,
-        ExperimentRow.owner_groups,
-    ).where(ExperimentRow.id.in_(select(AllocationRow.experiment_id).where(_LIVE)))
-)
-_TASKS = Prepared(
-    select(
-        TaskRow.id,
-        TaskRow.resource_pool,
-        TaskRow.priority,
-        TaskRow.weight,
-        TaskRow.max_slots,
-        TaskRow.created_at,
-        TaskRow.position,
-        TaskRow.owner_groups,
-    ).where(TaskRow.id.in_(select(AllocationRow.task_id).where(_LIVE)))
-)
-_QUOTAS = Prepared(select(QuotaRow.kind, QuotaRow.name, QuotaRow.slots))
-_CLOSED = Prepared(
+
+
+def _jobs(row: type[ExperimentRow | TaskRow], named_by: Any) -> PreparedStatement:
+    place = row.priority, row.weight, row.max_slots, row.created_at, row.position
+    query = select(row.id, row.resource_pool, *place, row.owner_groups)
+    return PreparedStatement(query.where(row.id.in_(select(named_by).where(_LIVE))))
+
+
+_EXPERIMENTS = _jobs(ExperimentRow, AllocationRow.experiment_id)
+_TASKS = _jobs(TaskRow, AllocationRow.task_id)
+_QUOTAS = PreparedStatement(select(QuotaRow.kind, QuotaRow.name, QuotaRow.slots))
+_CLOSED = PreparedStatement(
     select(AgentRow.id, AgentRow.enabled, AgentRow.drain, AgentRow.slots_off).where(
         or_(AgentRow.enabled.is_(False), AgentRow.slots_off != [])
     )
 )
-_PREEMPTED = Prepared(
+_PREEMPTED = PreparedStatement(
     select(AllocationRow.trial_id, func.count())
     .where(
         AllocationRow.trial_id.in_(
@@ -82,7 +68,7 @@ _PREEMPTED = Prepared(
 )
 
 
-class Holder(NamedTuple):
+class JobFromRow(NamedTuple):
     """An experiment or a user task as a job of the queue, from its row."""
 
     pool: str
@@ -99,20 +85,20 @@ class ClusterSnapshot:
     nodes: Sequence[Node]
     closed: Mapping[str, AgentState]
     """Agents on which administrators let nothing new start, and how the scheduler calls that."""
-    pending: list[Waiting]
-    placed: list[Placed]
-    holders: dict[str, Holder]
+    pending: list[WaitingRow]
+    placed: list[PlacedRow]
+    holders: dict[str, JobFromRow]
     quotas: list[Any]
     refused: Mapping[int | str, frozenset[str]]
     at_preemption_limit: frozenset[int]
     """Trials that were preempted as often in the last hour as they may be (I10)."""
     seats: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     """Slots by agent of each placed allocation, the chief's first."""
-    known: KnownTasks = field(default_factory=KnownTasks)
+    known: PreviousPassTasks = field(default_factory=PreviousPassTasks)
     """Tasks of the pass before."""
     held: list[tuple[str, str, str, int]] = field(default_factory=list)
     """(pool, job, owner, slots) of everything that holds slots."""
-    _holder_by: dict[int | str, Holder] = field(default_factory=dict, init=False)
+    _holder_by: dict[int | str, JobFromRow] = field(default_factory=dict, init=False)
     """By an experiment's number or a user task's id: thousands of rows have a few of them, and name none."""
 
     def __post_init__(self) -> None:
@@ -122,7 +108,7 @@ class ClusterSnapshot:
             pool = pools.get(row.agent_id or "", holder.pool)
             self.held.append((pool, holder.job.id, row.owner, len(row.slots)))
 
-    def holder(self, row: Waiting | Placed) -> Holder:
+    def holder(self, row: WaitingRow | PlacedRow) -> JobFromRow:
         """Return the job of an allocation."""
         key = row.task_id or row.experiment_id or 0
         found = self._holder_by.get(key)
@@ -130,13 +116,13 @@ class ClusterSnapshot:
             found = self._holder_by[key] = self.holders[job_of(row)]
         return found
 
-    def queue(self) -> list[tuple[Holder, list[Waiting]]]:
+    def queue(self) -> list[tuple[JobFromRow, list[WaitingRow]]]:
         """Return the pending allocations by job, jobs in the order of the whole queue; a pool may start others first.
 
         If several jobs have the same place in it, their requests are in one list, under one of them in the same pool.
         """
-        lines: dict[tuple[Any, ...], tuple[Holder, list[Waiting]]] = {}
-        of: dict[int | str, list[Waiting]] = {}
+        lines: dict[tuple[Any, ...], tuple[JobFromRow, list[WaitingRow]]] = {}
+        of: dict[int | str, list[WaitingRow]] = {}
         for row in self.pending:
             key = row.task_id or row.experiment_id or 0
             line = of.get(key)
@@ -148,7 +134,7 @@ class ClusterSnapshot:
             rows.sort(key=_within)
         return [lines[rank] for rank in sorted(lines)]
 
-    def _rank(self, holder: Holder) -> tuple[int, float, float, str]:
+    def _rank(self, holder: JobFromRow) -> tuple[int, float, float, str]:
         pool, job = self.settings.pools.of(holder.pool), holder.job
         ranked = pool is None or pool.rules.scheduler is Scheduler.PRIORITY
         moved = job.submitted if job.position is None else job.position
@@ -175,11 +161,11 @@ class ClusterSnapshot:
             unbound=frozenset(self.settings.limits.exempt_users),
         )
 
-    def slots_of(self, row: Placed) -> Mapping[str, frozenset[str]]:
+    def slots_of(self, row: PlacedRow) -> Mapping[str, frozenset[str]]:
         """Return the slots that an allocation has, by agent."""
         return self.seats[row.id]
 
-    def _is_on(self, row: Placed, agents: Mapping[str, object]) -> bool:
+    def _is_on(self, row: PlacedRow, agents: Mapping[str, object]) -> bool:
         return any(agent in agents for agent in self.seats[row.id])
 
     def _jobs(self, pool: str, names: Iterable[str]) -> dict[str, Job]:
@@ -211,7 +197,7 @@ class ClusterSnapshot:
             for kind, name, slots in self.quotas
         )
 
-    def _waits(self, row: Waiting, pool: PoolConfig) -> Task:
+    def _waits(self, row: WaitingRow, pool: PoolConfig) -> SchedulerTask:
         _, job, groups = self.holder(row)
         preemptible = row.trial_id is not None and row.trial_id not in self.at_preemption_limit
         refused = self.refused.get(holder_of(row), _NO_AGENTS) if self.refused else _NO_AGENTS
@@ -220,7 +206,7 @@ class ClusterSnapshot:
         known = self.known.get(row.id, made_of)
         if known is not None:
             return known
-        task = Task(
+        task = SchedulerTask(
             id=row.id,
             job=job.id,
             slots=row.slots_needed,
@@ -240,7 +226,7 @@ class ClusterSnapshot:
         )
         return self.known.keep(made_of, task)
 
-    def _holds(self, row: Placed, there: Mapping[str, frozenset[str]], pool: PoolConfig) -> Task:
+    def _holds(self, row: PlacedRow, there: Mapping[str, frozenset[str]], pool: PoolConfig) -> SchedulerTask:
         _, job, groups = self.holder(row)
         began = row.started_at or self.now
         aged = began - row.requested_at > pool.patience > self.now - began
@@ -258,7 +244,7 @@ class ClusterSnapshot:
             for agent, slots in self.slots_of(row).items()
             if agent in there
         }
-        task = Task(
+        task = SchedulerTask(
             id=row.id,
             job=job.id,
             slots=len(row.slots),
@@ -282,13 +268,13 @@ class ClusterSnapshot:
 _NO_AGENTS: frozenset[str] = frozenset()
 
 
-def _within(row: Waiting) -> tuple[int, str]:
+def _within(row: WaitingRow) -> tuple[int, str]:
     """Return the sort key of requests within a job."""
     return row.idx or 0, row.id
 
 
 def read_cluster(
-    s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings, known: KnownTasks
+    s: Session, nodes: Sequence[Node], refusals: Refusals, now: float, settings: Settings, known: PreviousPassTasks
 ) -> ClusterSnapshot | None:
     """Read what the snapshots are made of; None if nothing waits."""
     known.begin()
@@ -308,19 +294,19 @@ def snapshots(
         now: The time, in seconds since the epoch.
         settings: The master's settings.
     """
-    fresh = KnownTasks()
+    fresh = PreviousPassTasks()
     cluster = _cluster_snapshot(s, fresh.waiting(s), nodes, refusals, now, settings, fresh)
     return {name: cluster.snapshot(pool) for name, pool in settings.pools.by_name.items()}
 
 
 def _cluster_snapshot(
     s: Session,
-    pending: list[Waiting],
+    pending: list[WaitingRow],
     nodes: Sequence[Node],
     refusals: Refusals,
     now: float,
     settings: Settings,
-    known: KnownTasks,
+    known: PreviousPassTasks,
 ) -> ClusterSnapshot:
     refused: defaultdict[int | str, frozenset[str]] = defaultdict(frozenset)
     for (holder, agent_id), until in refusals.items():
@@ -379,9 +365,9 @@ def _holder(
     created_at: float,
     position: float | None,
     groups: list[str],
-) -> Holder:
+) -> JobFromRow:
     job = Job(name, priority, _weight(weight), max_slots, created_at, position)
-    return Holder(pool, job, frozenset(groups))
+    return JobFromRow(pool, job, frozenset(groups))
 
 
 def _weight(weight: float) -> float:

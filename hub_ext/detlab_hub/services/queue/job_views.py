@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from detlab.schemas.jobwire import EXPERIMENT, JobView
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.core.scheduling import Job
 from detlab_hub.core.scheduling.order import place_of_job
-from detlab_hub.services.kernel.access import knows, owns
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.settings import Settings
+from detlab_hub.services.base.access import knows, owns
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.queue.queue import ANOTHER_USER, by_priority
 from detlab_hub.services.views.experiment_views import Reasons
 from detlab_hub.store.queries.jobs import Live
@@ -22,7 +22,7 @@ RUNNING = "running"
 
 
 @dataclass
-class Entry:
+class QueueEntry:
     """A job, and its allocations that have not ended.
 
     Attributes:
@@ -47,7 +47,7 @@ class Entry:
         return [one for one in self.live if one.pending]
 
 
-def entry_of(row: ExperimentRow | TaskRow) -> Entry:
+def entry_of(row: ExperimentRow | TaskRow) -> QueueEntry:
     """Make the job of a row, without its allocations."""
     job = Job(
         id=str(row.id),
@@ -58,26 +58,26 @@ def entry_of(row: ExperimentRow | TaskRow) -> Entry:
         position=row.position,
     )
     kind = row.kind if isinstance(row, TaskRow) else EXPERIMENT
-    return Entry(job, row.resource_pool, row.owner, kind, row.name)
+    return QueueEntry(job, row.resource_pool, row.owner, kind, row.name)
 
 
-def entries(live: Iterable[Live]) -> dict[str, Entry]:
+def entries(live: Iterable[Live]) -> dict[str, QueueEntry]:
     """Group allocations into jobs, by the jobs' ids."""
-    found: dict[str, Entry] = {}
+    found: dict[str, QueueEntry] = {}
     for one in sorted(live, key=lambda one: (one.idx or 0, one.requested_at, one.allocation_id)):
         number = one.task_id if one.experiment_id is None else str(one.experiment_id)
         if number is None:
             continue
         if number not in found:
             job = Job(number, one.priority, one.weight, one.max_slots, one.submitted_at, one.position)
-            found[number] = Entry(job, one.pool, one.owner, one.kind or EXPERIMENT, one.name)
+            found[number] = QueueEntry(job, one.pool, one.owner, one.kind or EXPERIMENT, one.name)
         found[number].live.append(one)
     return found
 
 
-def lines(settings: Settings, found: Iterable[Entry]) -> dict[str, list[Entry]]:
+def lines(settings: Settings, found: Iterable[QueueEntry]) -> dict[str, list[QueueEntry]]:
     """Return the jobs of each pool, in the order in which they are considered."""
-    pools: dict[str, list[Entry]] = {}
+    pools: dict[str, list[QueueEntry]] = {}
     for entry in found:
         pools.setdefault(entry.pool, []).append(entry)
     for pool, standing in pools.items():
@@ -87,7 +87,7 @@ def lines(settings: Settings, found: Iterable[Entry]) -> dict[str, list[Entry]]:
 
 
 def job_view(
-    entry: Entry,
+    entry: QueueEntry,
     order: int,
     caller: Caller,
     reasons: Reasons,
@@ -124,7 +124,7 @@ def job_view(
         tasks_waiting=len(waiting),
         submitted_at=entry.job.submitted,
     )
-    if not knows(caller, Kind.JOB, entry.owner):
+    if not knows(caller, ObjectKind.JOB, entry.owner):
         return public
     told = {
         "id": entry.job.id,
@@ -140,13 +140,13 @@ def job_view(
 
 
 def views(
-    standing: Mapping[str, Sequence[Entry]],
+    standing: Mapping[str, Sequence[QueueEntry]],
     caller: Caller,
     reasons: Reasons,
     starts: Mapping[str, float | None],
     now: float,
     elsewhere: Mapping[str, str],
-) -> list[tuple[Entry, JobView]]:
+) -> list[tuple[QueueEntry, JobView]]:
     """Make the views of all jobs of all lines, in their order."""
     return [
         (entry, job_view(entry, order, caller, reasons, starts, now, elsewhere))

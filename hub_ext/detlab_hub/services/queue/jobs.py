@@ -17,19 +17,19 @@ from detlab.errors import ConfigError, Conflict, Forbidden, NotFound, Problem
 from detlab.schemas.jobwire import TRIAL_PREFIX, JobList, JobUpdate, JobView, JobWhy
 from detlab.schemas.wire import AllocationState, ExperimentState
 from detlab_hub.backends.base import Node
-from detlab_hub.core.rights import Action, Kind
+from detlab_hub.core.rights import Action, ObjectKind
 from detlab_hub.core.scheduling import Snapshot
 from detlab_hub.core.scheduling.reordering import Overtaking, move
 from detlab_hub.services.admission import feasibility
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import experiment_for, knows, owns, trial_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.limits.checks import check_priority
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import experiment_for, knows, owns, trial_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.limits.checks import check_priority
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.placement import snapshots
 from detlab_hub.services.queue import why_waiting
-from detlab_hub.services.queue.job_views import Entry, entries, entry_of, lines, views
+from detlab_hub.services.queue.job_views import QueueEntry, entries, entry_of, lines, views
 from detlab_hub.services.queue.queue import by_priority
 from detlab_hub.services.queue.start_estimates import Forecasts
 from detlab_hub.services.usertasks.usertasks import owned_task
@@ -48,11 +48,11 @@ class _Around(NamedTuple):
     now: float
 
 
-class Jobs:
+class Jobs(Service):
     """Use cases of the job queue. All raise NotFound for a job that the caller may not know of."""
 
-    def __init__(self, shell: Shell, awaited: why_waiting.Awaited = why_waiting.nothing_awaited) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, awaited: why_waiting.Awaited = why_waiting.nothing_awaited) -> None:
+        super().__init__(context)
         self._awaited = awaited
         self._forecasts = Forecasts()
 
@@ -72,16 +72,16 @@ class Jobs:
 
         def read(s: Session) -> JobList:
             starts: dict[str, float | None] = {}
-            if not self._shell.halted:
+            if not self._context.halted:
                 for name, snapshot in self._snapshots(s, around).items():
                     if pool in (None, name) and name not in around.queues:
                         starts.update(self._forecasts.starts(name, snapshot, around.now))
-            standing = lines(self._shell.settings, entries(jobs.live(s)).values())
+            standing = lines(self._context.settings, entries(jobs.live(s)).values())
             kept = {name: line for name, line in standing.items() if pool in (None, name)}
-            found = views(kept, caller, self._shell.pending_reasons, starts, around.now, _elsewhere(s, kept))
+            found = views(kept, caller, self._context.pending_reasons, starts, around.now, _elsewhere(s, kept))
             return JobList(items=[view for entry, view in found if not mine or owns(caller, entry.owner)])
 
-        return await self._shell.look(caller.name, read)
+        return await self._context.look(caller.name, read)
 
     async def why(self, caller: Caller, job_id: str) -> JobWhy:
         """Return why a job's tasks are pending, and what would let them start; of `trial-12` only that trial."""
@@ -100,7 +100,7 @@ class Jobs:
             )
             waiting = len(wanted) + len(items)
             if wanted:
-                snapshots, halted = self._snapshots(s, around), self._shell.halted
+                snapshots, halted = self._snapshots(s, around), self._context.halted
                 awaited = why_waiting.nothing_awaited if halted else self._awaited
                 items += why_waiting.explained(
                     snapshots,
@@ -114,7 +114,7 @@ class Jobs:
                 )
             return JobWhy(job=view, items=items[: why_waiting.EXPLAINED], waiting=waiting)
 
-        return await self._shell.look(caller.name, read)
+        return await self._context.look(caller.name, read)
 
     def _check_pool(self, pool: str | None) -> None:
         """Check that a pool, if one is named, is there.
@@ -122,7 +122,7 @@ class Jobs:
         Raises:
             ConfigError: It is not.
         """
-        pools = self._shell.settings.pools.by_name
+        pools = self._context.settings.pools.by_name
         if pool is not None and pool not in pools:
             hint = f"there are: {', '.join(sorted(pools))}"
             raise ConfigError([Problem("pool", f"there is no resource pool {pool[:80]!r}", hint)])
@@ -136,58 +136,60 @@ class Jobs:
             Forbidden: It is another user's, or would overtake another user's, or the caller may not give this priority.
             ResourcesError: No agent of the pool could ever run it.
         """
-        shell = self._shell
+        context = self._context
         self._check_pool(change.pool)
         if change.pool is not None:
             await self._check_room(caller, job_id, change.pool)
 
-        def run(turn: Turn) -> None:
-            row = _owned(turn.session, caller, job_id)
+        def run(unit: UnitOfWork) -> None:
+            row = _owned(unit.session, caller, job_id)
             _check_lives(row)
             wanted = (change.priority or row.priority, change.pool or row.resource_pool)
             if wanted != (row.priority, row.resource_pool):
-                pool = shell.settings.pools.by_name.get(wanted[1])
+                pool = context.settings.pools.by_name.get(wanted[1])
                 default = row.priority if pool is None else pool.priority
-                check_priority(shell.settings.limits, caller, wanted[0], default)
-            done = _set(turn, row, change)
-            done |= self._move(turn, caller, row, change)
+                check_priority(context.settings.limits, caller, wanted[0], default)
+            done = _set(unit, row, change)
+            done |= self._move(unit, caller, row, change)
             if done:
-                audit.note(turn, caller, "job.update", _words(row), ", ".join(done.values()))
-                turn.changed_cluster()
-                turn.outbox.kick_scheduler = True
+                audit.note(unit, caller, "job.update", _words(row), ", ".join(done.values()))
+                unit.changed_cluster()
+                unit.outbox.kick_scheduler = True
                 if isinstance(row, ExperimentRow):
-                    turn.changed_experiment(row.id)
+                    unit.changed_experiment(row.id)
                 else:
-                    turn.changed_task(row)
+                    unit.changed_task(row)
 
         def read(s: Session) -> JobView:
             row = _owned(s, caller, job_id)
             live = entries(jobs.live(s))
             return self._view(s, caller, live.get(str(row.id)) or entry_of(row), live, around)
 
-        await shell.write(run)
+        await context.write(run)
         around = self._around()
-        return await shell.read(read)  # not in the transaction: it runs the scheduler to say when the job may start
+        return await context.read(read)  # not in the transaction: it runs the scheduler to say when the job may start
 
     # --- how
 
     def _around(self) -> _Around:
         """State outside the database, copied for a reader thread: only the event loop may read the original."""
-        shell = self._shell
-        now = shell.clock()
-        return _Around(shell.backend.nodes(now), dict(shell.refusals), dict(shell.backend.queues), now)
+        context = self._context
+        now = context.clock()
+        return _Around(context.backend.nodes(now), dict(context.refusals), dict(context.backend.queues), now)
 
     def _snapshots(self, s: Session, around: _Around) -> Mapping[str, Snapshot]:
-        return snapshots.snapshots(s, around.nodes, around.refusals, around.now, self._shell.settings)
+        return snapshots.snapshots(s, around.nodes, around.refusals, around.now, self._context.settings)
 
-    def _view(self, s: Session, caller: Caller, entry: Entry, live: Mapping[str, Entry], around: _Around) -> JobView:
+    def _view(
+        self, s: Session, caller: Caller, entry: QueueEntry, live: Mapping[str, QueueEntry], around: _Around
+    ) -> JobView:
         """Make the view of one job, with its place among all."""
-        standing = lines(self._shell.settings, {**live, entry.job.id: entry}.values())
+        standing = lines(self._context.settings, {**live, entry.job.id: entry}.values())
         starts: dict[str, float | None] = {}
-        placed_here = not self._shell.halted and entry.pool not in around.queues
+        placed_here = not self._context.halted and entry.pool not in around.queues
         if entry.waiting and placed_here and entry.pool in (snapshots := self._snapshots(s, around)):
             starts.update(self._forecasts.starts(entry.pool, snapshots[entry.pool], around.now))
-        found = views(standing, caller, self._shell.pending_reasons, starts, around.now, _elsewhere(s, standing))
+        found = views(standing, caller, self._context.pending_reasons, starts, around.now, _elsewhere(s, standing))
         view = next(view for one, view in found if one is entry)
         # A caller who may read a shared experiment sees its name here, too.
         return view.model_copy(update={"id": entry.job.id, "name": entry.name, "owner": entry.owner})
@@ -203,25 +205,29 @@ class Jobs:
         def read(s: Session) -> feasibility.Requirements | None:
             row = _owned(s, caller, job_id)
             _check_lives(row)
-            return None if row.resource_pool == pool else _requirements(row, pool, self._shell.settings.default_runtime)
+            return (
+                None if row.resource_pool == pool else _requirements(row, pool, self._context.settings.default_runtime)
+            )
 
-        required = await self._shell.read(read)
+        required = await self._context.read(read)
         if required is not None:
-            await feasibility.check(self._shell, required)
+            await feasibility.check(self._context, required)
 
-    def _move(self, turn: Turn, caller: Caller, row: ExperimentRow | TaskRow, change: JobUpdate) -> dict[str, str]:
+    def _move(
+        self, unit: UnitOfWork, caller: Caller, row: ExperimentRow | TaskRow, change: JobUpdate
+    ) -> dict[str, str]:
         """Move the job next to another one; return what was done."""
         beside = change.ahead_of if change.ahead_of is not None else change.behind_of
         if beside is None:
             return {}
-        s, ahead = turn.session, change.ahead_of is not None
+        s, ahead = unit.session, change.ahead_of is not None
         other, trial_id = _asked(s, caller, beside)
         if trial_id is not None or other is row:
             raise Conflict(f"{_words(row)} cannot be moved beside {beside}", hint="name another job: det job list")
         s.flush()
         live = entries(jobs.live(s))
         me = live.setdefault(str(row.id), entry_of(row))
-        ranked = by_priority(self._shell.settings, me.pool)
+        ranked = by_priority(self._context.settings, me.pool)
         line = [
             entry
             for entry in live.values()
@@ -229,7 +235,7 @@ class Jobs:
         ]
         if str(other.id) not in {entry.job.id for entry in line}:
             raise Conflict(_not_in_line(row, other, ranked=ranked), hint="det job list")
-        mine = {entry.job.id for entry in line if knows(caller, Kind.JOB, entry.owner)}
+        mine = {entry.job.id for entry in line if knows(caller, ObjectKind.JOB, entry.owner)}
         try:
             positions = move([entry.job for entry in line], me.job.id, str(other.id), ahead=ahead, mine=mine)
         except Overtaking:
@@ -242,7 +248,7 @@ class Jobs:
         return {"place": f"{'ahead of' if ahead else 'behind'} {_words(other)}"} if positions else {}
 
 
-def _elsewhere(s: Session, standing: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
+def _elsewhere(s: Session, standing: Mapping[str, Sequence[QueueEntry]]) -> dict[str, str]:
     """Return what those allocations of some jobs wait for that wait in a cluster's own queue."""
     placed = [
         one.allocation_id for line in standing.values() for entry in line for one in entry.live if not one.pending
@@ -321,7 +327,7 @@ def _not_in_line(row: ExperimentRow | TaskRow, other: ExperimentRow | TaskRow, *
     return f"{_words(row)} is in {mine}, {_words(other)} in {theirs}: jobs move within one"
 
 
-def _set(turn: Turn, row: ExperimentRow | TaskRow, change: JobUpdate) -> dict[str, str]:
+def _set(unit: UnitOfWork, row: ExperimentRow | TaskRow, change: JobUpdate) -> dict[str, str]:
     """Set the values that are given and differ; return what was done.
 
     A new priority or pool puts the job where a submission now would.
@@ -334,7 +340,7 @@ def _set(turn: Turn, row: ExperimentRow | TaskRow, change: JobUpdate) -> dict[st
             AllocationRow.experiment_id == row.id if isinstance(row, ExperimentRow) else AllocationRow.task_id == row.id
         )
         waits = AllocationRow.state == AllocationState.PENDING
-        turn.session.execute(update(AllocationRow).where(of_job, waits).values(priority=change.priority))
+        unit.session.execute(update(AllocationRow).where(of_job, waits).values(priority=change.priority))
     if change.weight is not None and change.weight != row.weight:
         done["weight"] = f"weight {row.weight:g} to {change.weight:g}"
         row.weight = change.weight

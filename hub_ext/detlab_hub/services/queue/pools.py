@@ -12,24 +12,21 @@ from detlab.schemas.poolwire import BatchSystemView, PoolList, PoolView
 from detlab.schemas.wire import Partition
 from detlab_hub.backends.base import BatchSystem, Node
 from detlab_hub.core.scheduling import PoolConfig, Pools, Scheduler
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.base.context import Service
 from detlab_hub.services.placement.active_rows import PLACED, slots_for_tasks
 from detlab_hub.store.queries import pools
 
 
-class PoolViews:
+class PoolViews(Service):
     """Use cases of pools. They hold numbers only, so that all users may read them (I9)."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self) -> PoolList:
         """List all pools that the operator configured, and the default one, in the operator's order."""
-        return await self._shell.read(self._read)
+        return await self._context.read(self._read)
 
     def _read(self, s: Session) -> PoolList:
-        configured = self._shell.settings.pools
-        nodes = self._shell.backend.nodes(self._shell.clock())
+        configured = self._context.settings.pools
+        nodes = self._context.backend.nodes(self._context.clock())
         used, running = Counter[str](), Counter[str]()
         for one in pools.held(s, PLACED):
             used[one.pool or ""] += len(one.slots)

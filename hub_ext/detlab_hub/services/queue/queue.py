@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from sqlalchemy.orm import Session
 
 from detlab.schemas.taskwire import QueueItem, QueueView
-from detlab_hub.core.rights import Kind
+from detlab_hub.core.rights import ObjectKind
 from detlab_hub.core.scheduling import Scheduler
-from detlab_hub.services.kernel.access import knows, owns
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.shell import Shell
+from detlab_hub.services.base.access import knows, owns
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.lifecycle.accounting import TRIAL
 from detlab_hub.services.views.experiment_views import Reasons
 from detlab_hub.store.queries import jobs
@@ -25,15 +25,12 @@ ANOTHER_USER = "another user"
 """Shown in place of a user whose name the caller may not see."""
 
 
-class Queue:
+class Queue(Service):
     """The one list of trials and user tasks that wait, of all pools."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def view(self, caller: Caller) -> QueueView:
         """Return the queue. Of tasks that the caller may not read (I9) only position, size and age are shown."""
-        return QueueView(items=await self._shell.look(caller.name, lambda s: items(s, caller, self._shell)))
+        return QueueView(items=await self._context.look(caller.name, lambda s: items(s, caller, self._context)))
 
 
 def by_priority(settings: Settings, pool: str) -> bool:
@@ -42,7 +39,7 @@ def by_priority(settings: Settings, pool: str) -> bool:
     return known is None or known.rules.scheduler is Scheduler.PRIORITY
 
 
-def items(s: Session, caller: Caller, shell: Shell, limit: int = LIMIT) -> list[QueueItem]:
+def items(s: Session, caller: Caller, context: ServiceContext, limit: int = LIMIT) -> list[QueueItem]:
     """Return the queue as a caller may see it.
 
     Positions are those in the pool: other pools do not block it.
@@ -50,10 +47,10 @@ def items(s: Session, caller: Caller, shell: Shell, limit: int = LIMIT) -> list[
     Args:
         s: A session.
         caller: Who looks.
-        shell: What the services share.
+        context: What the services share.
         limit: Most items of all users, and most of the caller's own: the first of each pool.
     """
-    settings, reasons = shell.settings, shell.pending_reasons
+    settings, reasons = context.settings, context.pending_reasons
     ranked: dict[str, bool] = {}
 
     def key(one: Live) -> tuple[int, float, float, int, str]:
@@ -107,7 +104,7 @@ def _item(one: Live, place: int, caller: Caller, reasons: Reasons) -> QueueItem:
         weight=one.weight,
         requested_at=one.requested_at,
     )
-    if not knows(caller, Kind.JOB, one.owner):
+    if not knows(caller, ObjectKind.JOB, one.owner):
         return public
     told = {
         "allocation_id": one.allocation_id,

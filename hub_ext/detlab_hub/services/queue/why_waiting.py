@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from detlab.schemas.jobwire import HintView, WaitView
-from detlab_hub.core.scheduling import Decision, Scheduler, Snapshot, Task, TaskState, hand_over, schedule
+from detlab_hub.core.scheduling import (
+    PlacementDecision,
+    Scheduler,
+    SchedulerTask,
+    Snapshot,
+    TaskState,
+    hand_over,
+    schedule,
+)
 from detlab_hub.core.scheduling.hints import Hint, hints
 from detlab_hub.core.scheduling.order import in_order
-from detlab_hub.services.queue.job_views import Entry
+from detlab_hub.services.base.settings import A_COPY
+from detlab_hub.services.queue.job_views import QueueEntry
 from detlab_hub.services.queue.start_estimates import Forecasts
 from detlab_hub.store.queries.jobs import Live
 
@@ -18,6 +27,8 @@ _TRIED = 3
 """Most different tasks for which hints are tried: each try is a pass."""
 DRAINING = "draining"
 """Beside the scheduler's reasons: nothing starts until the master is restarted."""
+COPY = "copy"
+"""Beside them: this cluster is a copy, which starts nothing until it takes over."""
 BATCH_SYSTEM = "batch_system"
 """Beside them, too: it was handed to the pool's batch system, in whose queue it waits."""
 STARTING = "starting"
@@ -28,6 +39,11 @@ Awaited = Callable[[str, str], str]
 """From the name of a pool and of a waiting task to the instances that are on their way for it, in words."""
 
 
+def halted_code(halted: str) -> str:
+    """Return the code of why nothing starts at all."""
+    return COPY if halted == A_COPY else DRAINING
+
+
 def nothing_awaited(pool: str, task: str) -> str:
     """Return "": the answer where no pool is elastic."""
     return ""
@@ -35,7 +51,7 @@ def nothing_awaited(pool: str, task: str) -> str:
 
 def explained(
     snapshots: Mapping[str, Snapshot],
-    entry: Entry,
+    entry: QueueEntry,
     wanted: Sequence[Live],
     now: float,
     forecasts: Forecasts,
@@ -74,7 +90,7 @@ def explained(
     ]
 
 
-def elsewhere(entry: Entry, handed: Sequence[Live], said: Mapping[str, str]) -> list[WaitView]:
+def elsewhere(entry: QueueEntry, handed: Sequence[Live], said: Mapping[str, str]) -> list[WaitView]:
     """Return what tasks of a job wait for that were handed to the pool's batch system, in its words.
 
     Args:
@@ -102,7 +118,7 @@ def _with_instances(view: WaitView, awaited: str) -> WaitView:
     return view.model_copy(update={"detail": f"{view.detail}; {awaited}"}) if awaited else view
 
 
-def queue_of(snapshot: Snapshot) -> list[Task]:
+def queue_of(snapshot: Snapshot) -> list[SchedulerTask]:
     """Return the pending tasks of a pool, in the scheduler's order."""
     ordered = [task for task in in_order(snapshot.tasks, snapshot.jobs) if task.state is TaskState.PENDING]
     if snapshot.pool.scheduler is Scheduler.PRIORITY:
@@ -127,7 +143,9 @@ class _Outlook:
         self._snapshot = snapshots[pool]
         self._others = {name: snapshot for name, snapshot in snapshots.items() if name != pool}
         self._handed = queue is not None
-        self.decision: Decision = schedule(self._snapshot) if queue is None else hand_over(self._snapshot, queue)
+        self.decision: PlacementDecision = (
+            schedule(self._snapshot) if queue is None else hand_over(self._snapshot, queue)
+        )
         self.starts = starts
         self._known: dict[tuple[int, int, int, str], tuple[Hint, ...]] = {}
         self._asked = {task.id: (task.millicpus, task.memory) for task in self._snapshot.tasks}
@@ -147,7 +165,7 @@ def _view(one: Live, outlook: _Outlook, places: Mapping[str, int], ahead: int, n
     code, detail = STARTING, "it starts with the next pass of the scheduler"
     reason = outlook.decision.waiting.get(one.allocation_id)
     if outlook.halted:
-        code, detail = DRAINING, outlook.halted
+        code, detail = halted_code(outlook.halted), outlook.halted
     elif reason is not None:
         code, detail = reason.code.value, reason.detail
     seconds = outlook.starts.get(one.allocation_id)

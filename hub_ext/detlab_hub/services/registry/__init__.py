@@ -1,5 +1,5 @@
 """The model registry: models, versions with their lineage, labels that move, comparisons and searches.
 
 Not here: the checkpoints themselves (services/checkpoints), exports for other tools, and rights
-(services/kernel/access.py).
+(services/base/access.py).
 """

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, DetlabError, Problem
 from detlab.schemas.taskwire import CodeFile
 from detlab.schemas.wire.registry import Comparison, Difference, FileDifference, VersionView
+from detlab_hub.services.base.access import may_read, model_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
+from detlab_hub.services.base.threads import TooSlow
 from detlab_hub.services.experiments.code import FILE_LIMIT, Code
-from detlab_hub.services.kernel.access import may_read, model_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.threads import TooSlow
 from detlab_hub.services.registry.labels import version_of
 from detlab_hub.services.registry.views import version_views
 from detlab_hub.store.queries.registry import models
@@ -40,16 +40,22 @@ DIFFS_SECONDS = 10.0
 """After which no further file of a request is compared line by line."""
 
 
-class Comparisons:
+class Comparisons(Service):
     """Compares versions of a model.
 
     Args:
-        shell: Reads.
+        context: Reads.
         code: Reads the code of experiments.
     """
 
-    def __init__(self, shell: Shell, code: Code) -> None:
-        self._shell, self._code = shell, code
+    def __init__(self, context: ServiceContext, code: Code) -> None:
+        super().__init__(context)
+        self._code = code
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.context, services[Code])
 
     async def compare(self, caller: Caller, model: str, versions: Sequence[str]) -> Comparison:
         """Compare versions of a model, in the order in which they are named; none named: the newest two.
@@ -71,8 +77,8 @@ class Comparisons:
             ids = [view.lineage.experiment_id for view in views]
             return views, [one if one is not None and may_read(s, caller, one) else None for one in ids]
 
-        views, experiments = await self._shell.look(caller.name, look)
-        found = await self._shell.workers.comparisons.run(caller.name, compare_views, views)
+        views, experiments = await self._context.look(caller.name, look)
+        found = await self._context.workers.comparisons.run(caller.name, compare_views, views)
         return found.model_copy(update={"code": await self._compare_code(caller, views, experiments)})
 
     async def _compare_code(
@@ -127,7 +133,7 @@ class Comparisons:
                 return ""
             names.append(f"{path} (version {views[place].version})")
         try:
-            return await self._shell.workers.comparisons.run(caller.name, unified, texts, names)
+            return await self._context.workers.comparisons.run(caller.name, unified, texts, names)
         except TooSlow:
             return ""
 

@@ -12,11 +12,11 @@ from detlab.schemas.script_names import normal
 from detlab.schemas.wire.registry import LabelMove, LabelMoves, MoveLabel, RemoveLabel, version_label
 from detlab_hub.core.registry.semver import is_semver
 from detlab_hub.core.rights import Action
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import model_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import model_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.notify.webhooks import enqueue
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.views import move_view
@@ -34,11 +34,8 @@ _NAMED = 20
 """Versions and labels that a hint names."""
 
 
-class Labels:
+class Labels(Service):
     """Use cases of labels. All raise NotFound for a model that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def history(self, caller: Caller, model: str, limit: int = 200, label: str | None = None) -> LabelMoves:
         """Return the moves of a model's labels, newest first."""
@@ -47,7 +44,7 @@ class Labels:
             row = model_for(s, caller, model)
             return LabelMoves(items=[move_view(move) for move in models.moves(s, row.id, limit=limit, label=label)])
 
-        return await self._shell.look(caller.name, look)
+        return await self._context.look(caller.name, look)
 
     async def move(self, caller: Caller, model: str, label: str, wanted: MoveLabel) -> LabelMove:
         """Give a label to a version, and take it from the one that had it; where it is already, nothing changes.
@@ -61,24 +58,24 @@ class Labels:
             NotFound: There is no such model for the caller, or no such version.
         """
 
-        def move(turn: Turn) -> LabelMove:
-            row = model_for(turn.session, caller, model, Action.LABEL_MOVE)
+        def move(unit: UnitOfWork) -> LabelMove:
+            row = model_for(unit.session, caller, model, Action.LABEL_MOVE)
             check_open(row)
             request = f"label {row.id} {label} {wanted.idempotency_key}" if wanted.idempotency_key else None
-            if known_experiment(turn.session, caller.name, request) is not None:
-                made = models.moves(turn.session, row.id, limit=_LOOKED_BACK, label=label)
+            if known_experiment(unit.session, caller.name, request) is not None:
+                made = models.moves(unit.session, row.id, limit=_LOOKED_BACK, label=label)
                 if not made:
                     raise Conflict("this idempotency_key was used for something else", hint="Use another key.")
                 mine = (one for one in made if one.by == caller.name and one.to_version is not None)
                 return move_view(next(mine, made[0]))
-            version = version_of(turn.session, row, wanted.version)
-            _check_expected(turn.session, row, label, wanted.expected)
-            moved = put_label(turn, caller, row, version, label, wanted.reason)
-            checkpoint = turn.session.get_one(CheckpointRow, version.checkpoint_uuid)
-            note_experiment(turn.session, caller.name, request, checkpoint.experiment_id, turn.now)
+            version = version_of(unit.session, row, wanted.version)
+            _check_expected(unit.session, row, label, wanted.expected)
+            moved = put_label(unit, caller, row, version, label, wanted.reason)
+            checkpoint = unit.session.get_one(CheckpointRow, version.checkpoint_uuid)
+            note_experiment(unit.session, caller.name, request, checkpoint.experiment_id, unit.now)
             return move_view(moved)
 
-        return await self._shell.write(move)
+        return await self._context.write(move)
 
     async def remove(self, caller: Caller, model: str, label: str, wanted: RemoveLabel) -> LabelMove:
         """Take a label away.
@@ -89,15 +86,15 @@ class Labels:
             NotFound: There is no such model for the caller, or no version has the label.
         """
 
-        def remove(turn: Turn) -> LabelMove:
-            row = model_for(turn.session, caller, model, Action.LABEL_REMOVE)
-            _check_expected(turn.session, row, label, wanted.expected)
-            held = models.with_label(turn.session, row.id, label)
+        def remove(unit: UnitOfWork) -> LabelMove:
+            row = model_for(unit.session, caller, model, Action.LABEL_REMOVE)
+            _check_expected(unit.session, row, label, wanted.expected)
+            held = models.with_label(unit.session, row.id, label)
             if held is None:
                 raise NotFound(f"no version of model {row.name!r} has the label {label[:80]!r}")
-            return move_view(_take(turn, caller, row, held, wanted.reason))
+            return move_view(_take(unit, caller, row, held, wanted.reason))
 
-        return await self._shell.write(remove)
+        return await self._context.write(remove)
 
 
 def check_open(model: ModelRow) -> None:
@@ -160,45 +157,45 @@ def _what_there_is(s: Session, model: ModelRow) -> str:
 
 
 def put_label(
-    turn: Turn, caller: Caller, model: ModelRow, version: VersionRow, label: str, reason: str
+    unit: UnitOfWork, caller: Caller, model: ModelRow, version: VersionRow, label: str, reason: str
 ) -> LabelMoveRow:
-    """Move a label to a version, in the turn's transaction; return the move, or the last one if it is there already.
+    """Move a label to a version, in this transaction; return the move, or the last one if it is there already.
 
     Raises:
         ConfigError: It cannot be a label.
         Conflict: The model has too many.
     """
     label = check_label(label)
-    held = models.with_label(turn.session, model.id, label)
+    held = models.with_label(unit.session, model.id, label)
     if held is not None and held.version_id == version.id:
-        return models.moves(turn.session, model.id, limit=1, label=label)[0]
+        return models.moves(unit.session, model.id, limit=1, label=label)[0]
     before = None if held is None else held.version
     if held is None:
-        if len(models.labels_of(turn.session, [model.id]).get(model.id, [])) >= MOST_LABELS:
+        if len(models.labels_of(unit.session, [model.id]).get(model.id, [])) >= MOST_LABELS:
             raise Conflict(f"the versions of model {model.name!r} have {MOST_LABELS} labels, the most there can be")
-        turn.session.add(
+        unit.session.add(
             VersionLabelRow(model_id=model.id, label=label, version_id=version.id, version=version.version)
         )
     else:
         held.version_id, held.version = version.id, version.version
     more = {"semver": version.semver, "checkpoint": version.checkpoint_uuid}
-    return _note(turn, caller, model, label, before, version.version, reason, more)
+    return _note(unit, caller, model, label, before, version.version, reason, more)
 
 
-def _take(turn: Turn, caller: Caller, model: ModelRow, held: VersionLabelRow, reason: str) -> LabelMoveRow:
-    turn.session.delete(held)
-    return _note(turn, caller, model, held.label, held.version, None, reason, {})
+def _take(unit: UnitOfWork, caller: Caller, model: ModelRow, held: VersionLabelRow, reason: str) -> LabelMoveRow:
+    unit.session.delete(held)
+    return _note(unit, caller, model, held.label, held.version, None, reason, {})
 
 
-def take_all(turn: Turn, caller: Caller, model: ModelRow, version: VersionRow, reason: str) -> None:
+def take_all(unit: UnitOfWork, caller: Caller, model: ModelRow, version: VersionRow, reason: str) -> None:
     """Take all labels from a version."""
-    for held in models.labels_of(turn.session, [model.id]).get(model.id, []):
+    for held in models.labels_of(unit.session, [model.id]).get(model.id, []):
         if held.version_id == version.id:
-            _take(turn, caller, model, held, reason)
+            _take(unit, caller, model, held, reason)
 
 
 def _note(
-    turn: Turn,
+    unit: UnitOfWork,
     caller: Caller,
     model: ModelRow,
     label: str,
@@ -214,16 +211,16 @@ def _note(
         from_version=before,
         to_version=after,
         by=caller.name,
-        at=turn.now,
+        at=unit.now,
         reason=reason,
     )
-    turn.session.add(move)
-    model.updated_at = turn.now
-    turn.session.flush()
-    audit.note(turn, caller, "model.label", f"model {model.id}", f"{label}: {before or 'none'} -> {after or 'none'}")
-    announce(turn, model, "label", label=label, from_version=before, to_version=after, by=caller.name)
+    unit.session.add(move)
+    model.updated_at = unit.now
+    unit.session.flush()
+    audit.note(unit, caller, "model.label", f"model {model.id}", f"{label}: {before or 'none'} -> {after or 'none'}")
+    announce(unit, model, "label", label=label, from_version=before, to_version=after, by=caller.name)
     told = move_view(move).model_dump(mode="json")
-    enqueue(turn, "model.label", {"model": {"id": model.id, "name": model.name, "owner": model.owner}, **told, **more})
+    enqueue(unit, "model.label", {"model": {"id": model.id, "name": model.name, "owner": model.owner}, **told, **more})
     return move
 
 

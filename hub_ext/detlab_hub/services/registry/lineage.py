@@ -9,10 +9,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.registry import Lineage, LineageEdge, LineageGraph, LineageNode
+from detlab_hub.services.base.access import may_read, reference_to
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.masking import masked_lineage
 from detlab_hub.services.checkpoints.manifests import is_uuid
-from detlab_hub.services.kernel.access import may_read, reference_to
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.masking import masked_lineage
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.queries import parts as allocation_parts
 from detlab_hub.store.queries.metrics import curves

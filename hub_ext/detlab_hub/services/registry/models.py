@@ -12,12 +12,12 @@ from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantTo, GrantView
 from detlab.schemas.wire.registry import CreateModel, EditModel, ModelList, ModelView
-from detlab_hub.core.rights import Action, Kind
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import model_for, person
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.core.rights import Action, ObjectKind
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import model_for, person
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import facts_of
 from detlab_hub.services.registry.views import model_view, model_views
@@ -31,11 +31,8 @@ MOST_GRANTS = 500
 _ARCHIVED: dict[str, bool | None] = {"no": False, "only": True, "any": None}
 
 
-class Models:
+class Models(Service):
     """Use cases of models. All raise NotFound for one that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(
         self,
@@ -74,15 +71,15 @@ class Models:
             items, last = pages.of_rows(s, ModelRow, ids, limit, lambda rows: model_views(s, rows, caller))
             return ModelList(items=items, after=None if last is None else last.id)
 
-        return await self._shell.look(caller.name, look)
+        return await self._context.look(caller.name, look)
 
     async def get(self, caller: Caller, model: str) -> ModelView:
         """Return one model, by its name or id."""
-        return await self._shell.read(lambda s: model_view(s, model_for(s, caller, model), caller))
+        return await self._context.read(lambda s: model_view(s, model_for(s, caller, model), caller))
 
     async def words(self, caller: Caller) -> Sequence[str]:
         """Return the labels of all models that the caller may see, the most frequent first."""
-        return await self._shell.look(caller.name, lambda s: models.words(s, visible(caller)))
+        return await self._context.look(caller.name, lambda s: models.words(s, visible(caller)))
 
     async def create(self, caller: Caller, wanted: CreateModel) -> ModelView:
         """Make a model.
@@ -94,8 +91,8 @@ class Models:
         check_name(wanted.name)
         check_metadata(wanted.metadata)
 
-        def create(turn: Turn) -> ModelView:
-            _check_free(turn.session, person(caller).name, wanted.name)
+        def create(unit: UnitOfWork) -> ModelView:
+            _check_free(unit.session, person(caller).name, wanted.name)
             row = ModelRow(
                 name=wanted.name,
                 owner=caller.name,
@@ -103,17 +100,17 @@ class Models:
                 notes=wanted.notes,
                 metadata_=wanted.metadata,
                 labels=list(dict.fromkeys(wanted.labels)),
-                created_at=turn.now,
-                updated_at=turn.now,
+                created_at=unit.now,
+                updated_at=unit.now,
             )
-            turn.session.add(row)
-            turn.session.flush()
-            models.replace_facts(turn.session, row.id, None, facts_of(row.labels, row.metadata_))
-            audit.note(turn, caller, "model.create", f"model {row.id}", row.name)
-            announce(turn, row, "created")
-            return model_view(turn.session, row, caller)
+            unit.session.add(row)
+            unit.session.flush()
+            models.replace_facts(unit.session, row.id, None, facts_of(row.labels, row.metadata_))
+            audit.note(unit, caller, "model.create", f"model {row.id}", row.name)
+            announce(unit, row, "created")
+            return model_view(unit.session, row, caller)
 
-        return await self._shell.write(create)
+        return await self._context.write(create)
 
     async def edit(self, caller: Caller, model: str, wanted: EditModel) -> ModelView:
         """Carry out an edit, all of it or nothing; the same again changes nothing.
@@ -126,25 +123,25 @@ class Models:
         if wanted.name is not None:
             check_name(wanted.name)
 
-        def edit(turn: Turn) -> ModelView:
-            row = model_for(turn.session, caller, model, Action.MODEL_EDIT)
+        def edit(unit: UnitOfWork) -> ModelView:
+            row = model_for(unit.session, caller, model, Action.MODEL_EDIT)
             if wanted.name is not None and wanted.name != row.name:
-                model_for(turn.session, caller, model, Action.MODEL_RENAME)
+                model_for(unit.session, caller, model, Action.MODEL_RENAME)
             if wanted.archived is not None:
-                model_for(turn.session, caller, model, Action.MODEL_ARCHIVE)
-            changed = [*_rename(turn.session, row, wanted), *_write(row, wanted), *_label(row, wanted)]
+                model_for(unit.session, caller, model, Action.MODEL_ARCHIVE)
+            changed = [*_rename(unit.session, row, wanted), *_write(row, wanted), *_label(row, wanted)]
             if {"labels", "metadata"} & set(changed):
-                models.replace_facts(turn.session, row.id, None, facts_of(row.labels, row.metadata_))
+                models.replace_facts(unit.session, row.id, None, facts_of(row.labels, row.metadata_))
             if wanted.archived is not None and wanted.archived != (row.archived_at is not None):
-                row.archived_at = turn.now if wanted.archived else None
+                row.archived_at = unit.now if wanted.archived else None
                 changed.append("archived" if wanted.archived else "unarchived")
             if changed:
-                row.updated_at = turn.now
-                audit.note(turn, caller, "model.edit", f"model {row.id}", ", ".join(changed))
-                announce(turn, row, "edited")
-            return model_view(turn.session, row, caller)
+                row.updated_at = unit.now
+                audit.note(unit, caller, "model.edit", f"model {row.id}", ", ".join(changed))
+                announce(unit, row, "edited")
+            return model_view(unit.session, row, caller)
 
-        return await self._shell.write(edit)
+        return await self._context.write(edit)
 
     async def delete(self, caller: Caller, model: str, *, force: bool = False) -> ModelView:
         """Delete a model with its versions; their checkpoints stay, and are pinned no longer.
@@ -159,28 +156,28 @@ class Models:
             Forbidden: It is another user's.
         """
 
-        def delete(turn: Turn) -> ModelView:
-            row = model_for(turn.session, caller, model, Action.MODEL_DELETE)
-            held = models.labels_of(turn.session, [row.id]).get(row.id, [])
+        def delete(unit: UnitOfWork) -> ModelView:
+            row = model_for(unit.session, caller, model, Action.MODEL_DELETE)
+            held = models.labels_of(unit.session, [row.id]).get(row.id, [])
             if held and not force:
                 told = ", ".join(f"{one.label} (version {one.version})" for one in held[:10])
                 raise Conflict(
                     f"labels point at versions of model {row.name!r}: {told}",
                     hint=f"det model delete {row.id} --force, if nothing loads it by them any more",
                 )
-            view = model_view(turn.session, row, caller)
-            audit.note(turn, caller, "model.delete", f"model {row.id}", row.name)
-            announce(turn, row, "deleted")
-            models.delete_model(turn.session, row)
+            view = model_view(unit.session, row, caller)
+            audit.note(unit, caller, "model.delete", f"model {row.id}", row.name)
+            announce(unit, row, "deleted")
+            models.delete_model(unit.session, row)
             return view
 
-        return await self._shell.write(delete)
+        return await self._context.write(delete)
 
     # --- grants
 
     async def grants(self, caller: Caller, model: str) -> GrantList:
         """Return with whom a model is shared."""
-        return await self._shell.read(lambda s: _grants(s, model_for(s, caller, model)))
+        return await self._context.read(lambda s: _grants(s, model_for(s, caller, model)))
 
     async def share(self, caller: Caller, model: str, request: GrantRequest) -> GrantList:
         """Share a model; what was granted to the same user or group before is replaced.
@@ -193,9 +190,9 @@ class Models:
             Forbidden: It is another user's.
         """
 
-        def put(turn: Turn) -> GrantList:
-            row = model_for(turn.session, caller, model, Action.MODEL_SHARE)
-            if len(_grants(turn.session, row).items) >= MOST_GRANTS:
+        def put(unit: UnitOfWork) -> GrantList:
+            row = model_for(unit.session, caller, model, Action.MODEL_SHARE)
+            if len(_grants(unit.session, row).items) >= MOST_GRANTS:
                 raise Conflict(
                     f"model {row.name!r} is shared {MOST_GRANTS} times already", hint="Share it with a group."
                 )
@@ -205,15 +202,15 @@ class Models:
                 name=clean_text(request.name),
                 write=request.write,
                 granted_by=caller.name,
-                created_at=turn.now,
+                created_at=unit.now,
             )
-            turn.session.merge(made)
+            unit.session.merge(made)
             what = "may change it" if request.write else "may read it"
-            audit.note(turn, caller, "model.share", f"model {row.id}", f"{request.kind} {request.name} {what}")
-            announce(turn, row, "shared")
-            return _grants(turn.session, row)
+            audit.note(unit, caller, "model.share", f"model {row.id}", f"{request.kind} {request.name} {what}")
+            announce(unit, row, "shared")
+            return _grants(unit.session, row)
 
-        return self._changed(await self._shell.write(put))
+        return self._changed(await self._context.write(put))
 
     async def unshare(self, caller: Caller, model: str, to: GrantTo) -> GrantList:
         """Withdraw a grant.
@@ -223,29 +220,29 @@ class Models:
             NotFound: It is not shared with that user or group.
         """
 
-        def remove(turn: Turn) -> GrantList:
-            row = model_for(turn.session, caller, model, Action.MODEL_UNSHARE)
-            if not rights.remove_model_grant(turn.session, row.id, to.kind, to.name):
+        def remove(unit: UnitOfWork) -> GrantList:
+            row = model_for(unit.session, caller, model, Action.MODEL_UNSHARE)
+            if not rights.remove_model_grant(unit.session, row.id, to.kind, to.name):
                 raise NotFound(
                     f"model {row.name!r} is not shared with the {to.kind} {to.name!r}",
                     hint=f"det model share {row.id}",
                 )
-            audit.note(turn, caller, "model.unshare", f"model {row.id}", f"{to.kind} {to.name}")
-            announce(turn, row, "shared")
-            return _grants(turn.session, row)
+            audit.note(unit, caller, "model.unshare", f"model {row.id}", f"{to.kind} {to.name}")
+            announce(unit, row, "shared")
+            return _grants(unit.session, row)
 
-        return self._changed(await self._shell.write(remove))
+        return self._changed(await self._context.write(remove))
 
     def _changed(self, found: GrantList) -> GrantList:
         # After the commit: a stream that reads now reads the new state.
-        self._shell.grants += 1
-        self._shell.wakeups.wake("streams")
+        self._context.grants += 1
+        self._context.wakeups.wake("streams")
         return found
 
 
 def visible(caller: Caller) -> Any:
     """Return the condition on models that the caller may see."""
-    return rights.visible(Kind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
+    return rights.visible(ObjectKind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
 
 
 def check_name(name: str) -> None:

@@ -18,11 +18,11 @@ from detlab_hub.core.registry.formats import format_of
 from detlab_hub.core.registry.semver import SemanticVersion
 from detlab_hub.core.registry.where import QueryError, parse
 from detlab_hub.core.rights import Action
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.access import checkpoint_for, experiment_for, is_deleting, model_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.access import checkpoint_for, experiment_for, is_deleting, model_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import Fact, version_facts
 from detlab_hub.services.registry.labels import check_label, check_open, put_label, take_all, version_of
@@ -41,11 +41,8 @@ _REFUSED = {
 }
 
 
-class Versions:
+class Versions(Service):
     """Use cases of versions. All raise NotFound for a model that the caller may not see."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, caller: Caller, model: str, limit: int = 100, after: int | None = None) -> VersionList:
         """Return one page of a model's versions, newest first."""
@@ -56,7 +53,7 @@ class Versions:
             items, last = pages.of_rows(s, VersionRow, ids, limit, lambda rows: version_views(s, rows, caller))
             return VersionList(items=items, after=None if last is None else last.version)
 
-        return await self._shell.look(caller.name, look)
+        return await self._context.look(caller.name, look)
 
     async def get(self, caller: Caller, model: str, version: str) -> VersionView:
         """Return a version by its number, semantic version, label or `latest`."""
@@ -64,7 +61,7 @@ class Versions:
         def look(s: Session) -> VersionView:
             return version_view(s, version_of(s, model_for(s, caller, model), version), caller)
 
-        return await self._shell.read(look)
+        return await self._context.read(look)
 
     async def register(self, caller: Caller, model: str, wanted: CreateVersion) -> VersionView:
         """Make a checkpoint a version of a model; one that is a version of it already gives that version.
@@ -80,14 +77,14 @@ class Versions:
         """
         _check(wanted)
 
-        def register(turn: Turn) -> VersionView:
-            row = model_for(turn.session, caller, model, Action.VERSION_REGISTER)
+        def register(unit: UnitOfWork) -> VersionView:
+            row = model_for(unit.session, caller, model, Action.VERSION_REGISTER)
             check_open(row)
-            checkpoint = _checkpoint(turn.session, caller, wanted)
-            version = models.of_checkpoint(turn.session, row.id, checkpoint.uuid)
+            checkpoint = _checkpoint(unit.session, caller, wanted)
+            version = models.of_checkpoint(unit.session, row.id, checkpoint.uuid)
             if version is None:
-                _check_may_register(turn.session, caller, row, checkpoint)
-                version = _register(turn, caller, row, checkpoint, wanted)
+                _check_may_register(unit.session, caller, row, checkpoint)
+                version = _register(unit, caller, row, checkpoint, wanted)
             elif wanted.semver is not None and wanted.semver != version.semver:
                 raise Conflict(
                     f"checkpoint {checkpoint.uuid} is version {version.version} of model {row.name!r} already,"
@@ -95,13 +92,13 @@ class Versions:
                     hint=f"det model edit-version {row.id}@{version.version} --semver {wanted.semver}",
                 )
             request = f"register {row.id} {wanted.idempotency_key}" if wanted.idempotency_key else None
-            if known_experiment(turn.session, caller.name, request) is None:
+            if known_experiment(unit.session, caller.name, request) is None:
                 for label in dict.fromkeys(wanted.labels):
-                    put_label(turn, caller, row, version, label, wanted.reason)
-                note_experiment(turn.session, caller.name, request, checkpoint.experiment_id, turn.now)
-            return version_view(turn.session, version, caller)
+                    put_label(unit, caller, row, version, label, wanted.reason)
+                note_experiment(unit.session, caller.name, request, checkpoint.experiment_id, unit.now)
+            return version_view(unit.session, version, caller)
 
-        return await self._shell.write(register)
+        return await self._context.write(register)
 
     async def edit(self, caller: Caller, model: str, version: str, wanted: EditVersion) -> VersionView:
         """Carry out an edit, all of it or nothing; the same again changes nothing.
@@ -113,24 +110,24 @@ class Versions:
         if wanted.semver is not None:
             parse_semver(wanted.semver)
 
-        def edit(turn: Turn) -> VersionView:
-            parent = model_for(turn.session, caller, model, Action.VERSION_EDIT)
-            row = version_of(turn.session, parent, version)
+        def edit(unit: UnitOfWork) -> VersionView:
+            parent = model_for(unit.session, caller, model, Action.VERSION_EDIT)
+            row = version_of(unit.session, parent, version)
             changed = _write(row, wanted)
             if wanted.semver is not None and wanted.semver != row.semver:
-                check_semver(turn.session, parent, wanted.semver, row.version)
+                check_semver(unit.session, parent, wanted.semver, row.version)
                 row.semver = wanted.semver
                 _raise_semver(parent, wanted.semver)
                 changed.append("semver")
             if changed:
-                row.updated_at = parent.updated_at = turn.now
-                models.replace_facts(turn.session, parent.id, row.id, _facts(row))
+                row.updated_at = parent.updated_at = unit.now
+                models.replace_facts(unit.session, parent.id, row.id, _facts(row))
                 detail = f"version {row.version}: {', '.join(changed)}"
-                audit.note(turn, caller, "model.edit_version", f"model {parent.id}", detail)
-                announce(turn, parent, "edited", version=row.version)
-            return version_view(turn.session, row, caller)
+                audit.note(unit, caller, "model.edit_version", f"model {parent.id}", detail)
+                announce(unit, parent, "edited", version=row.version)
+            return version_view(unit.session, row, caller)
 
-        return await self._shell.write(edit)
+        return await self._context.write(edit)
 
     async def delete(self, caller: Caller, model: str, version: str, *, force: bool = False) -> VersionView:
         """Delete a version. Its checkpoint stays, and is pinned no longer; its number is never given again.
@@ -146,23 +143,23 @@ class Versions:
             Forbidden: The model is another user's.
         """
 
-        def delete(turn: Turn) -> VersionView:
-            parent = model_for(turn.session, caller, model, Action.VERSION_DELETE)
-            row = version_of(turn.session, parent, version)
-            view = version_view(turn.session, row, caller)
+        def delete(unit: UnitOfWork) -> VersionView:
+            parent = model_for(unit.session, caller, model, Action.VERSION_DELETE)
+            row = version_of(unit.session, parent, version)
+            view = version_view(unit.session, row, caller)
             if view.labels and not force:
                 raise Conflict(
                     f"version {row.version} of model {parent.name!r} has the labels {', '.join(view.labels)}",
                     hint="Move them to another version first, or add --force",
                 )
-            take_all(turn, caller, parent, row, f"version {row.version} was deleted")
-            parent.updated_at = turn.now
-            audit.note(turn, caller, "model.delete_version", f"model {parent.id}", f"version {row.version}")
-            announce(turn, parent, "version", version=row.version, deleted=True)
-            models.delete_version(turn.session, row)
+            take_all(unit, caller, parent, row, f"version {row.version} was deleted")
+            parent.updated_at = unit.now
+            audit.note(unit, caller, "model.delete_version", f"model {parent.id}", f"version {row.version}")
+            announce(unit, parent, "version", version=row.version, deleted=True)
+            models.delete_version(unit.session, row)
             return view
 
-        return await self._shell.write(delete)
+        return await self._context.write(delete)
 
     async def lineage(self, caller: Caller, model: str, version: str) -> LineageGraph:
         """Return the lineage of a version as a graph."""
@@ -171,7 +168,7 @@ class Versions:
             row = model_for(s, caller, model)
             return graph_of(s, caller, row, version_of(s, row, version))
 
-        return await self._shell.look(caller.name, look)
+        return await self._context.look(caller.name, look)
 
     async def search(
         self,
@@ -218,7 +215,7 @@ class Versions:
                 following = last.id if best is None else (after or 0) + len(items)
             return VersionList(items=items, after=following)
 
-        return await self._shell.look(caller.name, look)
+        return await self._context.look(caller.name, look)
 
 
 def parse_semver(text: str) -> SemanticVersion:
@@ -319,9 +316,9 @@ def _check_may_register(s: Session, caller: Caller, model: ModelRow, checkpoint:
 
 
 def _register(
-    turn: Turn, caller: Caller, model: ModelRow, checkpoint: CheckpointRow, wanted: CreateVersion
+    unit: UnitOfWork, caller: Caller, model: ModelRow, checkpoint: CheckpointRow, wanted: CreateVersion
 ) -> VersionRow:
-    s = turn.session
+    s = unit.session
     number = model.last_version + 1
     if wanted.semver is not None:
         check_semver(s, model, wanted.semver, number)
@@ -339,10 +336,10 @@ def _register(
         owner=caller.name,
         format=format_of(checkpoint.files),
         lineage=lineage.model_dump(mode="json"),
-        created_at=turn.now,
-        updated_at=turn.now,
+        created_at=unit.now,
+        updated_at=unit.now,
     )
-    model.last_version, model.updated_at = number, turn.now
+    model.last_version, model.updated_at = number, unit.now
     s.add(row)
     s.flush()
     s.add_all(
@@ -350,8 +347,8 @@ def _register(
         for name, value in finite(lineage.metrics).items()
     )
     models.replace_facts(s, model.id, row.id, _facts(row))
-    audit.note(turn, caller, "model.register", f"model {model.id}", f"version {number}: checkpoint {checkpoint.uuid}")
-    announce(turn, model, "version", version=number)
+    audit.note(unit, caller, "model.register", f"model {model.id}", f"version {number}: checkpoint {checkpoint.uuid}")
+    announce(unit, model, "version", version=number)
     return row
 
 

@@ -9,8 +9,8 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.registry import LabelMove, Lineage, ModelView, VersionView
-from detlab_hub.services.kernel.access import may_read, model_rights, reference_to
-from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.base.access import may_read, model_rights, reference_to
+from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.views.pages import brief
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.queries.statements import chunks

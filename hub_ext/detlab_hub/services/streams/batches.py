@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from detlab.schemas.wire import Event
 from detlab_hub.core.rights import Person, Right, Thing, right_of
-from detlab_hub.services.kernel.access import no_such, person
-from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.base.access import no_such, person
+from detlab_hub.services.base.callers import Caller
 
 CURSOR_EVERY = 1000
 """After this many events that are not for the reader, it gets its new cursor."""
@@ -63,7 +63,7 @@ class Subscription:
 
 
 @dataclass(eq=False)
-class Reader:
+class StreamReader:
     """One stream: who reads what, and how far they are."""
 
     caller: Caller
@@ -78,7 +78,7 @@ class Reader:
         self.who = person(self.caller)
 
 
-class Line:
+class EventLine:
     """An event and, once it was asked for, its line."""
 
     __slots__ = ("_encoded", "event")
@@ -95,10 +95,10 @@ class Line:
         return self._encoded
 
 
-class Part:
+class StreamPart:
     """The output for some readers: the same for all of them."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[EventLine]) -> None:
         self._lines = lines
         self._text: bytes | None = None
         self.last = lines[-1].event.id
@@ -124,11 +124,11 @@ class Part:
 class Slice:
     """The output for one reader of a part of the log that it catches up with."""
 
-    part: Part | None
+    part: StreamPart | None
     upto: int
     more: bool
 
-    def tell(self, reader: Reader, put: Callable[[Part], bool]) -> bool:
+    def tell(self, reader: StreamReader, put: Callable[[StreamPart], bool]) -> bool:
         """Send it to the reader; False: there is no room, and the reader stays where it was."""
         if self.part is not None:
             if not put(self.part):
@@ -139,7 +139,7 @@ class Slice:
 
 
 @dataclass
-class Batch:
+class StreamBatch:
     """The result of a read beyond `after`, up to and including `upto`."""
 
     after: int
@@ -150,13 +150,13 @@ class Batch:
     lost: bool = False
     """Events after `after` were trimmed, or are too many to send."""
     more: bool = False
-    lines: Sequence[Line] = ()
+    lines: Sequence[EventLine] = ()
     holders: Holders = field(default_factory=dict)
     _rights: dict[Any, tuple[Right, ...]] = field(default_factory=dict)
-    _parts: dict[Any, Part | None] = field(default_factory=dict)
-    _variants: dict[tuple[int, Right], Line] = field(default_factory=dict)
+    _parts: dict[Any, StreamPart | None] = field(default_factory=dict)
+    _variants: dict[tuple[int, Right], EventLine] = field(default_factory=dict)
 
-    def serves(self, reader: Reader) -> bool:
+    def serves(self, reader: StreamReader) -> bool:
         """Whether all that the reader wants of this stretch of the log is in it."""
         one = reader.subscription.experiment_id
         if one is not None and one not in self.holders and not self.lost:
@@ -165,12 +165,12 @@ class Batch:
             self.metrics_of is None or reader.subscription.metrics_of <= self.metrics_of
         )
 
-    def behind(self, reader: Reader) -> bool:
+    def behind(self, reader: StreamReader) -> bool:
         """Whether the reader has looked later than this and knows all that is in it; its rights are older, too."""
         # A cursor beyond the head that was found is not ahead of the log but of another one: it is lost.
         return self.after <= self.upto <= reader.cursor and reader.cursor > self.after
 
-    def part(self, reader: Reader) -> Part | None:
+    def part(self, reader: StreamReader) -> StreamPart | None:
         """Return the output for a reader; None: nothing.
 
         Raises:
@@ -187,19 +187,19 @@ class Batch:
         found = self._parts[key]
         return self._single("cursor") if found is None and self.upto - reader.sent_cursor >= CURSOR_EVERY else found
 
-    def slice_for(self, reader: Reader) -> Slice:
+    def slice_for(self, reader: StreamReader) -> Slice:
         """Return the output for a reader, encoded in this thread and without the rest; raises what `part` does."""
         part = self.part(reader)
         if part is not None:
             part.encode()
         return Slice(part, self.upto, self.more)
 
-    def _single(self, kind: Any) -> Part | None:
+    def _single(self, kind: Any) -> StreamPart | None:
         if kind not in self._parts:
-            self._parts[kind] = Part([Line(Event(id=self.upto, kind=kind, time=self.time))])
+            self._parts[kind] = StreamPart([EventLine(Event(id=self.upto, kind=kind, time=self.time))])
         return self._parts[kind]
 
-    def _rights_of(self, reader: Reader) -> tuple[Right, ...]:
+    def _rights_of(self, reader: StreamReader) -> tuple[Right, ...]:
         one = reader.subscription.experiment_id
         key = (reader.who, one)
         if key not in self._rights:
@@ -212,7 +212,7 @@ class Batch:
             raise no_such(f"there is no experiment {one}", exists=exists, hint="det experiment list")
         return found
 
-    def _visible(self, subscription: Subscription, rights: tuple[Right, ...], after: int) -> Iterator[Line]:
+    def _visible(self, subscription: Subscription, rights: tuple[Right, ...], after: int) -> Iterator[EventLine]:
         one = subscription.experiment_id
         held = dict(zip(self.holders if one is None else [one], rights, strict=True))
         for line in self.lines:
@@ -229,17 +229,17 @@ class Batch:
             else:
                 yield line
 
-    def _variant(self, line: Line, right: Right) -> Line:
+    def _variant(self, line: EventLine, right: Right) -> EventLine:
         """Return an experiment's view for readers with this right."""
         key = (line.event.id, right)
         if key not in self._variants:
             data = {**line.event.data, "may": right.wire}
-            self._variants[key] = Line(line.event.model_copy(update={"data": data}))
+            self._variants[key] = EventLine(line.event.model_copy(update={"data": data}))
         return self._variants[key]
 
 
-def _part(lines: Sequence[Line]) -> Part | None:
-    return Part(lines) if lines else None
+def _part(lines: Sequence[EventLine]) -> StreamPart | None:
+    return StreamPart(lines) if lines else None
 
 
 def _holder_of(event: Event) -> int | str | None:
@@ -257,7 +257,7 @@ def model_key(model_id: int) -> str:
     return f"model:{model_id}"
 
 
-def _filtered(line: Line, subscription: Subscription) -> list[Line]:
+def _filtered(line: EventLine, subscription: Subscription) -> list[EventLine]:
     """Return a metrics event with the names and groups that are wanted; nothing if it has none of them."""
     if subscription.experiment_id is None:
         return _followed(line, subscription.follows_of.get(line.event.experiment_id or 0, ()))
@@ -266,7 +266,7 @@ def _filtered(line: Line, subscription: Subscription) -> list[Line]:
     return _named(line, subscription.names)
 
 
-def _followed(line: Line, follows: Sequence[Follow]) -> list[Line]:
+def _followed(line: EventLine, follows: Sequence[Follow]) -> list[EventLine]:
     """Return a metrics event with what any of the follows wants of it."""
     event = line.event
     group = event.data.get("group")
@@ -277,11 +277,11 @@ def _followed(line: Line, follows: Sequence[Follow]) -> list[Line]:
     return _named(line, None if None in names else names)
 
 
-def _named(line: Line, names: Collection[str | None] | None) -> list[Line]:
+def _named(line: EventLine, names: Collection[str | None] | None) -> list[EventLine]:
     if names is None:
         return [line]
     event = line.event
     wanted = {name: value for name, value in event.data.get("metrics", {}).items() if name in names}
     if not wanted:
         return []
-    return [Line(event.model_copy(update={"data": {**event.data, "metrics": wanted}}))]
+    return [EventLine(event.model_copy(update={"data": {**event.data, "metrics": wanted}}))]

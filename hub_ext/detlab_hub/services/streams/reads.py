@@ -15,9 +15,9 @@ from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event, encode_floats
-from detlab_hub.core.rights import Kind, Thing
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.streams.batches import Batch, Holders, Line, model_key
+from detlab_hub.core.rights import ObjectKind, Thing
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.streams.batches import EventLine, Holders, StreamBatch, model_key
 from detlab_hub.services.views import budget_views, experiment_views, task_views
 from detlab_hub.store.queries import events, rights
 from detlab_hub.store.queries.rights import USER
@@ -66,18 +66,18 @@ class LogRead:
     watched: Collection[int] = ()
     known: Mapping[int | str, Thing | None] = field(default_factory=dict)
 
-    def __call__(self, s: Session) -> Batch:
+    def __call__(self, s: Session) -> StreamBatch:
         """Run it."""
         floor, head = events.bounds(s)
         metrics_of = self.metrics_of if self.experiment_id is None else frozenset({self.experiment_id})
         if not floor <= self.after <= head or head - self.after > LAG:
-            return Batch(self.after, head, self.now, metrics_of, lost=True)
+            return StreamBatch(self.after, head, self.now, metrics_of, lost=True)
         found, more = self._found(s) if head > self.after else ([], False)
         upto = found[-1].id if more else head
-        lines = [Line(event) for event in _with_views(s, found, self.reasons, self.now, upto if more else None)]
+        lines = [EventLine(event) for event in _with_views(s, found, self.reasons, self.now, upto if more else None)]
         # A change of grants may lie beyond a full batch: then nothing that is remembered of them is sure.
         holders = self._holders(s, found, {} if more else self.known)
-        return Batch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
+        return StreamBatch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
 
     def _found(self, s: Session) -> tuple[list[Event], bool]:
         """Read the events beyond the cursor, and whether there are more than one read takes."""
@@ -140,7 +140,7 @@ def _shared(key: int, owner: str, shared: Iterable[tuple[str, str, bool]]) -> Th
     groups: dict[str, bool] = {}
     for kind, name, write in shared:
         (users if kind == USER else groups)[name] = write
-    return Thing(Kind.EXPERIMENT, owner, users, groups, experiment_id=key)
+    return Thing(ObjectKind.EXPERIMENT, owner, users, groups, experiment_id=key)
 
 
 def _last_holder(key: int, data: Mapping[str, Any]) -> Thing:
@@ -152,7 +152,7 @@ def _task_holders(s: Session, ids: Sequence[str]) -> Holders:
     found: Holders = {}
     for start in range(0, len(ids), experiment_views.CHUNK):
         query = select(TaskRow.id, TaskRow.owner).where(TaskRow.id.in_(ids[start : start + experiment_views.CHUNK]))
-        found.update((key, Thing(Kind.TASK, owner, task_id=key)) for key, owner in s.execute(query))
+        found.update((key, Thing(ObjectKind.TASK, owner, task_id=key)) for key, owner in s.execute(query))
     return found
 
 
@@ -173,7 +173,7 @@ def _model_holders(s: Session, found: Sequence[Event]) -> Holders:
         if key in owners:
             shared = [(row.kind, row.name, row.write) for row in given.get(key, [])]
         thing = _shared(0, owners.get(key, str(event.data["owner"])), shared)
-        holders[model_key(key)] = replace(thing, kind=Kind.MODEL, experiment_id=None)
+        holders[model_key(key)] = replace(thing, kind=ObjectKind.MODEL, experiment_id=None)
     return holders
 
 

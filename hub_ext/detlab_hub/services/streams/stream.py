@@ -17,10 +17,10 @@ from weakref import WeakKeyDictionary, ref
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event, LogLine, TrialState
-from detlab_hub.services.kernel.access import experiment_for, trial_for
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.streams.batches import Follow, Part, Reader, Subscription
+from detlab_hub.services.base.access import experiment_for, trial_for
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.streams.batches import Follow, StreamPart, StreamReader, Subscription
 from detlab_hub.services.streams.reads import LogRead
 from detlab_hub.services.streams.tails import Sink, Tail, Tails
 from detlab_hub.store.queries import events
@@ -32,12 +32,12 @@ KEPT = 8
 """Parts that are buffered for a caller that iterates over a stream."""
 
 
-class Stream:
+class Stream(Service):
     """Open streams."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
-        self._tails = Tails(shell)
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
+        self._tails = Tails(context)
         self._subscriptions: WeakKeyDictionary[Subscription, ref[Subscription]] = WeakKeyDictionary()
         """Subscriptions of the open streams, each by itself; weak on both sides, or none would ever be freed."""
 
@@ -70,7 +70,7 @@ class Stream:
             None if not groups else frozenset(groups),
             tuple(follows) if experiment_id is None else (),
         )
-        return EventStream(self._shell, self._tails, caller, self._shared(subscription), after)
+        return EventStream(self._context, self._tails, caller, self._shared(subscription), after)
 
     def _shared(self, subscription: Subscription) -> Subscription:
         """Return one object for all equal subscriptions: their output is found by it."""
@@ -86,14 +86,14 @@ class Stream:
         Raises:
             NotFound: There is no such trial for the caller, or no longer.
         """
-        await self._shell.read(lambda s: trial_for(s, caller, trial_id))
+        await self._context.read(lambda s: trial_for(s, caller, trial_id))
 
         def ended(s: Session) -> bool:
             row = s.get(TrialRow, trial_id)
             # Checked before the lines are read: a withdrawn right ends the stream.
             return row is None or TrialState(trial_for(s, caller, trial_id).state).terminal
 
-        async for lines in self._shell.follow_lines(caller.name, trial_id, ended, after):
+        async for lines in self._context.follow_lines(caller.name, trial_id, ended, after):
             yield lines
 
     async def stop(self) -> None:
@@ -105,9 +105,9 @@ class EventStream:
     """The events for one reader: iterate over it, or run it; one of them, once."""
 
     def __init__(
-        self, shell: Shell, tails: Tails, caller: Caller, subscription: Subscription, after: int | None
+        self, context: ServiceContext, tails: Tails, caller: Caller, subscription: Subscription, after: int | None
     ) -> None:
-        self._shell = shell
+        self._context = context
         self._tails = tails
         self._caller = caller
         self._subscription = subscription
@@ -134,24 +134,24 @@ class EventStream:
         tail = self._tails.for_one_more()
         tail.enter(reader)
         try:
-            while not self._shell.stopped:
+            while not self._context.stopped:
                 if await self._caught_up(reader, sink):
                     await self._with_others(reader, tail, sink)
                 await sink.room()
         finally:
             tail.leave(reader)
 
-    async def _caught_up(self, reader: Reader, sink: Sink) -> bool:
+    async def _caught_up(self, reader: StreamReader, sink: Sink) -> bool:
         """Send the reader a slice of what it has missed; return whether that was the last.
 
         A slice that finds no room is dropped, not kept: it is in the database.
         """
         log_read = self._log_read(reader)
-        async with self._shell.catching_up.of(self._caller.name):
-            found = await self._shell.read(lambda s: log_read(s).slice_for(reader))
+        async with self._context.catching_up.of(self._caller.name):
+            found = await self._context.read(lambda s: log_read(s).slice_for(reader))
         return found.tell(reader, sink.put) and not found.more
 
-    async def _with_others(self, reader: Reader, tail: Tail, sink: Sink) -> None:
+    async def _with_others(self, reader: StreamReader, tail: Tail, sink: Sink) -> None:
         """Receive the tail's events until it releases the reader."""
         member = tail.join(reader, sink)
         if member is None:
@@ -178,21 +178,21 @@ class EventStream:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
-    async def _open(self) -> Reader:
+    async def _open(self) -> StreamReader:
         def start(s: Session) -> int:
             if self._subscription.experiment_id is not None:
                 experiment_for(s, self._caller, self._subscription.experiment_id)
             return events.head(s) if self._after is None else self._after
 
-        cursor = await self._shell.read(start)
-        return Reader(self._caller, self._subscription, cursor, sent_cursor=cursor)
+        cursor = await self._context.read(start)
+        return StreamReader(self._caller, self._subscription, cursor, sent_cursor=cursor)
 
-    def _log_read(self, reader: Reader) -> LogRead:
+    def _log_read(self, reader: StreamReader) -> LogRead:
         subscription = reader.subscription
         return LogRead(
             reader.cursor,
-            self._shell.clock(),
-            self._shell.pending_reasons,
+            self._context.clock(),
+            self._context.pending_reasons,
             experiment_id=subscription.experiment_id,
             metrics_of=subscription.metrics_of,
             watched=() if subscription.experiment_id is None else (subscription.experiment_id,),
@@ -203,12 +203,12 @@ class _Kept:
     """The buffer of an iterator: not much, the rest stays in the database."""
 
     def __init__(self) -> None:
-        self.parts: deque[Part] = deque()
+        self.parts: deque[StreamPart] = deque()
         self.news = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
 
-    def put(self, part: Part) -> bool:
+    def put(self, part: StreamPart) -> bool:
         if len(self.parts) >= KEPT:
             self._room.clear()
             return False
@@ -216,7 +216,7 @@ class _Kept:
         self.news.set()
         return True
 
-    def take(self) -> Part:
+    def take(self) -> StreamPart:
         part = self.parts.popleft()
         self._room.set()
         return part

@@ -18,8 +18,8 @@ import time
 from collections import Counter
 from typing import Protocol
 
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.streams.batches import Batch, Holders, Part, Reader, Slice
+from detlab_hub.services.base.context import ServiceContext
+from detlab_hub.services.streams.batches import Holders, Slice, StreamBatch, StreamPart, StreamReader
 from detlab_hub.services.streams.reads import LogRead
 
 PERIOD = 0.08
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 class Sink(Protocol):
     """Where a reader's parts go."""
 
-    def put(self, part: Part) -> bool:
+    def put(self, part: StreamPart) -> bool:
         """Take a part; False: there is no room, it was not taken."""
         ...
 
@@ -52,16 +52,16 @@ class Sink(Protocol):
         ...
 
 
-class Member:
+class TailReader:
     """A reader that is up to date with its tail."""
 
-    def __init__(self, reader: Reader, sink: Sink) -> None:
+    def __init__(self, reader: StreamReader, sink: Sink) -> None:
         self.reader = reader
         self.sink = sink
         self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the tail has released it; with the reason when that ends the stream."""
 
-    def take(self, batch: Batch) -> None:
+    def take(self, batch: StreamBatch) -> None:
         """Send the reader its part of a read, or release it."""
         if self.left.done() or batch.behind(self.reader):
             return
@@ -87,7 +87,7 @@ class Member:
             self.left.exception()  # a reader that is leaving at this moment does not ask
 
 
-def tell(reader: Reader, batch: Batch, sink: Sink) -> bool:
+def tell(reader: StreamReader, batch: StreamBatch, sink: Sink) -> bool:
     """Send a reader its part of a read; False: its sink is full, and its cursor stays.
 
     Raises:
@@ -99,11 +99,11 @@ def tell(reader: Reader, batch: Batch, sink: Sink) -> bool:
 class Tail:
     """The tail of the log for some readers."""
 
-    def __init__(self, shell: Shell, phase: float) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, phase: float) -> None:
+        self._context = context
         self._phase = phase * PERIOD
-        self._members: dict[Reader, Member] = {}
-        self._readers: set[Reader] = set()
+        self._members: dict[StreamReader, TailReader] = {}
+        self._readers: set[StreamReader] = set()
         self._followed: Counter[int] = Counter()
         self._watched: Counter[int] = Counter()
         self._cursor = 0
@@ -111,20 +111,20 @@ class Tail:
         """Time of the last read, on the loop's clock."""
         self._holders: Holders = {}
         self._grants = -1
-        """`Shell.grants` of what is remembered of holders."""
+        """`ServiceContext.grants` of what is remembered of holders."""
         self._running: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._readers)
 
-    def enter(self, reader: Reader) -> None:
+    def enter(self, reader: StreamReader) -> None:
         """Add a reader: from the next read on the tail covers its subscription, also while it catches up."""
         self._readers.add(reader)
         self._followed.update(reader.subscription.metrics_of)
         self._watched.update(() if reader.subscription.experiment_id is None else (reader.subscription.experiment_id,))
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: StreamReader) -> None:
         """Forget a reader."""
         self._readers.discard(reader)
         self._forget(self._followed, reader.subscription.metrics_of)
@@ -139,18 +139,18 @@ class Tail:
             if counted[number] <= 0:
                 del counted[number]
 
-    def join(self, reader: Reader, sink: Sink) -> Member | None:
+    def join(self, reader: StreamReader, sink: Sink) -> TailReader | None:
         """Take in a reader that has caught up; None if the tail is ahead of it."""
         if self._running is None:
             self._cursor = reader.cursor
         elif reader.cursor < self._cursor:
             return None
-        member = self._members[reader] = Member(reader, sink)
+        member = self._members[reader] = TailReader(reader, sink)
         if self._running is None:
             self._running = asyncio.ensure_future(self._run())
         return member
 
-    def part(self, reader: Reader) -> None:
+    def part(self, reader: StreamReader) -> None:
         """Remove a reader; the last one ends the reading."""
         self._members.pop(reader, None)
         if not self._members:
@@ -182,9 +182,9 @@ class Tail:
             self._end(error)
 
     async def _follow(self) -> None:
-        with self._shell.wakeups.listen("streams") as news:
+        with self._context.wakeups.listen("streams") as news:
             self._wake = news
-            while self._members and not self._shell.stopped:
+            while self._members and not self._context.stopped:
                 news.clear()
                 self._looked = asyncio.get_running_loop().time()
                 batch = await self._read()
@@ -195,10 +195,10 @@ class Tail:
                 if batch.more:
                     continue
                 await news.wait()
-                if self._members and not self._shell.stopped:
+                if self._members and not self._context.stopped:
                     await asyncio.sleep(self._pause())
 
-    async def _hand_out(self, batch: Batch) -> None:
+    async def _hand_out(self, batch: StreamBatch) -> None:
         """Send each reader its part; other coroutines run in between when that takes long."""
         began = time.monotonic()
         for member in list(self._members.values()):
@@ -208,7 +208,7 @@ class Tail:
                 await asyncio.sleep(0)
                 began = time.monotonic()
 
-    async def _read(self) -> Batch:
+    async def _read(self) -> StreamBatch:
         """Read; retry after a while if that fails: readers need not reconnect for a transient error.
 
         Raises:
@@ -217,20 +217,20 @@ class Tail:
         for pause in AGAIN:
             try:
                 # made anew each time: remembered rights may have changed meanwhile
-                return await self._shell.read(self._log_read())
+                return await self._context.read(self._log_read())
             except Exception as error:  # whatever it is, the database may be well again in a moment
                 _log.warning("streams: a read failed, retried in %g s: %s", pause, error)
             await asyncio.sleep(pause)
-        return await self._shell.read(self._log_read())
+        return await self._context.read(self._log_read())
 
     def _log_read(self) -> LogRead:
-        if self._grants != self._shell.grants or len(self._holders) > MOST_HOLDERS:
-            self._grants = self._shell.grants
+        if self._grants != self._context.grants or len(self._holders) > MOST_HOLDERS:
+            self._grants = self._context.grants
             self._holders = {}
         return LogRead(
             self._cursor,
-            self._shell.clock(),
-            self._shell.pending_reasons,
+            self._context.clock(),
+            self._context.pending_reasons,
             metrics_of=None if len(self._followed) > MOST_FOLLOWED else frozenset(self._followed),
             watched=tuple(self._watched),
             known=self._holders,
@@ -250,8 +250,8 @@ class Tail:
 class Tails:
     """The tails of one master."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
         self._tails: list[Tail] = []
 
     def for_one_more(self) -> Tail:
@@ -260,7 +260,7 @@ class Tails:
             if len(tail) < ROOM:
                 return tail
         if len(self._tails) < len(PHASES):
-            self._tails.append(Tail(self._shell, PHASES[len(self._tails)]))
+            self._tails.append(Tail(self._context, PHASES[len(self._tails)]))
             return self._tails[-1]
         return min(self._tails, key=len)
 

@@ -31,14 +31,14 @@ from detlab.schemas.taskwire import (
     TaskKind,
 )
 from detlab.schemas.wire import TrialState
+from detlab_hub.services.base.access import experiment_for, owns
+from detlab_hub.services.base.callers import Caller, TaskCaller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.fencing import current_holder
+from detlab_hub.services.base.masking import masked_config
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints.removals import DELETED
 from detlab_hub.services.ingest.storage_credentials import with_keys
-from detlab_hub.services.kernel.access import experiment_for, owns
-from detlab_hub.services.kernel.callers import Caller, TaskCaller
-from detlab_hub.services.kernel.fencing import current_holder
-from detlab_hub.services.kernel.masking import masked_config
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.usertasks.collection_tasks import task_config
 from detlab_hub.services.usertasks.usertasks import create_row
 from detlab_hub.services.views import task_views
@@ -53,11 +53,8 @@ _NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z_-]")
 """As in the names of marks: see `detlab.core.checkpoint.abandoned`."""
 
 
-class CheckingTasks:
+class CheckingTasks(Service):
     """Start such tasks, and tell them what the master knows."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def start(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Queue the task that compares storages of the caller's own.
@@ -71,27 +68,27 @@ class CheckingTasks:
         """
         wanted = request.checks
         assert wanted is not None
-        self._shell.settings.check_not_a_copy()
+        self._context.settings.check_not_a_copy("no storage is compared, which a task does")
         own = request.config, request.config_yaml, request.bundle, request.reads
         if request.kind is not TaskKind.COMMAND or any(one is not None for one in own):
             raise taskconf.refused([Problem("checks", "the master writes the command that compares storages itself")])
-        if await self._shell.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
-            self._shell.limiter.submission(caller.name, caller.groups)
-        reasons = self._shell.pending_reasons
+        if await self._context.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
+            self._context.limiter.submission(caller.name, caller.groups)
+        reasons = self._context.pending_reasons
 
-        def make(turn: Turn) -> CreateTaskReply:
-            experiment = _experiment(turn.session, caller, wanted)
+        def make(unit: UnitOfWork) -> CreateTaskReply:
+            experiment = _experiment(unit.session, caller, wanted)
             config = task_config(experiment, PROGRAM, "compares checkpoint storages with what the master knows")
             reply = CreateTaskReply(created=False, config=masked_config(config))
             if request.dry_run:
                 return reply
-            known = known_task(turn.session, caller.name, request.idempotency_key)
+            known = known_task(unit.session, caller.name, request.idempotency_key)
             notes: dict[TaskNote, Any] = {TaskNote.CHECKS: wanted.model_dump()}
-            task = known or create_row(turn, caller, request, config, key=request.idempotency_key or None, notes=notes)
-            view = task_views.task_view(turn.session, task, reasons, full=True)
+            task = known or create_row(unit, caller, request, config, key=request.idempotency_key or None, notes=notes)
+            view = task_views.task_view(unit.session, task, reasons, full=True)
             return reply.model_copy(update={"task": view, "created": known is None})
 
-        return await self._shell.write(make)
+        return await self._context.write(make)
 
     async def get(self, task: TaskCaller) -> StorageCheckView:
         """Return what the task compares, with the keys that the operator hands out for it.
@@ -105,8 +102,8 @@ class CheckingTasks:
             holder, wanted = _holder(s, task)
             return holder.owner, StorageCheckView(storages=_storages(s, holder, wanted), repair=wanted.repair)
 
-        owner, view = await self._shell.read(find)
-        storages = [await with_keys(self._shell, owner, block) for block in view.storages]
+        owner, view = await self._context.read(find)
+        storages = [await with_keys(self._context, owner, block) for block in view.storages]
         return view.model_copy(update={"storages": storages})
 
     async def expected(self, task: TaskCaller, query: ExpectedQuery) -> ExpectedPage:
@@ -135,7 +132,7 @@ class CheckingTasks:
                     found.append(uuid)
             return ExpectedPage(items=found)
 
-        return await self._shell.read(find)
+        return await self._context.read(find)
 
     async def verdicts(self, task: TaskCaller, page: StoredPage) -> StoredVerdicts:
         """Return what the master knows of checkpoints that lie in a storage; a trial asks of its own alone.
@@ -144,7 +141,7 @@ class CheckingTasks:
             NotFound: The task is neither a trial nor one that compares storages.
             StaleAttempt: The attempt is over.
         """
-        cluster = _NOT_IN_NAMES.sub("_", self._shell.settings.cluster_id)
+        cluster = _NOT_IN_NAMES.sub("_", self._context.settings.cluster_id)
 
         def find(s: Session) -> StoredVerdicts:
             _, holder = current_holder(s, task)
@@ -158,7 +155,7 @@ class CheckingTasks:
             known = {one.uuid: _verdict(s, one, owner, cluster, only, where) for one in page.items}
             return StoredVerdicts(verdicts=known)
 
-        return await self._shell.read(find)
+        return await self._context.read(find)
 
 
 def _verdict(s: Session, one: StoredItem, owner: str, cluster: str, only: int | None, where: str | None) -> str:

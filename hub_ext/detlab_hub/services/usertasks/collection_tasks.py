@@ -18,12 +18,12 @@ from detlab.schemas.taskwire import TaskEnd, TaskKind
 from detlab.schemas.wire import TrialState
 from detlab.schemas.wire.storage import CollectItem, CollectList, CollectReport
 from detlab_hub.core.lifecycle import usertask
+from detlab_hub.services.base.callers import Caller, TaskCaller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.fencing import current_holder
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints import event_files
 from detlab_hub.services.checkpoints.removals import end_removal
-from detlab_hub.services.kernel.callers import Caller, TaskCaller
-from detlab_hub.services.kernel.fencing import current_holder
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
@@ -46,11 +46,8 @@ _OF_TASK = ("runtime", "environment", "bind_mounts")
 _PATHS = ("type", "host_path", "container_path", "storage_path")
 
 
-class CollectionTasks:
+class CollectionTasks(Service):
     """The requests of a task that removes checkpoints."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def list(self, task: TaskCaller) -> CollectList:
         """Return what the task is to remove next; from then on it cannot be restored.
@@ -59,7 +56,7 @@ class CollectionTasks:
             NotFound: The task removes no checkpoints.
             StaleAttempt: The attempt is over.
         """
-        return await self._shell.write(lambda turn: _list(turn, task))
+        return await self._context.write(lambda unit: _list(unit, task))
 
     async def report(self, task: TaskCaller, report: CollectReport) -> CollectList:
         """Book what is gone, note what failed, and return what the task is to remove next.
@@ -69,40 +66,51 @@ class CollectionTasks:
             StaleAttempt: The attempt is over.
         """
 
-        def book(turn: Turn) -> CollectList:
-            experiment = _experiment(turn, task)
+        def book(unit: UnitOfWork) -> CollectList:
+            experiment = _experiment(unit, task)
+            if isinstance(experiment, int):
+                return _nothing(experiment)
             for one in report.items:
-                row = turn.session.get(CheckpointRow, one.uuid)
+                row = unit.session.get(CheckpointRow, one.uuid)
                 if row is not None and row.experiment_id == experiment.id:
-                    end_removal(turn, one.uuid, one.paths, one.failure)
+                    end_removal(unit, one.uuid, one.paths, one.failure)
             if report.event_files is not None:
-                event_files.end(turn, experiment, report.event_files.failure, report.event_files.freed)
-            turn.changed_experiment(experiment.id)
-            turn.session.flush()
-            return _list(turn, task)
+                event_files.end(unit, experiment, report.event_files.failure, report.event_files.freed)
+            unit.changed_experiment(experiment.id)
+            unit.session.flush()
+            return _list(unit, task)
 
-        return await self._shell.write(book)
+        return await self._context.write(book)
 
 
-def _experiment(turn: Turn, task: TaskCaller) -> ExperimentRow:
-    """Load the experiment whose checkpoints a task removes."""
-    _, holder = current_holder(turn.session, task)
-    row = collection.collected_by(turn.session, holder) if isinstance(holder, TaskRow) else None
+def _experiment(unit: UnitOfWork, task: TaskCaller) -> ExperimentRow | int:
+    """Load the experiment whose checkpoints a task removes; its id, if the master has removed all of it meanwhile."""
+    _, holder = current_holder(unit.session, task)
+    number = holder.source.get(TaskNote.GC) if isinstance(holder, TaskRow) else None
+    if isinstance(number, int) and unit.session.get(ExperimentRow, number) is None:
+        return number
+    row = collection.collected_by(unit.session, holder) if isinstance(holder, TaskRow) else None
     if row is None:
         raise NotFound("this task removes no checkpoints", hint="the master starts those that do")
     return row
 
 
-def _list(turn: Turn, task: TaskCaller) -> CollectList:
-    experiment = _experiment(turn, task)
+def _nothing(experiment_id: int) -> CollectList:
+    return CollectList(experiment_id=experiment_id, items=[])
+
+
+def _list(unit: UnitOfWork, task: TaskCaller) -> CollectList:
+    experiment = _experiment(unit, task)
+    if isinstance(experiment, int):
+        return _nothing(experiment)
     items = []
-    for removal in collection.due_by_task(turn.session, turn.now, experiment.id, PER_READ):
-        row = turn.session.get_one(CheckpointRow, removal.uuid)
-        removal.begun_at = removal.begun_at or turn.now
+    for removal in collection.due_by_task(unit.session, unit.now, experiment.id, PER_READ):
+        row = unit.session.get_one(CheckpointRow, removal.uuid)
+        removal.begun_at = removal.begun_at or unit.now
         sizes = {path: int(entry["size"]) for path, entry in row.files.items()}
         going = sizes if removal.paths is None else dict.fromkeys(removal.paths, 0)
         items.append(CollectItem(uuid=row.uuid, paths=removal.paths, files=going, storage=row.storage))
-    folders = None if items else event_files.hand_out(turn, experiment)
+    folders = None if items else event_files.hand_out(unit, experiment)
     return CollectList(experiment_id=experiment.id, items=items, event_files=folders)
 
 
@@ -114,19 +122,19 @@ def due(s: Session, now: float) -> list[int]:
     return collection.experiments_due(s, now)
 
 
-def act(turn: Turn, experiment_id: int) -> None:
+def act(unit: UnitOfWork, experiment_id: int) -> None:
     """Start the task that removes an experiment's checkpoints, unless one runs or has just failed."""
-    row = turn.session.get(ExperimentRow, experiment_id)
+    row = unit.session.get(ExperimentRow, experiment_id)
     if row is None:
         return
-    last = None if row.gc_task is None else turn.session.get(TaskRow, row.gc_task)
+    last = None if row.gc_task is None else unit.session.get(TaskRow, row.gc_task)
     if last is not None:
         if not TrialState(last.state).terminal:
             return
-        if turn.now < (last.ended_at or 0.0) + _pause(turn.session, row, last, turn.now):
+        if unit.now < (last.ended_at or 0.0) + _pause(unit.session, row, last, unit.now):
             return
-    if collection.due_by_task(turn.session, turn.now, experiment_id, 1) or event_files.is_ready(turn, row):
-        _begin(turn, row)
+    if collection.due_by_task(unit.session, unit.now, experiment_id, 1) or event_files.is_ready(unit, row):
+        _begin(unit, row)
 
 
 def _pause(s: Session, row: ExperimentRow, last: TaskRow, now: float) -> float:
@@ -143,18 +151,18 @@ def _name(row: ExperimentRow) -> str:
     return f"gc of experiment {row.id}"
 
 
-def _begin(turn: Turn, row: ExperimentRow) -> None:
+def _begin(unit: UnitOfWork, row: ExperimentRow) -> None:
     try:
-        uids.assign(turn, row.owner)
+        uids.assign(unit, row.owner)
         config = task_config(row, PROGRAM, _name(row))
-        fields = queue_fields(turn.settings, config, 0, Caller(row.owner, groups=frozenset(row.owner_groups)))
+        fields = queue_fields(unit.settings, config, 0, Caller(row.owner, groups=frozenset(row.owner_groups)))
     except DetlabError as error:  # no uid is left, or no pool is there: the operator is told, and it is tried again
         _log.warning("checkpoints of experiment %d stay: %s", row.id, error.message)
-        for removal in collection.due_by_task(turn.session, turn.now, row.id, PER_READ):
-            removal.failure, removal.due_at = error.message, turn.now + AGAIN
-        if event_files.is_ready(turn, row):
-            event_files.end(turn, row, error.message, 0)
-        turn.changed_experiment(row.id)
+        for removal in collection.due_by_task(unit.session, unit.now, row.id, PER_READ):
+            removal.failure, removal.due_at = error.message, unit.now + AGAIN
+        if event_files.is_ready(unit, row):
+            event_files.end(unit, row, error.message, 0)
+        unit.changed_experiment(row.id)
         return
     task = TaskRow(
         id=f"{TaskKind.COMMAND.value}-{secrets.token_hex(6)}",
@@ -169,13 +177,13 @@ def _begin(turn: Turn, row: ExperimentRow) -> None:
         run=0,
         experiment_ids=[row.id],
         trial_ids=[],
-        created_at=turn.now,
+        created_at=unit.now,
     )
-    turn.session.add(task)
-    turn.session.flush()
+    unit.session.add(task)
+    unit.session.flush()
     row.gc_task = task.id
-    apply_task(turn, task, usertask.Created())
-    turn.changed_task(task)
+    apply_task(unit, task, usertask.UserTaskCreated())
+    unit.changed_task(task)
     _log.info("experiment %d: task %s removes its checkpoints", row.id, task.id)
 
 

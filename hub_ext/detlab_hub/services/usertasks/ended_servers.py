@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import DetlabError, Unavailable
 from detlab.schemas.wire import TrialState
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.usertasks.hub_client import HubServers, Server
+from detlab_hub.services.base.context import ServiceContext
+from detlab_hub.services.usertasks.hub_client import HubServers, ServerOfHub
 from detlab_hub.services.usertasks.usertasks import DRAWN, LIVE
 from detlab_hub.store.tables import TaskRow
 
@@ -26,15 +26,15 @@ ENDED = tuple(state.value for state in TrialState if state.terminal)
 class StoppedServers:
     """Has the Hub forget servers whose names were drawn here. A name that a user chose stays theirs to start again."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
         self._forgotten: set[str] = set()
         """Tasks whose servers the Hub has forgotten, of those that are looked at."""
 
     async def sweep(self, hub: HubServers) -> None:
         """Have the Hub forget some of the servers whose tasks have ended; what it refuses is tried again."""
-        now = self._shell.clock()
-        ended = await self._shell.read(lambda s: _ended(s, now))
+        now = self._context.clock()
+        ended = await self._context.read(lambda s: _ended(s, now))
         self._forgotten &= set(ended)
         for task_id in [task_id for task_id in ended if task_id not in self._forgotten][:PER_SWEEP]:
             server = ended[task_id]
@@ -48,7 +48,7 @@ class StoppedServers:
             self._forgotten.add(task_id)
 
 
-def _ended(s: Session, now: float) -> dict[str, Server]:
+def _ended(s: Session, now: float) -> dict[str, ServerOfHub]:
     """Task -> server, of those that ended lately and whose server does not run again; the oldest first."""
     query = (
         select(TaskRow.id, TaskRow.owner, TaskRow.server_name)
@@ -61,10 +61,12 @@ def _ended(s: Session, now: float) -> dict[str, Server]:
         .order_by(TaskRow.ended_at)
     )
     found = {
-        task_id: Server(owner, name or "") for task_id, owner, name in s.execute(query) if DRAWN.fullmatch(name or "")
+        task_id: ServerOfHub(owner, name or "")
+        for task_id, owner, name in s.execute(query)
+        if DRAWN.fullmatch(name or "")
     }
     if not found:
         return {}
     live = select(TaskRow.owner, TaskRow.server_name).where(TaskRow.state.in_(LIVE), TaskRow.server_name.is_not(None))
-    running = {Server(owner, name or "") for owner, name in s.execute(live)}
+    running = {ServerOfHub(owner, name or "") for owner, name in s.execute(live)}
     return {task_id: server for task_id, server in found.items() if server not in running}

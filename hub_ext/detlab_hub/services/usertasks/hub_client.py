@@ -22,7 +22,7 @@ _PAGED = {"Accept": "application/jupyterhub-pagination+json"}
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerOfHub:
     """One server that the Hub has, running or on its way."""
 
     owner: str
@@ -75,20 +75,20 @@ class HubServers:
         except NotFound:
             return
 
-    async def running(self) -> set[Server]:
+    async def running(self) -> set[ServerOfHub]:
         """Return all servers that run or are being started.
 
         Raises:
             Unavailable: The Hub does not answer.
         """
-        found: set[Server] = set()
+        found: set[ServerOfHub] = set()
         offset: int | None = 0
         while offset is not None:
             params = {"state": "active", "offset": offset, "limit": PAGE}
             reply = await self._call("GET", "/users", params=params, headers=_PAGED)
             page = reply.json()
             users = page["items"] if isinstance(page, dict) else page
-            found |= {Server(user["name"], name) for user in users for name in user.get("servers") or {}}
+            found |= {ServerOfHub(user["name"], name) for user in users for name in user.get("servers") or {}}
             following = (page.get("_pagination") or {}).get("next") if isinstance(page, dict) else None
             offset = int(following["offset"]) if following else None
         return found

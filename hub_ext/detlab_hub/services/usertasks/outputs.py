@@ -24,12 +24,12 @@ from detlab.errors import BundleTooLarge, Conflict, DetlabError, NotFound
 from detlab.files import sync_directory
 from detlab.schemas.taskwire import OutputList, OutputView
 from detlab_hub.services.admission import upload_limits
-from detlab_hub.services.kernel.callers import Caller, TaskCaller
-from detlab_hub.services.kernel.fencing import current_holder
-from detlab_hub.services.kernel.settings import MIB, Settings
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.threads import user_of
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.callers import Caller, TaskCaller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.fencing import current_holder
+from detlab_hub.services.base.settings import MIB, Settings
+from detlab_hub.services.base.threads import user_of
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.usertasks.usertasks import owned_task
 from detlab_hub.store.tables import OutputRow, TaskRow
 
@@ -56,11 +56,11 @@ class OutputName(DetlabError):
     default_code = "outputs.name"
 
 
-class Outputs:
+class Outputs(Service):
     """Take and give the files of user tasks."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
         # Storing a digest and removing an unreferenced one must not interleave.
         self._moving = asyncio.Lock()
 
@@ -79,18 +79,18 @@ class Outputs:
             StaleAttempt: The attempt is over.
             TooFast: Its owner has uploaded too much today.
         """
-        settings = self._shell.settings
+        settings = self._context.settings
         try:
             check_name(name)
-            run = partial(self._shell.workers.uploads.run, user_of(task))
-            move = partial(self._shell.workers.moves.run, user_of(task))
+            run = partial(self._context.workers.uploads.run, user_of(task))
+            move = partial(self._context.workers.moves.run, user_of(task))
             size = (await run(upload.stat)).st_size
-            owner, groups = await self._shell.read(lambda s: _check_quota(s, _holder(s, task), name, size, settings))
-            await upload_limits.count(self._shell, owner, groups, size)
+            owner, groups = await self._context.read(lambda s: _check_quota(s, _holder(s, task), name, size, settings))
+            await upload_limits.count(self._context, owner, groups, size)
             digest = await run(_digest_of, upload)
             async with self._moving:
                 await move(_move, upload, output_file(settings, digest))
-                view, orphan = await self._shell.write(lambda turn: _note(turn, task, name, size, digest))
+                view, orphan = await self._context.write(lambda unit: _note(unit, task, name, size, digest))
                 if orphan is not None:
                     await move(_remove, output_file(settings, orphan))
         finally:
@@ -109,7 +109,7 @@ class Outputs:
             rows = s.scalars(select(OutputRow).where(OutputRow.task_id == task.id).order_by(OutputRow.name))
             return OutputList(items=[_view(row) for row in rows])
 
-        return await self._shell.read(found)
+        return await self._context.read(found)
 
     async def open(self, caller: Caller, task_id: str, digest: str) -> tuple[BinaryIO, int]:
         """Open one file of a task for reading; return it with its size in bytes.
@@ -127,10 +127,10 @@ class Outputs:
                 raise _none(task_id, digest)
             return size
 
-        size = await self._shell.read(find)
+        size = await self._context.read(find)
         try:
-            path = output_file(self._shell.settings, digest)
-            return await self._shell.workers.downloads.run(caller.name, path.open, "rb"), size
+            path = output_file(self._context.settings, digest)
+            return await self._context.workers.downloads.run(caller.name, path.open, "rb"), size
         except FileNotFoundError as error:  # replaced just now
             raise _none(task_id, digest) from error
 
@@ -140,10 +140,10 @@ class Outputs:
         for start in range(0, len(digests), DIGESTS_PER_STEP):
             part = digests[start : start + DIGESTS_PER_STEP]
             async with self._moving:
-                named = await self._shell.read(partial(_named, digests=part))
+                named = await self._context.read(partial(_named, digests=part))
                 for digest in sorted(set(part) - named):
-                    file = output_file(self._shell.settings, digest)
-                    removed += await self._shell.workers.sweeps.run("", _remove, file)
+                    file = output_file(self._context.settings, digest)
+                    removed += await self._context.workers.sweeps.run("", _remove, file)
         return removed
 
 
@@ -200,20 +200,20 @@ def _check_quota(s: Session, holder: TaskRow, name: str, size: int, settings: Se
     return holder.owner, holder.owner_groups
 
 
-def _note(turn: Turn, task: TaskCaller, name: str, size: int, digest: str) -> tuple[OutputView, str | None]:
+def _note(unit: UnitOfWork, task: TaskCaller, name: str, size: int, digest: str) -> tuple[OutputView, str | None]:
     """Record the file; return it, and the digest that is not referenced any more."""
-    holder = _holder(turn.session, task)
-    _check_quota(turn.session, holder, name, size, turn.settings)
-    row = turn.session.get(OutputRow, (holder.id, name))
+    holder = _holder(unit.session, task)
+    _check_quota(unit.session, holder, name, size, unit.settings)
+    row = unit.session.get(OutputRow, (holder.id, name))
     before = None
     if row is None:
         row = OutputRow(task_id=holder.id, name=name, digest=digest)
-        turn.session.add(row)
+        unit.session.add(row)
     else:
         before = row.digest
-    row.digest, row.size, row.updated_at = digest, size, turn.now
-    turn.session.flush()
-    used = before == digest or turn.session.scalar(select(OutputRow.name).where(OutputRow.digest == before).limit(1))
+    row.digest, row.size, row.updated_at = digest, size, unit.now
+    unit.session.flush()
+    used = before == digest or unit.session.scalar(select(OutputRow.name).where(OutputRow.digest == before).limit(1))
     return _view(row), None if used else before
 
 

@@ -13,15 +13,15 @@ from detlab.errors import Conflict, Forbidden, NotFound, Problem
 from detlab.schemas import taskconf
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, ReadCheckpoint, ReadingView, TaskKind
 from detlab.schemas.wire import CheckpointFile
+from detlab_hub.services.base.access import checkpoint_for, owns
+from detlab_hub.services.base.callers import Caller, TaskCaller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.fencing import current_holder
+from detlab_hub.services.base.masking import masked_config
+from detlab_hub.services.base.settings import MIB, Settings
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints.removals import DELETED
 from detlab_hub.services.checkpoints.stores import ACCESS, StoreOperation, Who, kind_of
-from detlab_hub.services.kernel.access import checkpoint_for, owns
-from detlab_hub.services.kernel.callers import Caller, TaskCaller
-from detlab_hub.services.kernel.fencing import current_holder
-from detlab_hub.services.kernel.masking import masked_config
-from detlab_hub.services.kernel.settings import MIB, Settings
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.services.usertasks.collection_tasks import task_config
 from detlab_hub.services.usertasks.outputs import MOST_FILES, OutputsTooLarge
 from detlab_hub.services.usertasks.usertasks import create_row
@@ -35,11 +35,8 @@ _REPORT = 1
 """Files that it hands over beside the checkpoint's."""
 
 
-class ReadingTasks:
+class ReadingTasks(Service):
     """Start such tasks, and tell them what to read."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def start(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Queue the task that reads a checkpoint of the caller's own.
@@ -57,23 +54,23 @@ class ReadingTasks:
         own = request.config, request.config_yaml, request.bundle
         if request.kind is not TaskKind.COMMAND or any(one is not None for one in own):
             raise taskconf.refused([Problem("reads", "the master writes the command that reads a checkpoint itself")])
-        if await self._shell.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
-            self._shell.limiter.submission(caller.name, caller.groups)
-        reasons, settings = self._shell.pending_reasons, self._shell.settings
+        if await self._context.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
+            self._context.limiter.submission(caller.name, caller.groups)
+        reasons, settings = self._context.pending_reasons, self._context.settings
 
-        def make(turn: Turn) -> CreateTaskReply:
-            row, experiment = _own(turn.session, caller, wanted, settings)
+        def make(unit: UnitOfWork) -> CreateTaskReply:
+            row, experiment = _own(unit.session, caller, wanted, settings)
             config = task_config(experiment, PROGRAM, f"reads checkpoint {row.uuid}")
             reply = CreateTaskReply(created=False, config=masked_config(config))
             if request.dry_run:
                 return reply
-            known = known_task(turn.session, caller.name, request.idempotency_key)
+            known = known_task(unit.session, caller.name, request.idempotency_key)
             notes = {TaskNote.READS: {"uuid": row.uuid, "paths": wanted.paths}}
-            task = known or create_row(turn, caller, request, config, key=request.idempotency_key or None, notes=notes)
-            view = task_views.task_view(turn.session, task, reasons, full=True)
+            task = known or create_row(unit, caller, request, config, key=request.idempotency_key or None, notes=notes)
+            view = task_views.task_view(unit.session, task, reasons, full=True)
             return reply.model_copy(update={"task": view, "created": known is None})
 
-        return await self._shell.write(make)
+        return await self._context.write(make)
 
     async def get(self, task: TaskCaller) -> ReadingView:
         """Return what the task is to read.
@@ -92,7 +89,7 @@ class ReadingTasks:
             files = {path: CheckpointFile.model_validate(row.files[path]) for path in paths or row.files}
             return ReadingView(uuid=row.uuid, files=files, hands_over=bool(paths), storage=row.storage)
 
-        return await self._shell.read(find)
+        return await self._context.read(find)
 
 
 def _own(s: Session, caller: Caller, wanted: ReadCheckpoint, settings: Settings) -> tuple[CheckpointRow, ExperimentRow]:

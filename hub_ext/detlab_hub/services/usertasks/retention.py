@@ -14,13 +14,14 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import TrialState
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.tables import AllocationRow, OutputRow, PartRow, TaskRow
@@ -37,19 +38,24 @@ _STORED = re.compile(r"[0-9a-f]{64}")
 ENDED = tuple(state.value for state in TrialState if state.terminal)
 
 
-class Retention:
+class Retention(Service):
     """Removes ended user tasks after `Settings.tasks_keep` seconds; 0 keeps them for ever."""
 
-    def __init__(self, shell: Shell, outputs: Outputs) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, outputs: Outputs) -> None:
+        super().__init__(context)
         self._outputs = outputs
         self._looked_at: float | None = None
 
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.context, services[Outputs])
+
     async def sweep(self) -> int:
         """Remove what is due, oldest first, within bounds; return how many tasks are gone."""
-        now = self._shell.clock()
+        now = self._context.clock()
         gone = 0
-        keep = self._shell.settings.tasks_keep
+        keep = self._context.settings.tasks_keep
         if keep > 0:
             gone = await self._remove_due(now - keep)
         if self._looked_at is None or now - self._looked_at >= ORPHANS_PERIOD:
@@ -58,12 +64,12 @@ class Retention:
         return gone
 
     async def _remove_due(self, before: float) -> int:
-        due = await self._shell.read(lambda s: _due(s, before))
+        due = await self._context.read(lambda s: _due(s, before))
         gone, steps = 0, 0
         for task_id in due:
             while steps < STEPS_PER_SWEEP:
                 steps += 1
-                digests = await self._shell.write(partial(_remove_some, task_id=task_id))
+                digests = await self._context.write(partial(_remove_some, task_id=task_id))
                 await asyncio.sleep(0)
                 if digests is not None:
                     gone += 1
@@ -75,9 +81,9 @@ class Retention:
 
     async def remove_orphans(self) -> int:
         """Remove stored files that no task names (a crash came between the rows and them); return how many."""
-        folders = await asyncio.to_thread(_folders, self._shell.settings.outputs_dir)
+        folders = await asyncio.to_thread(_folders, self._context.settings.outputs_dir)
         removed = await asyncio.to_thread(
-            _remove_broken_uploads, self._shell.settings.outputs_dir, self._shell.clock() - UPLOAD_SECONDS
+            _remove_broken_uploads, self._context.settings.outputs_dir, self._context.clock() - UPLOAD_SECONDS
         )
         for folder in folders:
             digests = await asyncio.to_thread(_digests_in, folder)
@@ -97,9 +103,9 @@ def _due(s: Session, before: float) -> list[str]:
     return list(s.scalars(query))
 
 
-def _remove_some(turn: Turn, task_id: str) -> Sequence[str] | None:
+def _remove_some(unit: UnitOfWork, task_id: str) -> Sequence[str] | None:
     """Remove some lines of a task, or with the last of them the task; then return the digests that it named."""
-    s = turn.session
+    s = unit.session
     if logs.remove(s, task_id, LINES_PER_STEP) >= LINES_PER_STEP:
         return None
     digests = list(s.scalars(select(OutputRow.digest).where(OutputRow.task_id == task_id)))

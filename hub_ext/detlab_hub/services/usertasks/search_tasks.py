@@ -29,12 +29,12 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.searchers import Answered, OperationsRefused
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import current_holder
-from detlab_hub.services.kernel.searches import SearchLostError
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.kernel.wakeups import wait_until
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.fencing import current_holder
+from detlab_hub.services.base.searches import SearchLostError
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.base.wakeups import wait_until
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.task_transitions import apply_task
 from detlab_hub.services.lifecycle.transitions import finish_turn, tell_search
@@ -54,11 +54,8 @@ _ASKED = frozenset({ExperimentState.ACTIVE.value, ExperimentState.PAUSED.value})
 _OF_TASK = ("runtime", "environment", "bind_mounts")
 
 
-class SearchTasks:
+class SearchTasks(Service):
     """The requests of a custom search's task."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
 
     async def feed(self, task: TaskCaller, after: int, timeout: float) -> SearchFeed:
         """Return the events after a number; wait up to `timeout` seconds for the first of them.
@@ -67,12 +64,12 @@ class SearchTasks:
             NotFound: The task runs no search.
             StaleAttempt: The attempt is over.
         """
-        with self._shell.wakeups.listen(("allocation", task.allocation_id)) as event:
-            found = await self._shell.write(lambda turn: _feed(turn, task, after))
+        with self._context.wakeups.listen(("allocation", task.allocation_id)) as event:
+            found = await self._context.write(lambda unit: _feed(unit, task, after))
             if found.events or found.over or timeout <= 0:
                 return found
             await wait_until(event, min(timeout, MAX_WAIT))
-        return await self._shell.write(lambda turn: _feed(turn, task, after))
+        return await self._context.write(lambda unit: _feed(unit, task, after))
 
     async def answer(self, task: TaskCaller, said: SearchAnswer) -> SearchAnswerReply:
         """Carry out an answer, all of it or nothing.
@@ -82,33 +79,33 @@ class SearchTasks:
             NotFound: The task runs no search.
             StaleAttempt: The attempt is over.
         """
-        return await self._shell.write(lambda turn: _answer(turn, task, said))
+        return await self._context.write(lambda unit: _answer(unit, task, said))
 
 
-def _experiment(turn: Turn, task: TaskCaller) -> ExperimentRow:
+def _experiment(unit: UnitOfWork, task: TaskCaller) -> ExperimentRow:
     """Load the experiment whose search a task runs: the experiment names its task, not the other way round."""
-    _, holder = current_holder(turn.session, task)
+    _, holder = current_holder(unit.session, task)
     number = next(iter(holder.experiment_ids), None) if isinstance(holder, TaskRow) else None
-    row = None if number is None else turn.session.get(ExperimentRow, number)
+    row = None if number is None else unit.session.get(ExperimentRow, number)
     if row is None or row.search_task != holder.id:
         raise NotFound("this task runs no search", hint="only searcher.name: custom starts such tasks")
     return row
 
 
-def _over(turn: Turn, row: ExperimentRow) -> str:
+def _over(unit: UnitOfWork, row: ExperimentRow) -> str:
     """Return why the search needs no more answers; empty if it does."""
     if row.state not in _ASKED:
         return f"experiment {row.id} is {row.state}"
-    verdict = turn.searches.get(turn.session, row).method.verdict
+    verdict = unit.searches.get(unit.session, row).method.verdict
     return "" if verdict is None else "the class has ended the search"
 
 
-def _feed(turn: Turn, task: TaskCaller, after: int) -> SearchFeed:
-    row = _experiment(turn, task)
+def _feed(unit: UnitOfWork, task: TaskCaller, after: int) -> SearchFeed:
+    row = _experiment(unit, task)
     setup = _setup(row)
     try:
-        why = _over(turn, row)
-        told = [] if why else turn.searches.get(turn.session, row).method.feed(after, PER_READ)
+        why = _over(unit, row)
+        told = [] if why else unit.searches.get(unit.session, row).method.feed(after, PER_READ)
     except SearchLostError as error:
         raise Conflict(f"experiment {row.id}: {error}") from error
     return SearchFeed(setup=setup, events=[FeedEvent.model_validate(one) for one in told], over=bool(why), why=why)
@@ -132,19 +129,19 @@ def _setup(row: ExperimentRow) -> SearchSetup:
     )
 
 
-def _answer(turn: Turn, task: TaskCaller, said: SearchAnswer) -> SearchAnswerReply:
-    row = _experiment(turn, task)
+def _answer(unit: UnitOfWork, task: TaskCaller, said: SearchAnswer) -> SearchAnswerReply:
+    row = _experiment(unit, task)
     try:
-        if why := _over(turn, row):
+        if why := _over(unit, row):
             return SearchAnswerReply(accepted=False, over=True, why=why)
-        asked = turn.searches.get(turn.session, row).waits_for
+        asked = unit.searches.get(unit.session, row).waits_for
         if asked != said.number:  # answered before, perhaps by this attempt, whose reply was lost
             return SearchAnswerReply(accepted=False)
-        mine = turn.task(task.task_id or "")
+        mine = unit.task(task.task_id or "")
         if said.failure:
             mine.source = {**mine.source, TaskNote.TOLD.value: True}
             mine.failure = FailureView(kind="exception", message=said.failure.partition("\n")[0]).model_dump()
-        tell_search(turn, row, Answered(said.number, tuple(said.operations), said.failure))
+        tell_search(unit, row, Answered(said.number, tuple(said.operations), said.failure))
         if said.failure:
             mine.failure = row.failure or mine.failure
     except OperationsRefused as error:
@@ -154,7 +151,7 @@ def _answer(turn: Turn, task: TaskCaller, said: SearchAnswer) -> SearchAnswerRep
     if said.failure:
         _log.info("experiment %d: the class of its search failed at event %d", row.id, said.number)
     why = "" if row.state == ExperimentState.ACTIVE else f"experiment {row.id} is {row.state}"
-    finish_turn(turn)
+    finish_turn(unit)
     return SearchAnswerReply(accepted=True, over=bool(why), why=why)
 
 
@@ -171,29 +168,29 @@ def due(s: Session) -> list[int]:
     return [number for number, state in s.execute(query) if state is None or TrialState(state).terminal]
 
 
-def act(turn: Turn, experiment_id: int) -> None:
+def act(unit: UnitOfWork, experiment_id: int) -> None:
     """Start the task of a custom search; pause the experiment if the last one ended without an answer."""
-    row = turn.experiment(experiment_id)
+    row = unit.experiment(experiment_id)
     if row.state != ExperimentState.ACTIVE or row.searcher_name != CUSTOM:
         return
     try:
-        search = turn.searches.get(turn.session, row)
+        search = unit.searches.get(unit.session, row)
     except SearchLostError:  # reported when the search is next needed
         return
     if search.shutdown is not None or search.method.verdict is not None:
         return
-    last = None if row.search_task is None else turn.session.get(TaskRow, row.search_task)
+    last = None if row.search_task is None else unit.session.get(TaskRow, row.search_task)
     if last is not None and not TrialState(last.state).terminal:
         return
     if last is not None and last.end_reason not in _AGAIN_AFTER and not _stale(row, last):
         if search.waits_for is not None:
-            tell_search(turn, row, Answered(search.waits_for, (), _ended_without_answer(last)))
-            finish_turn(turn)
+            tell_search(unit, row, Answered(search.waits_for, (), _ended_without_answer(last)))
+            finish_turn(unit)
             return
-        if turn.now < (last.ended_at or 0.0) + AGAIN:
+        if unit.now < (last.ended_at or 0.0) + AGAIN:
             return
-    _begin(turn, row)
-    finish_turn(turn)
+    _begin(unit, row)
+    finish_turn(unit)
 
 
 def _stale(row: ExperimentRow, last: TaskRow) -> bool:
@@ -208,17 +205,17 @@ def _ended_without_answer(last: TaskRow) -> str:
     return f"{told}\ndet task logs {last.id}"
 
 
-def replace_code(turn: Turn, row: ExperimentRow, bundle: str) -> None:
+def replace_code(unit: UnitOfWork, row: ExperimentRow, bundle: str) -> None:
     """Replace the code of a custom search's class and restart its task; the trials keep their code."""
     row.search_bundle = bundle
-    task = None if row.search_task is None else turn.session.get(TaskRow, row.search_task)
+    task = None if row.search_task is None else unit.session.get(TaskRow, row.search_task)
     if task is not None and not TrialState(task.state).terminal:
-        apply_task(turn, task, usertask.EndRequested(TaskEnd.CANCELED))
-    turn.changed_experiment(row.id)
+        apply_task(unit, task, usertask.EndRequested(TaskEnd.CANCELED))
+    unit.changed_experiment(row.id)
 
 
-def _begin(turn: Turn, row: ExperimentRow) -> None:
-    uids.assign(turn, row.owner)
+def _begin(unit: UnitOfWork, row: ExperimentRow) -> None:
+    uids.assign(unit, row.owner)
     task = TaskRow(
         id=f"{TaskKind.COMMAND.value}-{secrets.token_hex(6)}",
         kind=TaskKind.COMMAND.value,
@@ -235,14 +232,14 @@ def _begin(turn: Turn, row: ExperimentRow) -> None:
         run=0,
         experiment_ids=[row.id],
         trial_ids=[],
-        created_at=turn.now,
+        created_at=unit.now,
     )
-    turn.session.add(task)
-    turn.session.flush()
+    unit.session.add(task)
+    unit.session.flush()
     row.search_task = task.id
-    apply_task(turn, task, usertask.Created())
-    turn.changed_experiment(row.id)
-    turn.changed_task(task)
+    apply_task(unit, task, usertask.UserTaskCreated())
+    unit.changed_experiment(row.id)
+    unit.changed_task(task)
     _log.info("experiment %d: task %s runs its search", row.id, task.id)
 
 

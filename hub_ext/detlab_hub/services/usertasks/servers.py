@@ -18,13 +18,13 @@ from detlab.schemas import expconf
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskView
 from detlab.schemas.wire import TrialState
 from detlab_hub.core.rights import Action
-from detlab_hub.services.kernel.access import check_may_ask
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.masking import masked_config
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.wakeups import wait_until
+from detlab_hub.services.base.access import check_may_ask
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.masking import masked_config
+from detlab_hub.services.base.wakeups import wait_until
 from detlab_hub.services.usertasks.ended_servers import StoppedServers
-from detlab_hub.services.usertasks.hub_client import HubServers, Server
+from detlab_hub.services.usertasks.hub_client import HubServers, ServerOfHub
 from detlab_hub.services.usertasks.idle import Idle
 from detlab_hub.services.usertasks.spawns import Spawns
 from detlab_hub.services.usertasks.usertasks import DRAWN, UserTasks, checked_config, feasible, owned_task, unknown
@@ -38,16 +38,16 @@ UNLISTED_SECONDS = 120.0
 """Seconds after which a server that the Hub does not list is taken for an orphan."""
 
 
-class Servers:
+class Servers(Service):
     """The use cases; without a Hub to ask, only the idle rules work."""
 
-    def __init__(self, shell: Shell, usertasks: UserTasks, spawns: Spawns, hub: HubServers | None) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext, usertasks: UserTasks, spawns: Spawns, hub: HubServers | None) -> None:
+        super().__init__(context)
         self._usertasks = usertasks
         self._spawns = spawns
         self._hub = hub
-        self.idle = Idle(shell)
-        self._stopped = StoppedServers(shell)
+        self.idle = Idle(context)
+        self._stopped = StoppedServers(context)
         self._missing_since: dict[str, float] = {}
         self._working: set[asyncio.Task[None]] = set()
 
@@ -61,29 +61,29 @@ class Servers:
             Unavailable: The Hub cannot be asked.
         """
         check_may_ask(caller, Action.TASK_START_SERVER)
-        config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._shell)
+        config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._context)
         asker = replace(caller, admin=False)  # a server reads with its own Hub token, which is no administrator's
-        problems = await self._shell.read(lambda s: unknown(s, asker, request))
+        problems = await self._context.read(lambda s: unknown(s, asker, request))
         if problems:
             raise ConfigError(problems)
         reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
-        server = Server(caller.name, _draw_name(caller.name, request))
+        server = ServerOfHub(caller.name, _draw_name(caller.name, request))
         found = None if request.dry_run else await self._find(server)
         if found is not None:
             return reply.model_copy(update={"task": found})
-        reply.warnings += await feasible(self._shell, caller.name, request.kind, config)
+        reply.warnings += await feasible(self._context, caller.name, request.kind, config)
         if request.dry_run:
             return reply
         return reply.model_copy(update={"task": await self._start(server, request), "created": True})
 
-    async def _start(self, server: Server, request: CreateTask) -> TaskView:
+    async def _start(self, server: ServerOfHub, request: CreateTask) -> TaskView:
         if self._hub is None:
             raise Unavailable("this master does not know its Hub, which starts notebooks, shells and TensorBoards")
         shown = request.name if request.name and request.name.isprintable() else ""
         starting = asyncio.ensure_future(self._hub.start(server.owner, server.name, _options(request), shown))
-        deadline = self._shell.clock() + START_SECONDS
+        deadline = self._context.clock() + START_SECONDS
         try:
-            with self._shell.wakeups.listen("streams") as event:
+            with self._context.wakeups.listen("streams") as event:
                 while True:
                     event.clear()
                     done = starting.done()
@@ -92,7 +92,7 @@ class Servers:
                         return found
                     if done:
                         await starting  # says what the Hub refused
-                    if self._shell.clock() > deadline:
+                    if self._context.clock() > deadline:
                         raise Unavailable(
                             f"the Hub did not request an allocation for {server.name} within {START_SECONDS:.0f} s",
                             hint="See the Hub's log.",
@@ -101,19 +101,19 @@ class Servers:
         finally:
             self._in_background(_quietly(starting, f"start of {server.name}"))
 
-    async def _find(self, server: Server) -> TaskView | None:
-        reasons = self._shell.pending_reasons
+    async def _find(self, server: ServerOfHub) -> TaskView | None:
+        reasons = self._context.pending_reasons
 
         def find(s: Session) -> TaskView | None:
             query = select(TaskRow).where(TaskRow.owner == server.owner, TaskRow.server_name == server.name)
             row = s.scalar(query.order_by(TaskRow.created_at.desc()).limit(1))
             return None if row is None else task_views.task_view(s, row, reasons, full=True)
 
-        return await self._shell.read(find)
+        return await self._context.read(find)
 
     async def end(self, caller: Caller, task_id: str) -> TaskView:
         """End a server: its task now, its route at the Hub with it."""
-        claimed = await self._shell.read(lambda s: owned_task(s, caller, task_id, Action.TASK_KILL).claimed)
+        claimed = await self._context.read(lambda s: owned_task(s, caller, task_id, Action.TASK_KILL).claimed)
         view = await self._usertasks.end(caller, task_id)
         if claimed and view.server_name is not None:
             self._stop_at_hub(view.owner, view.server_name)
@@ -136,8 +136,8 @@ class Servers:
         except DetlabError as error:
             _log.debug("servers are not compared with the Hub's: %s", error.message)
             return
-        now = self._shell.clock()
-        claimed = await self._shell.read(_claimed)
+        now = self._context.clock()
+        claimed = await self._context.read(_claimed)
         newest = set({server: task_id for task_id, server in claimed}.values())
         missing = {task_id for task_id, server in claimed if server not in running or task_id not in newest}
         self._missing_since = {task_id: self._missing_since.get(task_id, now) for task_id in missing}
@@ -194,11 +194,11 @@ def _options(request: CreateTask) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value}
 
 
-def _claimed(s: Session) -> list[tuple[str, Server]]:
+def _claimed(s: Session) -> list[tuple[str, ServerOfHub]]:
     """Return the servers that the Hub has reported as known, oldest first."""
     query = (
         select(TaskRow.id, TaskRow.owner, TaskRow.server_name)
         .where(TaskRow.state == TrialState.ACTIVE, TaskRow.claimed.is_(True), TaskRow.server_name.is_not(None))
         .order_by(TaskRow.created_at)
     )
-    return [(task_id, Server(owner, name or "")) for task_id, owner, name in s.execute(query)]
+    return [(task_id, ServerOfHub(owner, name or "")) for task_id, owner, name in s.execute(query)]

@@ -21,11 +21,11 @@ from detlab.schemas.taskwire import CreateTask, SpawnOffers, SpawnRequest, Spawn
 from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.lifecycle import usertask
 from detlab_hub.core.lifecycle.allocation import NOT_BEGUN
-from detlab_hub.services.kernel import audit
-from detlab_hub.services.kernel.callers import Caller, HubCaller
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.services.kernel.wakeups import wait_until
+from detlab_hub.services.base import audit
+from detlab_hub.services.base.callers import Caller, HubCaller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.base.wakeups import wait_until
 from detlab_hub.services.lifecycle.allocation_transitions import send_launch
 from detlab_hub.services.lifecycle.launching import has_certificate
 from detlab_hub.services.lifecycle.task_transitions import apply_task, current_allocation
@@ -48,11 +48,11 @@ _HAS = {PROCESS: "runs processes", DOCKER: "has a container engine"}
 _WAITING = (AllocationState.PENDING, *NOT_BEGUN)
 
 
-class Spawns:
+class Spawns(Service):
     """Use cases of the Hub's spawner."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
         self._readers: Counter[str] = Counter()
         self._silent_since: dict[str, float] = {}
 
@@ -69,28 +69,28 @@ class Spawns:
         """
         del hub  # its token is all it takes
         _check(request)
-        config, _ = checked_config(request.kind, request.config, None, self._shell)
+        config, _ = checked_config(request.kind, request.config, None, self._context)
         if request.hold:
             config["runtime"] = ANY
-        if await self._shell.read(lambda s: known_task(s, request.owner, _key(request))) is None:
-            self._shell.limiter.submission(request.owner, request.groups)
-            await feasible(self._shell, request.owner, request.kind, config)
+        if await self._context.read(lambda s: known_task(s, request.owner, _key(request))) is None:
+            self._context.limiter.submission(request.owner, request.groups)
+            await feasible(self._context, request.owner, request.kind, config)
 
-        def make(turn: Turn) -> SpawnView:
-            row = known_task(turn.session, request.owner, _key(request))
+        def make(unit: UnitOfWork) -> SpawnView:
+            row = known_task(unit.session, request.owner, _key(request))
             if row is None:
-                row = _create(turn, request, config)
+                row = _create(unit, request, config)
             elif row.server_name != request.server_name:
                 raise Conflict(f"the key of this spawn is that of server {row.server_name!r}")
-            _keep_environment(turn, row, request.environment)
-            return _view(turn.session, row, self._shell)
+            _keep_environment(unit, row, request.environment)
+            return _view(unit.session, row, self._context)
 
-        return await self._shell.write(make)
+        return await self._context.write(make)
 
     async def offers(self, hub: HubCaller, owner: str) -> SpawnOffers:
         """Return which runtimes a form must not offer to this user now, and why."""
         del hub
-        nodes = self._shell.backend.nodes(self._shell.clock())
+        nodes = self._context.backend.nodes(self._context.clock())
         there = [node for node in nodes if node.serves_user in {None, owner}]
         if not there:
             return SpawnOffers(closed=dict.fromkeys(_HAS, "no node is connected now"))
@@ -104,15 +104,15 @@ class Spawns:
             NotFound: There is no such spawn.
         """
         del hub
-        return await self._shell.read(lambda s: _view(s, _server(s, task_id), self._shell))
+        return await self._context.read(lambda s: _view(s, _server(s, task_id), self._context))
 
     async def follow(self, hub: HubCaller, task_id: str) -> AsyncIterator[Sequence[SpawnView]]:
         """Yield every change of a spawn, until it has ended. Following is what keeps an unclaimed one alive."""
         self._readers[task_id] += 1
         try:
-            with self._shell.wakeups.listen("streams") as event:
+            with self._context.wakeups.listen("streams") as event:
                 told: SpawnView | None = None
-                while not self._shell.stopped:
+                while not self._context.stopped:
                     event.clear()
                     view = await self.get(hub, task_id)
                     if view != told:
@@ -136,56 +136,56 @@ class Spawns:
         """
         del hub
 
-        def claim(turn: Turn) -> SpawnView:
-            row = _server(turn.session, task_id)
+        def claim(unit: UnitOfWork) -> SpawnView:
+            row = _server(unit.session, task_id)
             if TrialState(row.state) is not TrialState.ACTIVE:
                 raise Conflict(f"task {row.id} has ended: {row.end_reason}")
             row.claimed = True
-            turn.changed_task(row)
-            return _view(turn.session, row, self._shell)
+            unit.changed_task(row)
+            return _view(unit.session, row, self._context)
 
-        return await self._shell.write(claim)
+        return await self._context.write(claim)
 
     async def delete(self, hub: HubCaller, task_id: str) -> SpawnView:
         """End a server; one that waits is withdrawn. Doing it again changes nothing."""
         del hub
 
-        def end(turn: Turn) -> SpawnView:
-            row = _server(turn.session, task_id)
-            current = current_allocation(turn, row)
+        def end(unit: UnitOfWork) -> SpawnView:
+            row = _server(unit.session, task_id)
+            current = current_allocation(unit, row)
             waits = current is not None and current.state in _WAITING
             before = row.state
-            apply_task(turn, row, usertask.EndRequested(TaskEnd.CANCELED if waits else TaskEnd.KILLED))
+            apply_task(unit, row, usertask.EndRequested(TaskEnd.CANCELED if waits else TaskEnd.KILLED))
             if row.state != before:  # the request came by the Hub
-                audit.note(turn, audit.HUB, "task.stop", f"task {row.id}", row.name)
-            return _view(turn.session, row, self._shell)
+                audit.note(unit, audit.HUB, "task.stop", f"task {row.id}", row.name)
+            return _view(unit.session, row, self._context)
 
-        return await self._shell.write(end)
+        return await self._context.write(end)
 
     async def guard(self) -> None:
         """Abandon the spawns without a follower, and forget the environments of running tasks."""
-        now = self._shell.clock()
-        unclaimed = await self._shell.read(_unclaimed)
+        now = self._context.clock()
+        unclaimed = await self._context.read(_unclaimed)
         self._silent_since = {
             task_id: self._silent_since.get(task_id, now) for task_id in unclaimed if not self._readers[task_id]
         }
-        lease = self._shell.settings.spawn_lease
+        lease = self._context.settings.spawn_lease
         overdue = [task_id for task_id, since in self._silent_since.items() if now - since >= lease]
         if overdue:
             await self.abandon(overdue)
-        known = set(self._shell.spawn_secrets)
+        known = set(self._context.spawn_secrets)
         if known:
-            for task_id in await self._shell.read(lambda s: _begun(s, known)):
-                self._shell.spawn_secrets.pop(task_id, None)
+            for task_id in await self._context.read(lambda s: _begun(s, known)):
+                self._context.spawn_secrets.pop(task_id, None)
 
     async def abandon(self, task_ids: Sequence[str]) -> None:
         """End servers that no Hub waits for or knows."""
 
-        def abandon(turn: Turn) -> None:
+        def abandon(unit: UnitOfWork) -> None:
             for task_id in task_ids:
-                apply_task(turn, turn.task(task_id), usertask.EndRequested(TaskEnd.ABANDONED))
+                apply_task(unit, unit.task(task_id), usertask.EndRequested(TaskEnd.ABANDONED))
 
-        await self._shell.write(abandon)
+        await self._context.write(abandon)
 
 
 def _check(request: SpawnRequest) -> None:
@@ -217,14 +217,14 @@ def _key(request: SpawnRequest) -> str:
     return f"hub:{request.key}"  # never a key that a user gives to a task of their own
 
 
-def _create(turn: Turn, request: SpawnRequest, config: dict[str, object]) -> TaskRow:
-    for older in turn.session.scalars(
+def _create(unit: UnitOfWork, request: SpawnRequest, config: dict[str, object]) -> TaskRow:
+    for older in unit.session.scalars(
         select(TaskRow).where(
             TaskRow.owner == request.owner, TaskRow.server_name == request.server_name, TaskRow.state.in_(LIVE)
         )
     ).all():
         # the Hub runs one server of a name at a time: it has lost this one
-        apply_task(turn, older, usertask.EndRequested(TaskEnd.ABANDONED))
+        apply_task(unit, older, usertask.EndRequested(TaskEnd.ABANDONED))
     created = CreateTask(
         kind=request.kind,
         name=request.name or None,
@@ -233,7 +233,7 @@ def _create(turn: Turn, request: SpawnRequest, config: dict[str, object]) -> Tas
         trial_ids=request.trial_ids,
     )
     row = create_row(
-        turn,
+        unit,
         Caller(request.owner, groups=frozenset(request.groups)),
         created,
         config,
@@ -243,7 +243,7 @@ def _create(turn: Turn, request: SpawnRequest, config: dict[str, object]) -> Tas
         base_url="" if request.hold else request.base_url,
     )
     wanted = config.get("idle_timeout")
-    row.idle_timeout = turn.settings.idle_timeouts.get(row.kind) if wanted is None else float(str(wanted))
+    row.idle_timeout = unit.settings.idle_timeouts.get(row.kind) if wanted is None else float(str(wanted))
     row.idle_timeout = row.idle_timeout or None
     return row
 
@@ -254,14 +254,14 @@ def _notes(request: SpawnRequest) -> dict[TaskNote, Any]:
     return {TaskNote.SERVER_HOST: request.server_host} if request.server_host else {}
 
 
-def _keep_environment(turn: Turn, row: TaskRow, environment: dict[str, str]) -> None:
+def _keep_environment(unit: UnitOfWork, row: TaskRow, environment: dict[str, str]) -> None:
     """Keep the environment until the task runs; a launch that had to wait for it is sent."""
-    current = current_allocation(turn, row)
+    current = current_allocation(unit, row)
     if TrialState(row.state).terminal or current is None or current.state not in _WAITING:
         return
-    turn.spawn_secrets[row.id] = dict(environment)
+    unit.spawn_secrets[row.id] = dict(environment)
     if current.state in NOT_BEGUN and current.agent_id is not None:
-        send_launch(turn, current)
+        send_launch(unit, current)
 
 
 def _server(s: Session, task_id: str) -> TaskRow:
@@ -271,9 +271,9 @@ def _server(s: Session, task_id: str) -> TaskRow:
     return row
 
 
-def _view(s: Session, row: TaskRow, shell: Shell) -> SpawnView:
+def _view(s: Session, row: TaskRow, context: ServiceContext) -> SpawnView:
     s.flush()
-    reasons = shell.pending_reasons
+    reasons = context.pending_reasons
     current = s.scalar(select(AllocationRow).where(AllocationRow.task_id == row.id, AllocationRow.run == row.run))
     state = TrialState(row.state)
     view = SpawnView(

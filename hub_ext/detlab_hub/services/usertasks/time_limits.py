@@ -13,12 +13,12 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, TrialState
 from detlab_hub.core.lifecycle.allocation import PreemptReason
-from detlab_hub.services.kernel.turn import Turn
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
 _log = logging.getLogger(__name__)
-_OVER = Prepared(
+_OVER = PreparedStatement(
     select(AllocationRow.id)
     .outerjoin(TrialRow, TrialRow.id == AllocationRow.trial_id)
     .where(
@@ -42,9 +42,9 @@ def due(s: Session, now: float) -> list[str]:
     return [row[0] for row in _OVER.all(s, {"now": now})]
 
 
-def act(turn: Turn, allocation_id: str) -> None:
+def act(unit: UnitOfWork, allocation_id: str) -> None:
     """Ask an allocation whose time is up to leave; one that was asked already is left alone."""
-    row = turn.allocation(allocation_id)
+    row = unit.allocation(allocation_id)
     if row is None or row.state != AllocationState.RUNNING:
         return
-    turn.holder(row).time_is_up(turn, row)
+    unit.holder(row).time_is_up(unit, row)

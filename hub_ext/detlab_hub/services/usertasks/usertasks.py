@@ -18,17 +18,17 @@ from detlab.schemas.runtimes import DOCKER
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskEnd, TaskKind, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, ProblemView, TrialState
 from detlab_hub.core.lifecycle import usertask
-from detlab_hub.core.rights import Action, Kind
+from detlab_hub.core.rights import Action, ObjectKind
 from detlab_hub.services.admission import feasibility
 from detlab_hub.services.admission.bundles import may_use
 from detlab_hub.services.admission.preparing import named_images
-from detlab_hub.services.kernel import audit, references
-from detlab_hub.services.kernel.access import check_may_ask, may_open_task, may_read, no_such, person
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.limits.checks import check_queued
-from detlab_hub.services.kernel.masking import masked_config
-from detlab_hub.services.kernel.shell import Shell
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base import audit, references
+from detlab_hub.services.base.access import check_may_ask, may_open_task, may_read, no_such, person
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.context import Service, ServiceContext
+from detlab_hub.services.base.limits.checks import check_queued
+from detlab_hub.services.base.masking import masked_config
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import queue_fields
 from detlab_hub.services.lifecycle.task_transitions import apply_task
@@ -52,12 +52,12 @@ SERVER_NAME_CHARS = 255
 LIVE = tuple(state.value for state in TrialState if not state.terminal)
 
 
-class UserTasks:
+class UserTasks(Service):
     """Use cases of user tasks. All raise NotFound for a task that the caller may not know of."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
-        self._search = LogSearch(shell)
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context)
+        self._search = LogSearch(context)
 
     async def create(self, caller: Caller, request: CreateTask) -> CreateTaskReply:
         """Queue a task that the master runs by itself; a server of the Hub is started through `hubservers`.
@@ -72,23 +72,23 @@ class UserTasks:
         """
         if request.kind.served_by_hub and not request.dry_run:
             raise Conflict(f"a {request.kind} is started by the Hub")
-        config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._shell)
-        if await self._shell.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
+        config, warnings = checked_config(request.kind, request.config, request.config_yaml, self._context)
+        if await self._context.read(lambda s: known_task(s, caller.name, request.idempotency_key)) is None:
             if not request.dry_run:
-                self._shell.limiter.submission(caller.name, caller.groups)
-            warnings += await feasible(self._shell, caller.name, request.kind, config)
+                self._context.limiter.submission(caller.name, caller.groups)
+            warnings += await feasible(self._context, caller.name, request.kind, config)
         reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
         if request.dry_run:
             return reply
-        reasons = self._shell.pending_reasons
+        reasons = self._context.pending_reasons
 
-        def make(turn: Turn) -> CreateTaskReply:
-            known = known_task(turn.session, caller.name, request.idempotency_key)
-            row = known or create_row(turn, caller, request, config, key=request.idempotency_key or None)
-            view = task_views.task_view(turn.session, row, reasons, full=True)
+        def make(unit: UnitOfWork) -> CreateTaskReply:
+            known = known_task(unit.session, caller.name, request.idempotency_key)
+            row = known or create_row(unit, caller, request, config, key=request.idempotency_key or None)
+            view = task_views.task_view(unit.session, row, reasons, full=True)
             return reply.model_copy(update={"task": view, "created": known is None})
 
-        return await self._shell.write(make)
+        return await self._context.write(make)
 
     async def list(
         self,
@@ -108,7 +108,7 @@ class UserTasks:
 
         def page(s: Session) -> TaskPage:
             query = select(TaskRow.id).order_by(TaskRow.created_at.desc(), TaskRow.id.desc()).limit(limit + 1)
-            query = query.where(visible(Kind.TASK, person(caller), owner=TaskRow.owner))
+            query = query.where(visible(ObjectKind.TASK, person(caller), owner=TaskRow.owner))
             if owner is not None:
                 query = query.where(TaskRow.owner == owner)
             if kinds:
@@ -119,31 +119,31 @@ class UserTasks:
                 shown = _last_shown(s, caller, before)
                 earlier = (TaskRow.created_at == shown.created_at) & (TaskRow.id < shown.id)
                 query = query.where((TaskRow.created_at < shown.created_at) | earlier)
-            views = partial(task_views.task_views, s, reasons=self._shell.pending_reasons)
+            views = partial(task_views.task_views, s, reasons=self._context.pending_reasons)
             items, last = pages.of_rows(s, TaskRow, list(s.scalars(query)), limit, views)
             return TaskPage(items=items, next=None if last is None else last.id)
 
-        return await self._shell.look(caller.name, page)
+        return await self._context.look(caller.name, page)
 
     async def get(self, caller: Caller, task_id: str) -> TaskView:
         """Return one task with its config, secrets masked."""
-        reasons = self._shell.pending_reasons
-        return await self._shell.read(
+        reasons = self._context.pending_reasons
+        return await self._context.read(
             lambda s: task_views.task_view(s, owned_task(s, caller, task_id), reasons, full=True)
         )
 
     async def end(self, caller: Caller, task_id: str, reason: TaskEnd = TaskEnd.KILLED) -> TaskView:
         """End a task now; one that has ended is left unchanged."""
 
-        def end(turn: Turn) -> TaskView:
-            row = owned_task(turn.session, caller, task_id, Action.TASK_KILL)
+        def end(unit: UnitOfWork) -> TaskView:
+            row = owned_task(unit.session, caller, task_id, Action.TASK_KILL)
             before = row.state
-            apply_task(turn, row, usertask.EndRequested(reason))
+            apply_task(unit, row, usertask.EndRequested(reason))
             if row.state != before and reason is TaskEnd.KILLED:
-                audit.note(turn, caller, "task.kill", f"task {row.id}", row.name)
-            return task_views.task_view(turn.session, row, self._shell.pending_reasons, full=True)
+                audit.note(unit, caller, "task.kill", f"task {row.id}", row.name)
+            return task_views.task_view(unit.session, row, self._context.pending_reasons, full=True)
 
-        return await self._shell.write(end)
+        return await self._context.write(end)
 
     async def logs(
         self, caller: Caller, task_id: str, *, regex: str | None = None, **wanted: Any
@@ -154,13 +154,13 @@ class UserTasks:
 
     async def follow_logs(self, caller: Caller, task_id: str, after: int = 0) -> AsyncIterator[Any]:
         """Yield batches of the task's output after a line; end when the task has ended and all of it was sent."""
-        known = await self._shell.read(lambda s: owned_task(s, caller, task_id).id)
+        known = await self._context.read(lambda s: owned_task(s, caller, task_id).id)
 
         def ended(s: Session) -> bool:
             row = s.get(TaskRow, known)
             return row is None or TrialState(row.state).terminal
 
-        async for lines in self._shell.follow_lines(caller.name, known, ended, after):
+        async for lines in self._context.follow_lines(caller.name, known, ended, after):
             yield lines
 
 
@@ -180,7 +180,7 @@ def _last_shown(s: Session, caller: Caller, task_id: str) -> TaskRow:
 
 
 def create_row(
-    turn: Turn,
+    unit: UnitOfWork,
     caller: Caller,
     request: CreateTask,
     config: dict[str, Any],
@@ -197,14 +197,14 @@ def create_row(
         TooMany: The owner has too many jobs that have not ended.
         NotAllowed: Its priority is better than the owner may give.
     """
-    uids.assign(turn, caller.name)
-    problems = unknown(turn.session, caller, request)
+    uids.assign(unit, caller.name)
+    problems = unknown(unit.session, caller, request)
     if problems:
         raise taskconf.refused(problems)
-    check_queued(turn.settings.limits, caller.name, caller.groups, limits.live_jobs(turn.session, caller.name))
+    check_queued(unit.settings.limits, caller.name, caller.groups, limits.live_jobs(unit.session, caller.name))
     slots = int((config.get("resources") or {}).get("slots") or 0)
     row = TaskRow(
-        id=_draw_id(turn.session, request.kind, more.get("server_name") or ""),
+        id=_draw_id(unit.session, request.kind, more.get("server_name") or ""),
         kind=request.kind.value,
         name=(request.name or config.get("description") or request.kind.value.replace("_", " "))[:NAME_CHARS],
         owner=caller.name,
@@ -213,20 +213,20 @@ def create_row(
         config=config,
         bundle=request.bundle,
         source=_source(request, caller, notes),
-        **queue_fields(turn.settings, config, slots, caller),
+        **queue_fields(unit.settings, config, slots, caller),
         run=0,
         experiment_ids=request.experiment_ids,
         trial_ids=request.trial_ids,
         idle_timeout=config.get("idle_timeout"),
-        created_at=turn.now,
+        created_at=unit.now,
         **more,
     )
-    turn.session.add(row)
-    turn.session.flush()
-    references.record(turn.session, caller, "task", row.id, config)
-    apply_task(turn, row, usertask.Created())
-    audit.note(turn, caller, "task.create", f"task {row.id}", row.name)
-    turn.changed_task(row)
+    unit.session.add(row)
+    unit.session.flush()
+    references.record(unit.session, caller, "task", row.id, config)
+    apply_task(unit, row, usertask.UserTaskCreated())
+    audit.note(unit, caller, "task.create", f"task {row.id}", row.name)
+    unit.changed_task(row)
     return row
 
 
@@ -297,7 +297,7 @@ def _of_server(s: Session, caller: Caller, name: str) -> TaskRow | None:
 
 
 def checked_config(
-    kind: TaskKind, raw: dict[str, Any] | None, text: str | None, shell: Shell
+    kind: TaskKind, raw: dict[str, Any] | None, text: str | None, context: ServiceContext
 ) -> tuple[dict[str, Any], list[ProblemView]]:
     """Return the complete config of a task, with the cluster's defaults, and the warnings.
 
@@ -316,11 +316,11 @@ def checked_config(
     problems += references.too_many(made)
     if expconf.errors_of(problems):
         raise taskconf.refused(problems)
-    made["runtime"] = config.runtime or shell.settings.default_runtime
+    made["runtime"] = config.runtime or context.settings.default_runtime
     problems += taskconf.unsupported(config, made["runtime"], kind)
     given = (value or {}).get("environment") or {}
     if "image" not in given:
-        images = {**dict.fromkeys(("cpu", "cuda", "rocm"), ""), **shell.settings.default_image}
+        images = {**dict.fromkeys(("cpu", "cuda", "rocm"), ""), **context.settings.default_image}
         if made["runtime"] == DOCKER and not any(images.values()):
             hint = "name one (--image NAME), or ask the operator for c.DetHub.default_image"
             problem = Problem("environment.image", "is required for a container: this cluster has no default", hint)
@@ -331,7 +331,7 @@ def checked_config(
     return made, [ProblemView.model_validate(p.to_dict()) for p in problems if p.level == "warning"]
 
 
-async def feasible(shell: Shell, owner: str, kind: TaskKind, config: dict[str, Any]) -> list[ProblemView]:
+async def feasible(context: ServiceContext, owner: str, kind: TaskKind, config: dict[str, Any]) -> list[ProblemView]:
     """Return warnings about a task whose complete config no agent can run for now.
 
     Raises:
@@ -339,4 +339,4 @@ async def feasible(shell: Shell, owner: str, kind: TaskKind, config: dict[str, A
         ConfigError: None could ever run its image.
     """
     required = feasibility.of_task(owner, (), config, f"this {kind.value.replace('_', ' ')}")
-    return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.check(shell, required)]
+    return [ProblemView.model_validate(problem.to_dict()) for problem in await feasibility.check(context, required)]

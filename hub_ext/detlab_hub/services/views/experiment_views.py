@@ -30,12 +30,12 @@ from detlab.schemas.wire import (
 from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.rights import Right
 from detlab_hub.core.searchers import SearcherConfigError
-from detlab_hub.core.searchers.hyperparameters import Grid
+from detlab_hub.core.searchers.hyperparameters import SpaceGrid
+from detlab_hub.services.base.access import rights_to
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.masking import masked_config, masked_storage
+from detlab_hub.services.base.pending import PendingReasons
 from detlab_hub.services.failures import endings
-from detlab_hub.services.kernel.access import rights_to
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.masking import masked_config, masked_storage
-from detlab_hub.services.kernel.pending import Pending
 from detlab_hub.services.views.deletions import deletion_views
 from detlab_hub.services.views.pages import brief
 from detlab_hub.store.queries import checkpoints, experiments, trials, workspaces
@@ -48,7 +48,7 @@ from detlab_hub.store.tables import (
     TrialRow,
 )
 
-Reasons = Pending
+Reasons = PendingReasons
 CHUNK = 500
 """Ids per statement: SQLite takes no more than 999 parameters on old builds."""
 NAMES_SHOWN = 5000
@@ -175,7 +175,7 @@ def trials_total(config: dict[str, Any]) -> int | None:
 def _grid_size(hyperparameters: str, require: tuple[str, ...]) -> int | None:
     """Return the points of a grid; with conditions or relations they are counted one by one, so not for each view."""
     try:
-        return Grid(json.loads(hyperparameters), require).size
+        return SpaceGrid(json.loads(hyperparameters), require).size
     except SearcherConfigError:
         return None
 

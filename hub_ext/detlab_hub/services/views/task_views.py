@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from detlab.schemas.runtimes import PROCESS, takes_image
 from detlab.schemas.taskwire import TaskEnd, TaskKind, TaskView
 from detlab.schemas.wire import AllocationState, FailureView, TrialState
-from detlab_hub.services.kernel.masking import masked_config
+from detlab_hub.services.base.masking import masked_config
 from detlab_hub.services.views.experiment_views import CHUNK, Reasons, display_state, waiting_for, waits_elsewhere
 from detlab_hub.services.views.pages import brief
 from detlab_hub.store.tables import AllocationRow, TaskNote, TaskRow

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Row, bindparam, select, tuple_
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow, TrialRow
 
@@ -16,7 +16,7 @@ _SINCE_ANEW = CheckpointRow.run >= (
     select(TrialRow.first_run).where(TrialRow.id == CheckpointRow.trial_id).correlate(CheckpointRow).scalar_subquery()
 )
 """Made since the trial began anew; most have not."""
-_LATEST = Prepared(
+_LATEST = PreparedStatement(
     select(CheckpointRow.uuid)
     .where(CheckpointRow.trial_id == bindparam("trial"), CheckpointRow.state == "COMPLETED", _SINCE_ANEW)
     .order_by(CheckpointRow.steps_completed.desc(), CheckpointRow.created_at.desc(), CheckpointRow.uuid.desc())

@@ -14,7 +14,7 @@ from sqlalchemy import Select, Table, and_, bindparam, delete, false, func, inse
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Event
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.appending import append_rows
 from detlab_hub.store.tables import EventRow, Meta
 from detlab_hub.store.tables.base import encode_bulk
@@ -24,8 +24,8 @@ MOVED = "moved"
 _FLOOR = "events_floor"
 _EVENTS: Table = EventRow.__table__
 _COLUMNS = ("kind", "time", "experiment_id", "trial_id", "task_id", "data")
-_APPEND_ONE = Prepared(insert(_EVENTS).returning(_EVENTS.c.id), _COLUMNS)
-_BOUNDS = Prepared(
+_APPEND_ONE = PreparedStatement(insert(_EVENTS).returning(_EVENTS.c.id), _COLUMNS)
+_BOUNDS = PreparedStatement(
     select(
         select(Meta.value).where(Meta.key == _FLOOR).scalar_subquery().label("floor"),
         select(func.max(EventRow.id)).scalar_subquery().label("head"),
@@ -127,13 +127,15 @@ def _rows_after(
 
 
 @cache
-def _after_few(kinds: int, followed: int) -> Prepared:
+def _after_few(kinds: int, followed: int) -> PreparedStatement:
     """Make the statement for few kinds and followed experiments, each of which has a parameter: what tails request."""
     row = _EVENTS.c
     some = [row.kind == bindparam(f"kind{place}") for place in range(kinds)]
     theirs = [row.experiment_id == bindparam(f"followed{place}") for place in range(followed)]
     wanted = or_(false(), *some, and_(row.kind == "metrics", or_(false(), *theirs)))
-    return Prepared(select(*row).where(row.id > bindparam("cursor"), wanted).order_by(row.id).limit(bindparam("most")))
+    return PreparedStatement(
+        select(*row).where(row.id > bindparam("cursor"), wanted).order_by(row.id).limit(bindparam("most"))
+    )
 
 
 @cache

@@ -11,8 +11,8 @@ from sqlalchemy import Row, Text, bindparam, delete, func, or_, select, type_coe
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, TrialState
-from detlab_hub.core.rights import Kind, Person
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.core.rights import ObjectKind, Person
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics.lookup import forget
 from detlab_hub.store.queries.rights import visible
@@ -26,19 +26,19 @@ from detlab_hub.store.tables import (
     ExperimentRow,
     GrantRow,
     Idempotency,
+    MetricPoint,
+    MetricSeries,
     PartRow,
-    Point,
     ReferenceRow,
     RemovalRow,
     Rollup,
     SearcherJournal,
-    Series,
     StructuredValue,
     TrialRow,
     clean_text,
 )
 
-_TRIALS = Prepared(
+_TRIALS = PreparedStatement(
     select(TrialRow.state, func.count())
     .where(TrialRow.experiment_id == bindparam("experiment"))
     .group_by(TrialRow.state)
@@ -76,7 +76,9 @@ def page(
     if owner is not None:
         query = query.where(ExperimentRow.owner == clean_text(owner))
     if viewer is not None:
-        query = query.where(visible(Kind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id))
+        query = query.where(
+            visible(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
+        )
     if archived != "any":
         column = ExperimentRow.archived_at
         query = query.where(column.is_(None) if archived == "no" else column.is_not(None))
@@ -160,11 +162,11 @@ def asked_counts(s: Session, experiment_ids: Sequence[int]) -> dict[int, int]:
 
 
 @cache
-def _in_states(states: frozenset[str]) -> Prepared:
+def _in_states(states: frozenset[str]) -> PreparedStatement:
     """Make the statement that counts an experiment's allocations in these states: each is a value of it."""
     in_one = or_(*(AllocationRow.state == state for state in sorted(states)))
     of_one = AllocationRow.experiment_id == bindparam("experiment")
-    return Prepared(select(func.count()).select_from(AllocationRow).where(of_one, in_one))
+    return PreparedStatement(select(func.count()).select_from(AllocationRow).where(of_one, in_one))
 
 
 def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
@@ -190,7 +192,7 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
         s.execute(delete(table).where(table.experiment_id == experiment_id))
     for part in chunks(trial_ids):
         s.execute(delete(StructuredValue).where(StructuredValue.trial_id.in_(part)))
-        s.execute(delete(Series).where(Series.trial_id.in_(part)))
+        s.execute(delete(MetricSeries).where(MetricSeries.trial_id.in_(part)))
         s.execute(delete(TrialRow).where(TrialRow.id.in_(part)))
     s.execute(delete(ExperimentRow).where(ExperimentRow.id == experiment_id))
     return True
@@ -199,17 +201,19 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
 def _delete_bulk(s: Session, trial_id: int, limit: int) -> int:
     """Remove points, then log lines of a trial, at most `limit`; return how many."""
     removed = 0
-    for series in s.scalars(select(Series).where(Series.trial_id == trial_id, Series.count > 0)).all():
+    for series in s.scalars(
+        select(MetricSeries).where(MetricSeries.trial_id == trial_id, MetricSeries.count > 0)
+    ).all():
         last = s.scalar(
-            select(Point.step)
-            .where(Point.series_id == series.id)
-            .order_by(Point.step)
+            select(MetricPoint.step)
+            .where(MetricPoint.series_id == series.id)
+            .order_by(MetricPoint.step)
             .limit(1)
             .offset(limit - removed - 1)
         )
-        query = delete(Point).where(Point.series_id == series.id)
+        query = delete(MetricPoint).where(MetricPoint.series_id == series.id)
         whole = last is None or series.last_step is None or last >= series.last_step
-        result = s.execute(query if whole else query.where(Point.step <= last))
+        result = s.execute(query if whole else query.where(MetricPoint.step <= last))
         removed += int(getattr(result, "rowcount", 0))
         s.execute(delete(Rollup).where(Rollup.series_id == series.id))
         if whole:

@@ -9,8 +9,8 @@ from sqlalchemy import Table, bindparam, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState
-from detlab_hub.core.rights import Kind, Person
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.core.rights import ObjectKind, Person
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
@@ -28,7 +28,7 @@ GROUP = "group"
 
 
 _QUOTAS: Table = QuotaRow.__table__
-_QUOTA = Prepared(
+_QUOTA = PreparedStatement(
     select(_QUOTAS.c.kind, _QUOTAS.c.name, _QUOTAS.c.slots, _QUOTAS.c.set_by, _QUOTAS.c.set_at).where(
         _QUOTAS.c.kind == bindparam("kind"), _QUOTAS.c.name == bindparam("name")
     )
@@ -148,7 +148,7 @@ def live(s: Session, *, pending_only: bool = False) -> Sequence[Live]:
 
 def quotas(s: Session, viewer: Person) -> list[QuotaRow]:
     """List the quotas that a user may read, users first."""
-    shown = visible(Kind.QUOTA, viewer, named=(QuotaRow.kind, QuotaRow.name))
+    shown = visible(ObjectKind.QUOTA, viewer, named=(QuotaRow.kind, QuotaRow.name))
     return list(s.scalars(select(QuotaRow).where(shown).order_by(QuotaRow.kind.desc(), QuotaRow.name)))
 
 
@@ -162,7 +162,7 @@ def quotas_of(s: Session, user: str, groups: Collection[str]) -> list[QuotaLine]
 
 def storage_quotas(s: Session, viewer: Person) -> list[StorageQuotaRow]:
     """List the quotas of bytes that a user may read, users first."""
-    shown = visible(Kind.QUOTA, viewer, named=(StorageQuotaRow.kind, StorageQuotaRow.name))
+    shown = visible(ObjectKind.QUOTA, viewer, named=(StorageQuotaRow.kind, StorageQuotaRow.name))
     query = select(StorageQuotaRow).where(shown)
     return list(s.scalars(query.order_by(StorageQuotaRow.kind.desc(), StorageQuotaRow.name)))
 

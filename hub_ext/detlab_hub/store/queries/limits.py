@@ -6,7 +6,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, ExperimentState, TrialState
-from detlab_hub.core.rights import Kind, Person
+from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.tables import (
     AllocationRow,
@@ -14,8 +14,8 @@ from detlab_hub.store.tables import (
     BundleUpload,
     ExperimentRow,
     MetricName,
+    MetricSeries,
     OutputRow,
-    Series,
     StructuredValue,
     TaskRow,
     clean_text,
@@ -41,7 +41,7 @@ def live_jobs_by_owner(s: Session, viewer: Person) -> dict[str, int]:
     found: dict[str, int] = {}
     for table, states in ((ExperimentRow, _LIVE_EXPERIMENTS), (TaskRow, _LIVE_TASKS)):
         query = select(table.owner, func.count()).where(table.state.in_(states)).group_by(table.owner)
-        for owner, count in s.execute(query.where(visible(Kind.USER, viewer, owner=table.owner))):
+        for owner, count in s.execute(query.where(visible(ObjectKind.USER, viewer, owner=table.owner))):
             found[owner] = found.get(owner, 0) + count
     return found
 
@@ -50,7 +50,7 @@ def zero_slot_tasks_by_owner(s: Session, viewer: Person) -> dict[str, int]:
     """Return how many tasks and trials without slots run, by user; of those whose usage the viewer may read."""
     query = select(AllocationRow.owner, func.count()).group_by(AllocationRow.owner)
     query = query.where(AllocationRow.state.not_in(_OVER), AllocationRow.slots_needed == 0)
-    query = query.where(visible(Kind.USER, viewer, owner=AllocationRow.owner))
+    query = query.where(visible(ObjectKind.USER, viewer, owner=AllocationRow.owner))
     return {row[0]: row[1] for row in s.execute(query)}
 
 
@@ -70,7 +70,7 @@ def uploaded_since(s: Session, owner: str, since: float) -> float:
 def metric_names(s: Session, trial_id: int) -> dict[str, set[str]]:
     """Return the names of the metrics of a trial by group, structured ones included."""
     found: dict[str, set[str]] = {}
-    for table in (Series, StructuredValue):
+    for table in (MetricSeries, StructuredValue):
         query = select(table.group_name, MetricName.name).join(MetricName, MetricName.id == table.name_id)
         for group, name in s.execute(query.where(table.trial_id == trial_id).distinct()):
             found.setdefault(group, set()).add(name)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from sqlalchemy import ColumnElement, bindparam, or_, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.session import StoreSession
 from detlab_hub.store.tables import AllocationRow, PartRow
@@ -54,12 +54,12 @@ def on_agent_in(s: Session, agent_id: str, states: Collection[str]) -> list[Allo
 
 
 @functools.cache
-def _on_agent_in(states: frozenset[str]) -> tuple[Prepared, Prepared]:
+def _on_agent_in(states: frozenset[str]) -> tuple[PreparedStatement, PreparedStatement]:
     """Make the statements, which run whenever an agent connects, once: each state is a value of them."""
     there = select(PartRow.allocation_id).where(PartRow.agent_id == bindparam("agent"))
     whole = AllocationRow.id.in_(there), _in_one_of(states)
     pieces = PartRow.allocation_id.in_(select(AllocationRow.id).where(*whole))
-    return Prepared(select(*AllocationRow.__table__.c).where(*whole)), Prepared(
+    return PreparedStatement(select(*AllocationRow.__table__.c).where(*whole)), PreparedStatement(
         select(*PartRow.__table__.c).where(pieces)
     )
 
@@ -70,10 +70,10 @@ def agents_with(s: Session, states: Collection[str]) -> set[str]:
 
 
 @functools.cache
-def _agents_with(states: frozenset[str]) -> Prepared:
+def _agents_with(states: frozenset[str]) -> PreparedStatement:
     """Make the statement, which runs at every tick, once: each state is a value of it."""
     held = select(PartRow.agent_id).join(AllocationRow, AllocationRow.id == PartRow.allocation_id)
-    return Prepared(held.where(_in_one_of(states), PartRow.end.is_(None)))
+    return PreparedStatement(held.where(_in_one_of(states), PartRow.end.is_(None)))
 
 
 def _in_one_of(states: Iterable[str]) -> ColumnElement[bool]:

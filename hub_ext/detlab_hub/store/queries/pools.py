@@ -20,7 +20,7 @@ class Queued(NamedTuple):
     slots: int
 
 
-class Held(NamedTuple):
+class HeldSlots(NamedTuple):
     """The slots of an allocation, and their agent."""
 
     pool: str | None
@@ -41,7 +41,7 @@ def queued(s: Session) -> list[Queued]:
     return [Queued(*row) for row in s.execute(query)]
 
 
-def held(s: Session, placed: Sequence[AllocationState]) -> list[Held]:
+def held(s: Session, placed: Sequence[AllocationState]) -> list[HeldSlots]:
     """List what each placed allocation in one of these states holds."""
     query = (
         select(AgentRow.pool, AllocationRow.slots)
@@ -49,7 +49,7 @@ def held(s: Session, placed: Sequence[AllocationState]) -> list[Held]:
         .outerjoin(AgentRow, AgentRow.id == AllocationRow.agent_id)
         .where(AllocationRow.state.in_(placed))
     )
-    return [Held(*row) for row in s.execute(query)]
+    return [HeldSlots(*row) for row in s.execute(query)]
 
 
 def closed(s: Session) -> frozenset[str]:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import ColumnElement, and_, delete, false, or_, select, true
 from sqlalchemy.orm import Session
 
-from detlab_hub.core.rights import TABLE, Kind, Person, Relation, Right
+from detlab_hub.core.rights import TABLE, CallerRelation, ObjectKind, Person, Right
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import GrantRow, ModelGrantRow, clean_text
 
@@ -19,7 +19,7 @@ GROUP = "group"
 
 
 def visible(
-    kind: Kind,
+    kind: ObjectKind,
     viewer: Person,
     *,
     owner: Column = None,
@@ -44,7 +44,7 @@ def visible(
 
 
 def ways(
-    kind: Kind,
+    kind: ObjectKind,
     viewer: Person,
     *,
     owner: Column = None,
@@ -55,19 +55,19 @@ def ways(
 ) -> list[ColumnElement[bool]]:
     """Return the conditions of `visible`, any of which suffices, for a query of each where no index serves them all."""
     having = {relation for relation, right in TABLE[kind].items() if right >= least}
-    if (viewer.admin and not viewer.run and Relation.ADMIN in having) or Relation.USER in having:
+    if (viewer.admin and not viewer.run and CallerRelation.ADMIN in having) or CallerRelation.USER in having:
         return [true()]
     found: list[ColumnElement[bool]] = []
-    if owner is not None and viewer.name and (Relation.RUN if viewer.run else Relation.OWNER) in having:
+    if owner is not None and viewer.name and (CallerRelation.RUN if viewer.run else CallerRelation.OWNER) in having:
         found.append(owner == viewer.name)
-    if Relation.READER in having or Relation.EDITOR in having:
+    if CallerRelation.READER in having or CallerRelation.EDITOR in having:
         if experiment_id is not None:
-            write = None if Relation.READER in having else GrantRow.write.is_(True)
+            write = None if CallerRelation.READER in having else GrantRow.write.is_(True)
             shared = select(GrantRow.experiment_id).where(_to(viewer, GrantRow.kind, GrantRow.name))
             found.append(experiment_id.in_(shared if write is None else shared.where(write)))
         if model_id is not None:
             models = select(ModelGrantRow.model_id).where(_to(viewer, ModelGrantRow.kind, ModelGrantRow.name))
-            any_grant = Relation.READER in having
+            any_grant = CallerRelation.READER in having
             found.append(model_id.in_(models if any_grant else models.where(ModelGrantRow.write.is_(True))))
         if named is not None:
             found.append(_to(viewer, *named))

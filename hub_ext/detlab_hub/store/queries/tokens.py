@@ -65,12 +65,6 @@ def revoke(s: Session, kind: str, subject: str) -> int:
     return int(getattr(result, "rowcount", 0))
 
 
-def revoke_token(s: Session, token: str) -> bool:
-    """Remove one token; return whether it existed (so that a single use is really single)."""
-    result = s.execute(delete(TokenRow).where(TokenRow.hash == digest(token)))
-    return int(getattr(result, "rowcount", 0)) > 0
-
-
 def purge(s: Session, now: float) -> int:
     """Remove expired tokens; return how many."""
     result = s.execute(delete(TokenRow).where(TokenRow.expires_at <= now))

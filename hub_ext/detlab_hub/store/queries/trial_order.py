@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB
 from sqlalchemy.orm import Session, aliased
 
 from detlab.errors import NotFound
-from detlab_hub.store.tables import MetricName, Series, TrialRow, clean_text
+from detlab_hub.store.tables import MetricName, MetricSeries, TrialRow, clean_text
 from detlab_hub.store.tables.base import encode_json
 
 ORDER = r"^-?[^.]{1,128}\..{1,512}$"
@@ -30,7 +30,7 @@ _PARTS = re.compile(r'([^<>=!"]+)(<=|>=|!=|<|>|=)(.*)')
 
 
 @dataclass(frozen=True)
-class Order:
+class MetricOrder:
     """By the least value of a metric, ascending, or by its greatest, descending."""
 
     group: str
@@ -48,7 +48,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Condition:
+class HyperparameterComparison:
     """One hyperparameter compared with a value."""
 
     path: tuple[str, ...]
@@ -74,8 +74,8 @@ def ids(
     experiment_id: int,
     limit: int,
     *,
-    order: Order | None = None,
-    conditions: Sequence[Condition] = (),
+    order: MetricOrder | None = None,
+    conditions: Sequence[HyperparameterComparison] = (),
     after: int | None = None,
 ) -> list[int]:
     """Return the ids of trials of an experiment.
@@ -100,13 +100,15 @@ def ids(
         plain = plain.limit(limit)
         return list(s.scalars(plain if place is None else plain.where(TrialRow.idx > place)))
     name_id = s.scalar(select(MetricName.id).where(MetricName.name == order.name))
-    column = Series.max if order.descending else Series.min
-    here = and_(Series.group_name == order.group, Series.name_id == name_id, column.is_not(None))
-    query = select(TrialRow.id, column.label("place")).join(Series, and_(Series.trial_id == TrialRow.id, here))
+    column = MetricSeries.max if order.descending else MetricSeries.min
+    here = and_(MetricSeries.group_name == order.group, MetricSeries.name_id == name_id, column.is_not(None))
+    query = select(TrialRow.id, column.label("place")).join(
+        MetricSeries, and_(MetricSeries.trial_id == TrialRow.id, here)
+    )
     query = query.where(TrialRow.experiment_id == experiment_id)
     query = query.order_by(column.desc() if order.descending else column, TrialRow.id)
     if after is not None:
-        last = s.scalar(select(column).where(Series.trial_id == after, here))
+        last = s.scalar(select(column).where(MetricSeries.trial_id == after, here))
         beyond = column < last if order.descending else column > last
         query = query.where(or_(beyond, and_(column == last, TrialRow.id > after)))
     if conditions and len(found := _whole(s, query.limit(AHEAD * limit), limit, order, conditions)) >= limit:
@@ -115,18 +117,24 @@ def ids(
     return _whole(s, query.limit(limit), limit, order)
 
 
-def values(s: Session, experiment_id: int, order: Order, limit: int) -> list[tuple[dict[str, Any], float]]:
+def values(s: Session, experiment_id: int, order: MetricOrder, limit: int) -> list[tuple[dict[str, Any], float]]:
     """Return the hyperparameters of trials, in order, each with the value by which it is ordered; without NaN."""
-    column = Series.max if order.descending else Series.min
-    query = select(TrialRow.hparams, column).join(Series, Series.trial_id == TrialRow.id)
-    query = query.join(MetricName, MetricName.id == Series.name_id).where(MetricName.name == order.name)
-    query = query.where(TrialRow.experiment_id == experiment_id, Series.group_name == order.group, column.is_not(None))
+    column = MetricSeries.max if order.descending else MetricSeries.min
+    query = select(TrialRow.hparams, column).join(MetricSeries, MetricSeries.trial_id == TrialRow.id)
+    query = query.join(MetricName, MetricName.id == MetricSeries.name_id).where(MetricName.name == order.name)
+    query = query.where(
+        TrialRow.experiment_id == experiment_id, MetricSeries.group_name == order.group, column.is_not(None)
+    )
     query = query.order_by(column.desc() if order.descending else column, TrialRow.id).limit(limit)
     return [(hparams, value) for hparams, value in s.execute(query) if value is not None]
 
 
 def _whole(
-    s: Session, first: Select[*tuple[Any, ...]], limit: int, order: Order, conditions: Sequence[Condition] = ()
+    s: Session,
+    first: Select[*tuple[Any, ...]],
+    limit: int,
+    order: MetricOrder,
+    conditions: Sequence[HyperparameterComparison] = (),
 ) -> list[int]:
     """Return those trials in the order that meet the conditions.
 
@@ -155,7 +163,7 @@ def _index(s: Session, experiment_id: int, trial_id: int) -> int:
     return index
 
 
-def _holds(s: Session, hparams: Any, condition: Condition) -> ColumnElement[bool]:
+def _holds(s: Session, hparams: Any, condition: HyperparameterComparison) -> ColumnElement[bool]:
     kind, text, number = _extracted(s, hparams, condition.path)
     try:
         wanted = float(condition.value)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
@@ -18,7 +18,7 @@ _NEWEST = (
     .group_by(AllocationRow.trial_id)
     .subquery()
 )
-_NEWEST_OF_ONE = Prepared(
+_NEWEST_OF_ONE = PreparedStatement(
     select(AllocationRow.id)
     .where(AllocationRow.trial_id == bindparam("trial"))
     .order_by(AllocationRow.run.desc())
@@ -28,11 +28,6 @@ _LATEST = select(AllocationRow).join(
     _NEWEST, (_NEWEST.c.trial_id == AllocationRow.trial_id) & (_NEWEST.c.run == AllocationRow.run)
 )
 """The statement is made once: streams run it at every read."""
-
-
-def by_request(s: Session, experiment_id: int, request_id: str) -> TrialRow | None:
-    """Return the trial that the searcher knows by this request id."""
-    return s.scalar(select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.request_id == request_id))
 
 
 def stopping_of(s: Session, experiment_id: int, request_ids: Collection[str]) -> dict[str, tuple[int, str]]:
@@ -81,16 +76,6 @@ def attempts(s: Session, trial_id: int, limit: int = 100) -> list[AllocationRow]
     return list(reversed(s.scalars(query.order_by(AllocationRow.run.desc()).limit(limit)).all()))
 
 
-def live_allocations(s: Session) -> list[AllocationRow]:
-    """Return every allocation that has not TERMINATED, oldest request first."""
-    query = (
-        select(AllocationRow)
-        .where(AllocationRow.state != "TERMINATED")
-        .order_by(AllocationRow.requested_at, AllocationRow.id)
-    )
-    return list(s.scalars(query))
-
-
 def started_attempts(s: Session, trial_ids: Sequence[int]) -> list[Row[Any]]:
     """Return (trial_id, run, agent_id, slots, started_at, ended_at) of the attempts that have started."""
     found: list[Row[Any]] = []
@@ -107,7 +92,7 @@ def started_attempts(s: Session, trial_ids: Sequence[int]) -> list[Row[Any]]:
     return found
 
 
-_TIMES = Prepared(
+_TIMES = PreparedStatement(
     select(AllocationRow.started_at, AllocationRow.ended_at).where(
         AllocationRow.trial_id == bindparam("trial"), AllocationRow.started_at.is_not(None)
     )

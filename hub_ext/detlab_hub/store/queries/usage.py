@@ -9,12 +9,12 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
-from detlab_hub.core.rights import Kind, Person
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.core.rights import ObjectKind, Person
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.rights import visible
-from detlab_hub.store.tables import AllocationRow, UsageRow
+from detlab_hub.store.tables import AllocationRow, SlotUsageRow
 
-_USAGE: Table = UsageRow.__table__
+_USAGE: Table = SlotUsageRow.__table__
 
 
 def add(s: Session, day: str, owner: str, kind: str, slot_seconds: float) -> None:
@@ -24,16 +24,16 @@ def add(s: Session, day: str, owner: str, kind: str, slot_seconds: float) -> Non
 
 
 @cache
-def _adding(dialect: str) -> Prepared:
+def _adding(dialect: str) -> PreparedStatement:
     """Make the statement, which runs at each end of an allocation, once."""
     insert = postgresql_insert if dialect == "postgresql" else sqlite_insert
     statement = insert(_USAGE)
     summed = {"slot_seconds": _USAGE.c.slot_seconds + statement.excluded.slot_seconds}
     statement = statement.on_conflict_do_update(index_elements=["day", "owner", "kind"], set_=summed)
-    return Prepared(statement, ("day", "owner", "kind", "slot_seconds"))
+    return PreparedStatement(statement, ("day", "owner", "kind", "slot_seconds"))
 
 
-def between(s: Session, first: str, last: str, viewer: Person) -> list[UsageRow]:
+def between(s: Session, first: str, last: str, viewer: Person) -> list[SlotUsageRow]:
     """Return the sums of ended allocations.
 
     Args:
@@ -42,8 +42,8 @@ def between(s: Session, first: str, last: str, viewer: Person) -> list[UsageRow]
         last: Day, included.
         viewer: Only of users whose usage this user may read.
     """
-    query = select(UsageRow).where(UsageRow.day >= first, UsageRow.day <= last)
-    return list(s.scalars(query.where(visible(Kind.USER, viewer, owner=UsageRow.owner))))
+    query = select(SlotUsageRow).where(SlotUsageRow.day >= first, SlotUsageRow.day <= last)
+    return list(s.scalars(query.where(visible(ObjectKind.USER, viewer, owner=SlotUsageRow.owner))))
 
 
 def slot_seconds(s: Session, experiment_id: int, now: float) -> float:

@@ -7,17 +7,17 @@ from collections.abc import Collection
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.tables import ProjectRow, WorkspaceRow, clean_text
 
-_WORKSPACE = Prepared(select(WorkspaceRow.id).where(WorkspaceRow.name == bindparam("name")))
-_PROJECT = Prepared(
+_WORKSPACE = PreparedStatement(select(WorkspaceRow.id).where(WorkspaceRow.name == bindparam("name")))
+_PROJECT = PreparedStatement(
     select(ProjectRow.id).where(ProjectRow.workspace_id == bindparam("workspace"), ProjectRow.name == bindparam("name"))
 )
 _LABELS = select(ProjectRow.id, WorkspaceRow.name, ProjectRow.name).join(
     WorkspaceRow, WorkspaceRow.id == ProjectRow.workspace_id
 )
-_LABEL = Prepared(_LABELS.where(ProjectRow.id == bindparam("project")))
+_LABEL = PreparedStatement(_LABELS.where(ProjectRow.id == bindparam("project")))
 
 
 def ensure(s: Session, workspace: str, project: str, owner: str, now: float) -> tuple[int, int]:

@@ -214,7 +214,7 @@ class AuditRow(Base):
     detail: Mapped[str] = mapped_column(CleanText, default="")
 
 
-class UsageRow(Base):
+class SlotUsageRow(Base):
     """Slot time of ended allocations, by day (UTC), user and kind; it outlives the experiments."""
 
     __tablename__ = "usage"

@@ -38,11 +38,11 @@ class ExperimentMetric(Base):
     name_id: Mapped[int] = mapped_column(ForeignKey("metric_names.id"), primary_key=True)
 
 
-class Series(Base):
+class MetricSeries(Base):
     """One scalar metric of one trial, with its running summary.
 
     `count` counts every point, NaN and infinite ones included; `finite_sum` sums the finite ones; `min` and `max`
-    are over all that is not NaN. `last` is the value at the greatest step, with `last_flag` as in `Point`.
+    are over all that is not NaN. `last` is the value at the greatest step, with `last_flag` as in `MetricPoint`.
     """
 
     __tablename__ = "series"
@@ -68,7 +68,7 @@ class Series(Base):
     """How many points lie beyond `rolled_step`."""
 
 
-class Point(Base):
+class MetricPoint(Base):
     """One value. `flag`: 0 finite (in `value`), 1 NaN, 2 +infinity, 3 -infinity (then `value` is NULL)."""
 
     __tablename__ = "points"

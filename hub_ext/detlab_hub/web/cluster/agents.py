@@ -25,7 +25,9 @@ from detlab.schemas.wire import (
     Wire,
 )
 from detlab_hub.core.rights import Action
+from detlab_hub.services.agents.agents import Agents as AgentsService
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 log = logging.getLogger("detlab.web")
@@ -68,43 +70,48 @@ class RecordsQuery(Wire):
     """Which of the agent's nodes had the launcher."""
 
 
+@route("agents", relayed=True)
 class Agents(Guarded):
     """All agents."""
 
     @needs("read", cross_site="xsrf")
     async def get(self) -> list[AgentView]:
         """List the agents and what their slots do."""
-        return await self.services.agents.list(self.person)
+        return await self.services[AgentsService].list(self.person)
 
 
+@route("agents/enrolments")
 class Enrolments(Guarded):
     """Enrolment tokens."""
 
     @needs("admin", cross_site="xsrf", action=Action.ENROLMENT_CREATE)
     async def post(self, body: EnrolmentRequest) -> EnrolmentToken:
         """Make an enrolment token for a new agent."""
-        made = await self.services.agents.create_enrolment(self.person, body.ttl)
+        made = await self.services[AgentsService].create_enrolment(self.person, body.ttl)
         return EnrolmentToken.model_validate(made, from_attributes=True)
 
 
+@route("agents/enrol")
 class Enrol(Guarded):
     """Enrolling."""
 
     @needs("enrol", cross_site="token", action=Action.AGENT_ENROL)
     async def post(self, body: EnrolRequest) -> EnrolReply:
         """Exchange an enrolment token for the agent's own key."""
-        return await self.services.agents.enrol(self.enrolment, body)
+        return await self.services[AgentsService].enrol(self.enrolment, body)
 
 
+@route("agents/records")
 class AgentRecords(Guarded):
     """Records that an agent delivers for a launcher that died."""
 
     @needs("agent", cross_site="token", action=Action.AGENT_RECORDS)
     async def post(self, query: RecordsQuery, body: RecordBatch) -> RecordAck:
         """Take what a dead launcher left in its spool."""
-        return await self.services.agents.records(self.agent, query.allocation_id, body, query.node)
+        return await self.services[AgentsService].records(self.agent, query.allocation_id, body, query.node)
 
 
+@route("agents/connect")
 class Connect(Guarded, WebSocketHandler):
     """The connection of one agent. Authenticated before the upgrade, like everything else."""
 
@@ -151,7 +158,7 @@ class Connect(Guarded, WebSocketHandler):
     async def _greet(self, hello: Hello) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        session = self.services.agents.connect(self.agent, hello, self.say)
+        session = self.services[AgentsService].connect(self.agent, hello, self.say)
         self._session = await session if asyncio.iscoroutine(session) else session
         self._session.on_hang_up(functools.partial(self.close, 4004, "removed by an administrator"))
         if self.ws_connection is None:  # it left while we were greeting

@@ -6,8 +6,10 @@ from pydantic import Field
 
 from detlab.schemas.taskwire import AuditPage
 from detlab.schemas.wire import Wire
+from detlab_hub.services.base.audit import Audit as AuditService
 from detlab_hub.services.views.pages import within
 from detlab_hub.web.base import Guarded, RowId
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -23,12 +25,13 @@ class AuditQuery(Wire):
     """Only `experiment.kill` or the like, or all of a resource: `experiment`."""
 
 
+@route("audit")
 class Audit(Guarded):
     """The audit log."""
 
     @needs("admin", cross_site="xsrf")
     async def get(self, query: AuditQuery) -> AuditPage:
         """List actions, newest first."""
-        page = await self.services.audit.page(self.person, **query.model_dump())
+        page = await self.services[AuditService].page(self.person, **query.model_dump())
         items = within(page.items)
         return page if len(items) == len(page.items) else AuditPage(items=items, next=items[-1].id)

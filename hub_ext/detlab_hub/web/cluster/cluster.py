@@ -10,8 +10,10 @@ from pydantic import Field, RootModel
 from detlab.errors import Unavailable
 from detlab.schemas.wire import ClusterView, PersonRequest, UserView, Wire
 from detlab_hub.core.rights import Action
+from detlab_hub.services.cluster.cluster import Cluster as ClusterService
 from detlab_hub.services.cluster.overview import me
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import page, route
 from detlab_hub.web.scopes import needs
 
 
@@ -32,17 +34,19 @@ class OpenApiDocument(RootModel[dict[str, Any]]):
     """An OpenAPI 3.1 document."""
 
 
+@page("health")
 class HealthRoute(Guarded):
     """Liveness."""
 
     @needs("public", cross_site="open")
     async def get(self) -> Health:
         """Say whether the master serves: 503 when it cannot write."""
-        if not self.services.cluster.healthy():
+        if not self.services[ClusterService].healthy():
             raise Unavailable("the master cannot write now", hint="Its log says why.")
         return Health()
 
 
+@route("me", relayed=True)
 class Me(Guarded):
     """The caller."""
 
@@ -52,24 +56,27 @@ class Me(Guarded):
         return me(self.person)
 
 
+@route("cluster", relayed=True)
 class Cluster(Guarded):
     """The cluster."""
 
     @needs("read", cross_site="xsrf")
     async def get(self) -> ClusterView:
         """Return a view of the cluster."""
-        return await self.services.cluster.view(self.person)
+        return await self.services[ClusterService].view(self.person)
 
 
+@route("cluster/drain")
 class Drain(Guarded):
     """Draining."""
 
     @needs("admin", cross_site="xsrf", action=Action.CLUSTER_DRAIN)
     async def post(self, body: DrainRequest) -> ClusterView:
         """Preempt all tasks (uncounted) and start nothing new until the master is restarted."""
-        return await self.services.cluster.drain(self.person, body.timeout)
+        return await self.services[ClusterService].drain(self.person, body.timeout)
 
 
+@route("openapi.json", relayed=True)
 class OpenApi(Guarded):
     """The description of this API."""
 

@@ -9,8 +9,10 @@ from pydantic import Field, model_validator
 
 from detlab.schemas.taskwire import UsageView
 from detlab.schemas.wire import Wire
+from detlab_hub.services.cluster.usage import Usage as UsageService
 from detlab_hub.services.cluster.usage import to_csv
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import Operation, needs
 
 LONGEST = 3660
@@ -38,13 +40,14 @@ class UsageQuery(Wire):
         return self
 
 
+@route("usage", relayed=True)
 class Usage(Guarded):
     """Slot hours by day, user and kind of task."""
 
     @needs("read", cross_site="link")
     async def get(self, query: UsageQuery) -> UsageView:
         """Return slot hours: of all users for administrators, else the caller's; CSV by `format` or `Accept`."""
-        return await self.services.usage.view(self.person, query.first, query.last)
+        return await self.services[UsageService].view(self.person, query.first, query.last)
 
     def send(self, operation: Operation, value: Any) -> None:
         """Write JSON, or CSV if the caller asks for it."""

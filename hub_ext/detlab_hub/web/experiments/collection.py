@@ -7,7 +7,10 @@ from pydantic import Field
 from detlab.schemas.wire import Wire
 from detlab.schemas.wire.storage import DeletionReply, GcPolicy, GcPreview, GcRequest
 from detlab_hub.core.rights import Action
+from detlab_hub.services.checkpoints.collecting import Collecting
+from detlab_hub.services.experiments.stored_files import EventFiles as EventFilesService
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -24,25 +27,27 @@ class PolicyQuery(Wire):
         return GcPolicy(**dict.fromkeys(GcPolicy.model_fields, 0) | given) if given else None
 
 
+@route("experiments/{experiment_id}/tensorboard-files", relayed=True)
 class EventFiles(Guarded):
     """The TensorBoard event files of an experiment."""
 
     @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_DELETE_EVENT_FILES)
     async def delete(self, experiment_id: int) -> DeletionReply:
         """Remove the event files of an experiment that has ended; all else of it stays."""
-        left = await self.services.event_files.delete(self.person, experiment_id)
+        left = await self.services[EventFilesService].delete(self.person, experiment_id)
         return DeletionReply(deleted=experiment_id, left=left)
 
 
+@route("experiments/{experiment_id}/gc", relayed=True)
 class Gc(Guarded):
     """Collection of an experiment's checkpoints."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: PolicyQuery) -> GcPreview:
         """Preview which checkpoints a policy would remove and keep, and why; nothing is changed."""
-        return await self.services.collecting.preview(self.person, experiment_id, query.policy())
+        return await self.services[Collecting].preview(self.person, experiment_id, query.policy())
 
     @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_GC)
     async def post(self, experiment_id: int, body: GcRequest) -> GcPreview:
         """Change the policy, if one is given, and put what it does not keep into the trash."""
-        return await self.services.collecting.apply(self.person, experiment_id, body)
+        return await self.services[Collecting].apply(self.person, experiment_id, body)

@@ -22,9 +22,13 @@ from detlab.schemas.wire import (
 )
 from detlab.schemas.wire.storage import DeletionReply
 from detlab_hub.core.rights import Action
+from detlab_hub.services.experiments.edits import Edits
+from detlab_hub.services.experiments.experiments import Experiments as ExperimentsService
+from detlab_hub.services.logs.log_retention import LogRetention as LogRetentionService
 from detlab_hub.store.queries.trial_order import CONDITION, ORDER
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.files import Download
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -112,133 +116,147 @@ class CheckpointsQuery(Wire):
     """A validation metric, whose value at its step each checkpoint then has in `metrics`."""
 
 
+@route("experiments", relayed=True)
 class Experiments(Guarded):
     """All experiments."""
 
     @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_CREATE)
     async def post(self, body: CreateExperiment) -> CreateExperimentReply:
         """Submit an experiment; the same idempotency key gives the same experiment."""
-        return await self.services.experiments.create(self.person, body)
+        return await self.services[ExperimentsService].create(self.person, body)
 
     @needs("read", cross_site="xsrf")
     async def get(self, query: ListQuery) -> ExperimentPage:
         """List experiments, newest first."""
         wanted = query.model_dump(mode="json")
-        items, following = await self.services.experiments.list(self.person, **wanted)
+        items, following = await self.services[ExperimentsService].list(self.person, **wanted)
         return ExperimentPage(items=items, next=following)
 
 
+@route("experiments/{experiment_id}", relayed=True)
 class Experiment(Guarded):
     """One experiment."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int) -> ExperimentView:
         """Return an experiment with its resolved config."""
-        return await self.services.experiments.get(self.person, experiment_id)
+        return await self.services[ExperimentsService].get(self.person, experiment_id)
 
     @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_DELETE)
     async def delete(self, experiment_id: int, query: DeleteQuery) -> DeletionReply:
         """Delete an experiment that has ended, with its trials, metrics, logs, checkpoints and event files."""
         if query.forget_files:
-            await self.services.experiments.forget_files(self.person, experiment_id)
+            await self.services[ExperimentsService].forget_files(self.person, experiment_id)
             return DeletionReply(deleted=experiment_id)
-        left = await self.services.experiments.delete(self.person, experiment_id)
+        left = await self.services[ExperimentsService].delete(self.person, experiment_id)
         return DeletionReply(deleted=experiment_id, left=left)
 
 
+@route("experiments/{experiment_id}/edit", relayed=True)
 class Edit(Guarded):
     """What people wrote about it."""
 
     @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_EDIT)
     async def post(self, experiment_id: int, body: EditExperiment) -> ExperimentView:
         """Change name, description, notes or labels, archive it or undo that; null leaves a field as it is."""
-        return await self.services.edits.edit(self.person, experiment_id, body)
+        return await self.services[Edits].edit(self.person, experiment_id, body)
 
 
+@route("experiments/{experiment_id}/pause", relayed=True)
 class Pause(Guarded):
     """Pausing."""
 
     @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_PAUSE)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Pause: trials checkpoint and give their slots back."""
-        return await self.services.experiments.pause(self.person, experiment_id)
+        return await self.services[ExperimentsService].pause(self.person, experiment_id)
 
 
+@route("experiments/{experiment_id}/activate", relayed=True)
 class Activate(Guarded):
     """Activating."""
 
     @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_ACTIVATE)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Go on with a paused experiment."""
-        return await self.services.experiments.activate(self.person, experiment_id)
+        return await self.services[ExperimentsService].activate(self.person, experiment_id)
 
 
+@route("experiments/{experiment_id}/cancel", relayed=True)
 class Cancel(Guarded):
     """Cancelling."""
 
     @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_CANCEL)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Cancel: trials may checkpoint before they end."""
-        return await self.services.experiments.cancel(self.person, experiment_id)
+        return await self.services[ExperimentsService].cancel(self.person, experiment_id)
 
 
+@route("experiments/{experiment_id}/kill", relayed=True)
 class Kill(Guarded):
     """Killing."""
 
     @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_KILL)
     async def post(self, experiment_id: int) -> ExperimentView:
         """Kill all trials now."""
-        return await self.services.experiments.kill(self.person, experiment_id)
+        return await self.services[ExperimentsService].kill(self.person, experiment_id)
 
 
+@route("log-retention")
 class LogRetention(Guarded):
     """For how long output is kept."""
 
     @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_KEEP_LOGS)
     async def post(self, body: KeepLogs) -> KeepLogsReply:
         """Say for how long the output of experiments is kept; the same again changes nothing."""
-        return await self.services.log_retention.keep(self.person, body)
+        return await self.services[LogRetentionService].keep(self.person, body)
 
 
+@route("experiments/{experiment_id}/bundle")
 class Bundle(Download):
     """The code of an experiment."""
 
     @needs("read", cross_site="xsrf", media="application/gzip")
     async def get(self, experiment_id: int) -> None:
         """Download the code that the experiment runs, a tar.gz."""
-        path: Path = await self.services.experiments.bundle_path(self.person, experiment_id)
+        path: Path = await self.services[ExperimentsService].bundle_path(self.person, experiment_id)
         await self.send_path(path, "application/gzip")
 
 
+@route("experiments/{experiment_id}/trials", relayed=True)
 class Trials(Guarded):
     """The trials of an experiment."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: TrialsQuery) -> TrialPage:
         """List trials, in creation order or by a metric."""
-        items, following = await self.services.experiments.trials(self.person, experiment_id, **query.model_dump())
+        items, following = await self.services[ExperimentsService].trials(
+            self.person, experiment_id, **query.model_dump()
+        )
         return TrialPage(items=items, next=following)
 
 
+@route("experiments/{experiment_id}/checkpoints", relayed=True)
 class Checkpoints(Guarded):
     """The checkpoints of an experiment."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: CheckpointsQuery) -> CheckpointList:
         """List the committed checkpoints."""
-        items, following = await self.services.experiments.checkpoint_page(
+        items, following = await self.services[ExperimentsService].checkpoint_page(
             self.person, experiment_id, **query.model_dump()
         )
         return CheckpointList(items=items, next=following)
 
 
+@route("experiments/{experiment_id}/curves", relayed=True)
 class Curves(Guarded):
     """The snapshot that a live view starts from."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, experiment_id: int, query: CurvesQuery) -> CurvesView:
         """Return experiment, trials and down-sampled curves as of a cursor of the event stream."""
-        return await self.services.experiments.curves_part(
+        return await self.services[ExperimentsService].curves_part(
             self.person,
             experiment_id,
             group=query.group,

@@ -7,7 +7,9 @@ from typing import Any
 from pydantic import Field
 
 from detlab.schemas.wire import Wire
+from detlab_hub.services.experiments.figures import Figures
 from detlab_hub.web.base import Guarded
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 _MOST_NAMES = 12
@@ -45,6 +47,7 @@ class FigureView(Wire):
     """Without a template: who shows it chooses its colours."""
 
 
+@route("experiments/{experiment_id}/figures/{kind}", relayed=True)
 class Figure(Guarded):
     """A figure of an experiment's search."""
 
@@ -52,5 +55,5 @@ class Figure(Guarded):
     async def get(self, experiment_id: int, kind: str, query: FigureQuery) -> FigureView:
         """Draw a figure of the search, as JSON for plotly: `best_so_far`, `importance`, `timeline` or others."""
         options = {name: value for name, value in query.model_dump().items() if value not in (None, [])}
-        figure = await self.services.figures.draw(self.person, experiment_id, kind, options)
+        figure = await self.services[Figures].draw(self.person, experiment_id, kind, options)
         return FigureView(kind=kind, data=figure["data"], layout=figure["layout"])

@@ -7,8 +7,9 @@ from typing import Annotated
 from pydantic import Field, Json, WithJsonSchema
 
 from detlab.schemas.wire import Event, LogLine, Wire
-from detlab_hub.services.streams.stream import Follow
+from detlab_hub.services.streams.stream import Follow, Stream
 from detlab_hub.web.base import RowId
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.streaming import StreamHandler
 
@@ -63,6 +64,7 @@ class LogsQuery(Wire):
     """Only lines with a larger id."""
 
 
+@route("experiments/{experiment_id}/stream", relayed=True)
 class ExperimentStream(StreamHandler):
     """One experiment, live."""
 
@@ -70,10 +72,11 @@ class ExperimentStream(StreamHandler):
     async def get(self, experiment_id: int, query: EventsQuery) -> None:
         """Follow an experiment: its state, trials, metrics and checkpoints."""
         names, groups = query.names or None, query.groups or None
-        source = self.services.stream.events(self.person, experiment_id, after=query.after, names=names, groups=groups)
+        source = self.services[Stream].events(self.person, experiment_id, after=query.after, names=names, groups=groups)
         await self.stream(source)
 
 
+@route("stream", relayed=True)
 class AllStream(StreamHandler):
     """Everything the caller may see, live."""
 
@@ -81,13 +84,14 @@ class AllStream(StreamHandler):
     async def get(self, query: AllEventsQuery) -> None:
         """Follow the states of all experiments, trials and tasks, and the metrics of those in `follow`."""
         follows = [one.wanted() for one in query.follow]
-        await self.stream(self.services.stream.events(self.person, None, after=query.after, follows=follows))
+        await self.stream(self.services[Stream].events(self.person, None, after=query.after, follows=follows))
 
 
+@route("trials/{trial_id}/logs/stream", relayed=True)
 class LogStream(StreamHandler):
     """The output of a trial, live."""
 
     @needs("read", cross_site="xsrf", streams=LogLine)
     async def get(self, trial_id: int, query: LogsQuery) -> None:
         """Follow a trial's output; the stream ends when the trial has ended."""
-        await self.stream(self.services.stream.logs(self.person, trial_id, query.after))
+        await self.stream(self.services[Stream].logs(self.person, trial_id, query.after))

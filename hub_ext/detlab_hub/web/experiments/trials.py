@@ -9,8 +9,10 @@ from pydantic import Field
 
 from detlab.schemas.wire import LogLine, SeriesView, TrialView, Wire
 from detlab_hub.core.rights import Action
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.experiments import CheckpointList, CheckpointsQuery
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 
 
@@ -109,31 +111,34 @@ class LogsQuery(Wire):
     """A regular expression in the syntax of RE2 that is found in the text."""
 
 
+@route("trials/{trial_id}", relayed=True)
 class Trial(Guarded):
     """One trial."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int) -> TrialView:
         """Return a trial with the summaries of its metrics."""
-        return await self.services.trials.get(self.person, trial_id)
+        return await self.services[Trials].get(self.person, trial_id)
 
 
+@route("trials/{trial_id}/kill", relayed=True)
 class Kill(Guarded):
     """Killing one trial."""
 
     @needs("write", cross_site="xsrf", action=Action.TRIAL_KILL)
     async def post(self, trial_id: int) -> TrialView:
         """Kill the trial; its experiment continues."""
-        return await self.services.trials.kill(self.person, trial_id)
+        return await self.services[Trials].kill(self.person, trial_id)
 
 
+@route("trials/{trial_id}/metrics", relayed=True)
 class Metrics(Guarded):
     """The scalar series of a trial."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: MetricsQuery) -> SeriesList:
         """Return curves, down-sampled so that extremes and the last point stay exact."""
-        items, left_out, following = await self.services.trials.curves(
+        items, left_out, following = await self.services[Trials].curves(
             self.person,
             trial_id,
             group=query.group,
@@ -144,6 +149,7 @@ class Metrics(Guarded):
         return SeriesList(items=items, left_out=left_out, next=following)
 
 
+@route("trials/{trial_id}/values", relayed=True)
 class Values(Guarded):
     """The structured values of a trial."""
 
@@ -152,25 +158,27 @@ class Values(Guarded):
         """Return structured values."""
         place = None if query.before is None else query.before.split(".")
         wanted = query.model_dump() | {"before": place and (int(place[0]), int(place[1]))}
-        items, older = await self.services.trials.values(self.person, trial_id, **wanted)
+        items, older = await self.services[Trials].values(self.person, trial_id, **wanted)
         return ValueList.model_validate({"items": items, "next": older and f"{older[0]}.{older[1]}"})
 
 
+@route("trials/{trial_id}/logs", relayed=True)
 class Logs(Guarded):
     """The output of a trial."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: LogsQuery) -> LogPage:
         """Return log lines in order."""
-        items, edges = await self.services.trials.logs(self.person, trial_id, **query.model_dump())
+        items, edges = await self.services[Trials].logs(self.person, trial_id, **query.model_dump())
         return LogPage(items=items, **asdict(edges))
 
 
+@route("trials/{trial_id}/checkpoints", relayed=True)
 class Checkpoints(Guarded):
     """The checkpoints of a trial."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, trial_id: int, query: CheckpointsQuery) -> CheckpointList:
         """List the committed checkpoints."""
-        items, following = await self.services.trials.checkpoint_page(self.person, trial_id, **query.model_dump())
+        items, following = await self.services[Trials].checkpoint_page(self.person, trial_id, **query.model_dump())
         return CheckpointList(items=items, next=following)

@@ -9,8 +9,10 @@ from pydantic import Field
 from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind, TaskPage, TaskView
 from detlab.schemas.wire import LogLine, TrialState, Wire
 from detlab_hub.core.rights import Action
+from detlab_hub.services.usertasks.usertasks import UserTasks as UserTasksService
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.trials import LogPage, LogsQuery
+from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.streaming import StreamHandler
 
@@ -33,13 +35,14 @@ class FollowQuery(Wire):
     """Only lines with a larger id."""
 
 
+@route("tasks", relayed=True)
 class UserTasks(Guarded):
     """All of them."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, query: TasksQuery) -> TaskPage:
         """List user tasks, newest first."""
-        return await self.services.usertasks.list(
+        return await self.services[UserTasksService].list(
             self.person,
             limit=query.limit,
             before=query.before,
@@ -54,15 +57,17 @@ class UserTasks(Guarded):
         return await self.services.start_task(self.person, body)
 
 
+@route("tasks/{task_id}", relayed=True)
 class UserTask(Guarded):
     """One task."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, task_id: str) -> TaskView:
         """Return a task with its config, secrets masked."""
-        return await self.services.usertasks.get(self.person, task_id)
+        return await self.services[UserTasksService].get(self.person, task_id)
 
 
+@route("tasks/{task_id}/kill", relayed=True)
 class Kill(Guarded):
     """Killing one task."""
 
@@ -72,20 +77,22 @@ class Kill(Guarded):
         return await self.services.end_task(self.person, task_id)
 
 
+@route("tasks/{task_id}/logs", relayed=True)
 class Logs(Guarded):
     """The output of a task."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, task_id: str, query: LogsQuery) -> LogPage:
         """Return log lines in order."""
-        items, edges = await self.services.usertasks.logs(self.person, task_id, **query.model_dump())
+        items, edges = await self.services[UserTasksService].logs(self.person, task_id, **query.model_dump())
         return LogPage(items=items, **asdict(edges))
 
 
+@route("tasks/{task_id}/logs/stream", relayed=True)
 class LogStream(StreamHandler):
     """The output of a task, live."""
 
     @needs("read", cross_site="xsrf", streams=LogLine)
     async def get(self, task_id: str, query: FollowQuery) -> None:
         """Follow a task's output; the stream ends when the task has ended."""
-        await self.stream(self.services.usertasks.follow_logs(self.person, task_id, query.after))
+        await self.stream(self.services[UserTasksService].follow_logs(self.person, task_id, query.after))

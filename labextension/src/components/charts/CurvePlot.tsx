@@ -44,6 +44,8 @@ export function CurvePlot({ data, metric, small, describe, nameOf, onPick }: Cur
     };
   }, []);
 
+  // After every render: the curves in `data` grow in place. Setting what is set already ends it.
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- see above
   useEffect(() => {
     chart.current?.update(data);
     setZoomed(Boolean(chart.current?.zoomed));

@@ -22,6 +22,13 @@ export function LearningCurves({ data, metric, describe, onPick, note }: {
       </EmptyState>
     );
   }
+  if (!data.live && !data.entries.some(entry => entry.curve.values.some(Number.isFinite))) {
+    return (
+      <EmptyState title={`No finite value of ${metric} was reported.`}>
+        There is no curve of NaN or infinity: a smaller learning rate, clipped gradients or the data may be the reason.
+      </EmptyState>
+    );
+  }
   return (
     <>
       <CurvePlot data={data} metric={metric} describe={describe} onPick={onPick} />

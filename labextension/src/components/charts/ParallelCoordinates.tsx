@@ -53,7 +53,9 @@ export function ParallelCoordinates(props: ParallelProps): ReactElement {
     return () => sized.disconnect();
   }, []);
   const width = Math.max(wide, 2 * SIDE + (axes.length - 1) * LEAST_GAP);
-  const xs = axes.map((_, i) => (axes.length > 1 ? SIDE + (i * (width - 2 * SIDE)) / (axes.length - 1) : width / 2));
+  const xs = useMemo(
+    () => axes.map((_, i) => (axes.length > 1 ? SIDE + (i * (width - 2 * SIDE)) / (axes.length - 1) : width / 2)), [axes, width]
+  );
   const chosen = useMemo(() => items.filter(item => within(item, axes, brushes)), [items, axes, brushes]);
   const set = (name: string, brush: Brush | null): void => {
     const next = new Map(brushes);
@@ -110,7 +112,6 @@ function Lines(picture: Picture): ReactElement {
   const canvas = useRef<HTMLCanvasElement>(null);
   const top = useRef<HTMLCanvasElement>(null);
   const { items, chosen, axes, xs, width, height, metric, smallerIsBetter, brushed, lit } = picture;
-  const layout = `${width} ${height} ${xs.join(' ')}`;
   useEffect(() => {
     const context = prepared(canvas.current!, width, height);
     if (!context) return;
@@ -120,13 +121,12 @@ function Lines(picture: Picture): ReactElement {
     const ranked = [...chosen].sort((a, b) => (goodness(a, axes, metric, smallerIsBetter) ?? -1) - (goodness(b, axes, metric, smallerIsBetter) ?? -1));
     for (const item of ranked) strokeItem(context, item, axes, xs, height, colourOf(goodness(item, axes, metric, smallerIsBetter)), 1.4);
     context.globalAlpha = 1;
-    // xs is a new array each time: its text (layout) stands for it.
-  }, [items, chosen, axes, layout, metric, smallerIsBetter, brushed]);
+  }, [items, chosen, axes, xs, width, height, metric, smallerIsBetter, brushed]);
   useEffect(() => {
     const context = prepared(top.current!, width, height);
     const item = lit === null ? undefined : chosen.find(one => one.id === lit);
     if (context && item) strokeItem(context, item, axes, xs, height, colourOf(goodness(item, axes, metric, smallerIsBetter)), 3.4);
-  }, [lit, chosen, axes, layout, metric, smallerIsBetter]);
+  }, [lit, chosen, axes, xs, width, height, metric, smallerIsBetter]);
   return (
     <>
       <canvas ref={canvas} className="det-parallel-lines" style={{ opacity: lit === null ? 1 : 0.3 }} aria-hidden="true" />

@@ -1,6 +1,6 @@
 /** A feed with the lifetime and visibility of the component that shows it. */
 
-import { useEffect, useState, useSyncExternalStore } from 'react';
+import { useEffect, useRef, useState, useSyncExternalStore } from 'react';
 
 import { useApp } from '../../state/context';
 import type { AppContext } from '../../state/context';
@@ -12,8 +12,10 @@ export function useFeed<S extends FeedState, F extends Feed<S>>(
 ): { feed: F | null; state: S | null } {
   const app = useApp();
   const [feed, setFeed] = useState<(F & Feed<S>) | null>(null);
+  const latest = useRef(() => make(app));
+  latest.current = () => make(app);
   useEffect(() => {
-    const made = make(app);
+    const made = latest.current();
     setFeed(made);
     made.begin();
     return () => made.stop();

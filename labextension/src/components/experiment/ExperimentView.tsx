@@ -50,8 +50,10 @@ function Shown({ feed, state, tab, onTab }: {
   const model = state.model!;
   const e = model.experiment;
   const card = e.card ?? e.failure;
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- another feed has other trials
   const cache = useMemo(() => new RowCache(), [feed]);
   const seeds = seedsOf(e);
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- trials change in place: the counters say when
   const rows = useMemo(() => withPoints(cache.of(model.trials.values()), seeds), [cache, model, state.states, model.trials.size, seeds]);
   const learn = (view: Experiment): void => {
     feed.learn(view);

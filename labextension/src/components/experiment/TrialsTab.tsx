@@ -33,6 +33,7 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
     const found = columnsOf(rows, e.metric, e.smaller_is_better, () => Date.now() / 1000, e.config?.['hyperparameters']);
     const at = found.findIndex(column => column.key === 'steps');
     return [...found.slice(0, at), ...metrics, ...found.slice(at)];
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- names: what of the rows the columns depend on
   }, [names, metrics, e.metric, e.smaller_is_better, e.config]);
   const shown = useMemo(() => columns.filter(column => choice.get(column.key) ?? column.usual), [columns, choice]);
   const found = useMemo(() => (wanted.trim() ? rows.filter(filterOf(wanted, columns)) : rows), [rows, columns, wanted]);
@@ -49,6 +50,7 @@ export function TrialsTab({ experiment: e, rows, surplus, onLearn }: {
     );
     const acts: Column<TrialRow> = { key: 'acts', title: 'Act', width: 52, fixed: true, value: () => '', render: menu };
     return [...shown.map(column => asColumn(column, rows)), ...(steered ? [acts] : [])];
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- names, as above
   }, [shown, names, steered, app]);
   const seeded = rows.some(row => row.point);
   const best = seeded

@@ -8,6 +8,8 @@ import { BEGAN, checkpoint, experiment, HOSTILE, metricsEvent, series, trial } f
 import { ApiError } from '../../state/api';
 import type { CurvesView, GrantList, TrialView } from '../../state/wire';
 import { show } from '../../testing/app';
+import { curveOf } from '../charts/curve';
+import { LearningCurves } from '../charts/LearningCurves';
 import { formatTime } from '../common';
 import { bestFirst } from '../view/CheckpointList';
 import { experimentActions, forbidden, trialActions } from '../view/actions';
@@ -320,6 +322,20 @@ describe('the view', () => {
     const before = asked();
     fireEvent.focus(menu);
     await waitFor(() => expect(asked()).toBe(before + 1));
+  });
+
+  it.each([
+    [['NaN', 'Infinity'], false, /^No finite value of loss was reported/],
+    [[], true, /^Waiting for the first report of loss/]
+  ])('says in place of an empty grid why there is no curve: %j', (values, live, said) => {
+    const entries = values.length
+      ? [{ curve: curveOf(100, values.map((_, at) => at + 1), values), index: 0, grey: false, best: false }]
+      : [];
+    const options = { x: 'steps', log: false, smoothing: 0, best: false, focus: false } as const;
+    show(
+      <LearningCurves data={{ entries, options, origin: 0, smallerIsBetter: true, live }} metric="loss" describe={String} />
+    );
+    expect(screen.getByText(said)).toBeTruthy();
   });
 
   it('shows labels and description, and of a failed search how far it came', async () => {

@@ -101,6 +101,7 @@ export function useMetricColumns(
   const look = `${rows.length} ${rows.filter(row => isOver(row.trial.state)).length} ${Math.floor(Math.log(steps + 1) * MOMENTS)}`;
   const one = e.best?.trial_id ?? rows[0]?.trial.id;
   const known = useLoaded(one === undefined ? null : `${one} ${e.state} ${look}`, signal => api.get<TrialView>(`trials/${one}`, signal));
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- each report makes a new view with the same config
   const objectives = useMemo(() => objectivesOf(e).map(each => each.name), [e.config]);
   const names = useMemo(() => {
     const found = Object.values(known.data?.summary ?? {}).flatMap(group => Object.keys(group));
@@ -113,5 +114,6 @@ export function useMetricColumns(
     api, `experiments/${e.id}/curves?${query}&max_points=2&max_trials=${MOST_TRIALS}`, 'skip'
   ));
   const values = useMemo(() => lastValues((loaded.data ?? []).flatMap(part => part.curves)), [loaded.data]);
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- as above
   return useMemo(() => metricColumns(e, names, values), [e.config, names, values]);
 }

@@ -33,7 +33,9 @@ export function LogView({ base, label, visible = true }: {
   const wanted = useDeferredValue(filter);
   const buffer = state?.buffer;
   const lines = useMemo(
-    () => (buffer ? buffer.lines.filter(line => passes(line, wanted)) : []), [buffer, wanted, state?.version]
+    () => (buffer ? buffer.lines.filter(line => passes(line, wanted)) : []),
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- lines come into the buffer: the version says when
+    [buffer, wanted, state?.version]
   );
   if (state?.error && !state.ready) return <ErrorBanner error={state.error} what="Logs" onRetry={again} />;
   if (!state?.ready || !buffer) return <Loading what="Loading the logs" />;
@@ -179,7 +181,7 @@ function Lines({ lines, label, search, times, follow, onFollow }: {
       expected.current = el.scrollTop;
     }
     measure();
-  }, [rows, follow]);
+  }, [lines, rows, follow]);
   const scrolled = (): void => {
     const el = box.current!;
     measure();

@@ -9,7 +9,7 @@ import { useAct } from '../common/load';
 import { nameText, visible } from '../common/text';
 import { Register } from '../models/dialogs/Register';
 import { closed, readOnly } from '../view/actions';
-import { CheckpointList } from '../view/CheckpointList';
+import { CheckpointList, inTrash } from '../view/CheckpointList';
 import { pinText, pinWord } from './pins';
 import { Retention } from './Retention';
 
@@ -50,11 +50,6 @@ export function Checkpoints({ items, over, experiment: e, ofTrials, reload }: {
 }
 
 const NONE: readonly Pin[] = [];
-
-/** Whether the files of a deleted one can still be restored. */
-function inTrash(item: CheckpointView): boolean {
-  return item.state === 'DELETED' && item.trash_until !== null && item.trash_until !== undefined && item.trash_until * 1000 > Date.now();
-}
 
 function noteOf(item: CheckpointView, pins: readonly Pin[]): ReactNode {
   if (inTrash(item)) return <span className="det-soft">In the trash: can be restored until {formatTime(item.trash_until)}.</span>;

@@ -140,6 +140,7 @@ describe('the checkpoints', () => {
     await waitFor(() => expect(row(1).textContent).toContain('Kept:version 3 of model digits'));
     expect(row(0).textContent).toContain('bookmarked');
     expect(row(2).textContent).toContain('In the trash: can be restored until');
+    expect([2, 3, 4].map(at => row(at).textContent!.includes('files deleted'))).toEqual([false, true, true]);
     expect(within(row(2)).getByRole('button', { name: /^Undelete/ })).toBeTruthy();
     for (const gone of [3, 4]) expect(within(row(gone)).queryByRole('button', { name: /Undelete|Register|More/ })).toBeNull();
     expect(await serious(shown)).toEqual([]);

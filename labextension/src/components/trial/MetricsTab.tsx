@@ -29,6 +29,7 @@ export function MetricsTab({ state }: { state: TrialState }): ReactElement {
     const all = [...state.series.keys()].filter(name => name.toLowerCase().includes(wanted));
     const ofMachine = (name: string): number => Number([...state.series.get(name)!.keys()].every(isOfMachine));
     return all.sort((a, b) => Number(b === metric) - Number(a === metric) || ofMachine(a) - ofMachine(b) || (a < b ? -1 : 1));
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- series are added in place: the size says when
   }, [state.series, state.series.size, search, metric]);
   const set = (change: Partial<PlotOptions>): void => setOptions({ ...options, ...change });
   if (!state.series.size) {

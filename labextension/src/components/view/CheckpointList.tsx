@@ -24,6 +24,11 @@ export function bestFirst(items: readonly CheckpointView[], smallerIsBetter: boo
   return keyed.map(k => k.item);
 }
 
+/** Whether the files of a deleted one can still be restored. */
+export function inTrash(item: CheckpointView): boolean {
+  return item.state === 'DELETED' && item.trash_until !== null && item.trash_until !== undefined && item.trash_until * 1000 > Date.now();
+}
+
 export function CheckpointList({ items, over, metric, smallerIsBetter, ofTrials = false, tools, more, note }: {
   items: readonly CheckpointView[];
   /** Whether none will follow. */
@@ -85,7 +90,7 @@ function Checkpoint({ item, metric, best, ofTrials, more, note }: {
         <span className="det-num">step {item.steps_completed}</span>
         <span className="det-num">{formatBytes(item.size)}</span>
         <span className="det-soft det-num">{formatTime(item.created_at)}</span>
-        {deleted && <span className="det-soft">files deleted</span>}
+        {deleted && !inTrash(item) && <span className="det-soft">files deleted</span>}
         {item.state === 'PARTIALLY_DELETED' && <span className="det-soft">some files deleted</span>}
         <span className="det-mono det-checkpoint-uuid det-ellipsis" title={item.uuid}>{nameText(item.uuid, 60)}</span>
         <span className="det-checkpoint-acts">

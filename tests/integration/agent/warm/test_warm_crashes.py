@@ -82,8 +82,8 @@ from detlab_agent.runtimes.process import warm_pool
 warm_pool.PROGRAM = {zygote!r}
 warm_pool.RESTART_PAUSE = 0.0  # faults are planted one at a time: the next zygote can be forked
 step(process, "_note", "the agent knows the launcher")
-step(warm_pool.Held, "go", "the agent has noted the launcher")
-step(warm_pool.Held, "drop", "the agent has said go")
+step(warm_pool.HeldLauncher, "go", "the agent has noted the launcher")
+step(warm_pool.HeldLauncher, "drop", "the agent has said go")
 from detlab_agent.commands import run
 del sys.argv[1:5]
 run()

@@ -16,7 +16,10 @@ from services_scripted import ALICE, BOB, World, config, seen_storage, training
 from detlab.errors import BundleError
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment
-from detlab_hub.services.admission.bundles import bundle_file
+from detlab_hub.services.admission.bundle_retention import BundleRetention
+from detlab_hub.services.admission.bundles import Bundles, bundle_file
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.queries import bundles
 
 DAY = 86400.0
@@ -49,11 +52,11 @@ class Place:
         upload = self.folder / f"upload {self.sent}"
         upload.write_bytes(data)
         digest = "sha256:" + hashlib.sha256(data).hexdigest()
-        await self.services.bundles.put(caller, digest, upload)
+        await self.services[Bundles].put(caller, digest, upload)
         return digest
 
     async def submit(self, digest: str) -> int:
-        reply = await self.services.experiments.create(ALICE, CreateExperiment(config=config(), bundle=digest))
+        reply = await self.services[Experiments].create(ALICE, CreateExperiment(config=config(), bundle=digest))
         return reply.experiment.id
 
     async def days(self, count: int) -> int:
@@ -61,14 +64,14 @@ class Place:
         for _ in range(count):
             self.world.now += DAY
             self.world.store.renew_lease()
-            gone += await self.services.bundle_retention.sweep()
+            gone += await self.services[BundleRetention].sweep()
         return gone
 
     def is_there(self, digest: str) -> bool:
         return bundle_file(self.world.settings, digest).exists()
 
     async def is_known(self, digest: str) -> bool:
-        return await self.services.shell.read(lambda s: bundles.is_stored(s, digest))
+        return await self.services.context.read(lambda s: bundles.is_stored(s, digest))
 
 
 @pytest.fixture
@@ -82,13 +85,13 @@ async def test_code_that_was_never_run_goes_and_what_is_named_stays(place: Place
     idle, run, task = [await place.send(text) for text in ("1", "2", "3")]
     experiment = await place.submit(run)
     request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true"}, bundle=task)
-    await place.services.usertasks.create(ALICE, request)
+    await place.services[UserTasks].create(ALICE, request)
     assert await place.days(10) == 0
     assert await place.days(1) == 1
     assert [place.is_there(one) for one in (idle, run, task)] == [False, True, True]
     assert not await place.is_known(idle)
     await place.world.finish(experiment)
-    await place.services.experiments.delete(ALICE, experiment)
+    await place.services[Experiments].delete(ALICE, experiment)
     assert await place.days(10) == 0
     assert await place.days(1) == 1
     assert not place.is_there(run)
@@ -118,15 +121,15 @@ async def test_an_upload_of_what_is_being_removed_stores_it_anew(place: Place, m
     await place.days(1)
     place.world.now += KEEP
     place.world.store.renew_lease()
-    run, began, go = place.services.shell.workers.sweeps.run, asyncio.Event(), asyncio.Event()
+    run, began, go = place.services.context.workers.sweeps.run, asyncio.Event(), asyncio.Event()
 
     async def slow(*args: Any) -> Any:
         began.set()
         await go.wait()
         return await run(*args)
 
-    monkeypatch.setattr(place.services.shell.workers.sweeps, "run", slow)
-    removing = asyncio.create_task(place.services.bundle_retention.remove([digest]))
+    monkeypatch.setattr(place.services.context.workers.sweeps, "run", slow)
+    removing = asyncio.create_task(place.services[BundleRetention].remove([digest]))
     await began.wait()
     assert not await place.is_known(digest)
     with pytest.raises(BundleError):
@@ -148,7 +151,7 @@ async def test_what_is_named_between_the_look_and_the_removal_stays(place: Place
     place.world.store.renew_lease()
     await place.submit(named)
     await place.send("2")
-    assert await place.services.bundle_retention.remove([named, sent]) == 0
+    assert await place.services[BundleRetention].remove([named, sent]) == 0
     assert (place.is_there(named), place.is_there(sent)) == (True, True)
 
 
@@ -162,5 +165,5 @@ async def test_files_without_a_row_go_a_day_later(place: Place) -> None:
         path.write_bytes(b"1")
     for path, age in ((lost, 3 * DAY), (fresh, 0.0), (bundle_file(place.world.settings, kept), 3 * DAY)):
         os.utime(path, (place.world.now - age,) * 2)
-    assert await place.services.bundle_retention.sweep() == 1
+    assert await place.services[BundleRetention].sweep() == 1
     assert (lost.exists(), fresh.exists(), place.is_there(kept)) == (False, True, True)

@@ -8,7 +8,7 @@ from detlab.schemas.wire import SlotView
 from detlab_hub.backends.base import node_of
 from detlab_hub.core.scheduling import Pool, PoolConfig
 from detlab_hub.services.admission.feasibility import Candidates, Requirements, _alone_on, _impossible
-from detlab_hub.services.kernel.agent_kinds import Remembered
+from detlab_hub.services.base.agent_kinds import PoolAgents
 
 KINDS = ((8, "A100", 80), (4, "A100", 40), (2, "", 0), (0, "", 0), (3, "L4", 24))
 
@@ -52,7 +52,7 @@ def test_few_agents_say_what_all_say():
     for seed in range(600):
         draw = random.Random(seed)
         pool = PoolConfig("default", Pool(heterogeneous=draw.random() < 0.5))
-        there = Remembered().of("default", nodes_of(draw, draw.choice((0, 1, 5, 40))))
+        there = PoolAgents().of("default", nodes_of(draw, draw.choice((0, 1, 5, 40))))
         required = wish_of(draw)
         by_all = _alone_on(there.agents, required, pool)
         assert _impossible(Candidates(there.agents, there.few(required.slots)), required, pool) == by_all, seed
@@ -61,7 +61,7 @@ def test_few_agents_say_what_all_say():
 
 
 def test_what_was_made_of_nodes_is_kept_until_they_change():
-    remembered, nodes = Remembered(), nodes_of(random.Random(1), 20)
+    remembered, nodes = PoolAgents(), nodes_of(random.Random(1), 20)
     first = remembered.of("default", nodes)
     assert remembered.of("default", list(nodes)) is first
     assert remembered.of("other", nodes) is not first
@@ -70,6 +70,6 @@ def test_what_was_made_of_nodes_is_kept_until_they_change():
 
 def test_a_thousand_alike_are_judged_by_a_handful():
     draw = random.Random(2)
-    there = Remembered().of("default", nodes_of(draw, 1_250))
+    there = PoolAgents().of("default", nodes_of(draw, 1_250))
     assert len(there.agents) == 1_250
     assert len(there.few(1)) == len(there.kinds) <= 5 * 2**6

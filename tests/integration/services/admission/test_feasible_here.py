@@ -11,6 +11,7 @@ from detlab.errors import ConfigError, ResourcesError
 from detlab.schemas.wire import SlotView
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services.admission.feasibility import Requirements, _against_all_agents, _starts_on, check
+from detlab_hub.services.experiments.experiments import Experiments
 
 GPUS = (("", 0), ("A100", 80 << 30), ("L4", 24 << 30))
 PROVIDER = {"type": "local", "slots": 2, "max_instances": 3, "slot_type": "cpu", "cpus": 4, "memory": "8G"}
@@ -101,7 +102,7 @@ async def said_by(candidates):
 async def test_who_could_start_here_hears_the_same_as_if_all_were_asked(make_world, pool):
     pools, _ = read_pools({"default": {}, **POOLS})
     world = await make_world(training(3), pools=pools)
-    shell, here, draw, names = world.services.experiments._shell, [], random.Random(pool), 0
+    context, here, draw, names = world.services[Experiments]._context, [], random.Random(pool), 0
     short = warned = refused = 0
     for _ in range(12):
         for _ in range(draw.choice((1, 2))):
@@ -113,13 +114,13 @@ async def test_who_could_start_here_hears_the_same_as_if_all_were_asked(make_wor
             gone.online = False
             await world.steps(80, 1.0)
         for _ in range(50):
-            required, now = wish_of(draw, pool), shell.clock()
+            required, now = wish_of(draw, pool), context.clock()
             config = pools.of(pool)
-            there = shell.present.of(pool, (node for node in shell.backend.nodes(now) if node.pool == pool))
-            full = await said_by(_against_all_agents(shell, required, config, there, now))
+            there = context.present.of(pool, (node for node in context.backend.nodes(now) if node.pool == pool))
+            full = await said_by(_against_all_agents(context, required, config, there, now))
             if _starts_on(there, required, config):
                 assert full == [], required
-                assert await check(shell, required) == []
+                assert await check(context, required) == []
                 short += 1
             warned, refused = warned + (isinstance(full, list) and full != []), refused + isinstance(full, str)
     assert short > 50

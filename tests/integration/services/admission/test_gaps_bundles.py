@@ -12,6 +12,10 @@ from services_scripted import ALICE, BOB, ROOT, config
 from detlab.errors import BundleError, ConfigError, NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment, GrantRequest, GrantTo
+from detlab_hub.services.admission.bundles import Bundles
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
 
 def packed(text: str) -> bytes:
@@ -36,13 +40,13 @@ HERS, NOBODYS = digest_of(CODE), digest_of(packed("print(2)"))
 async def send(world, tmp_path, caller, data=CODE):
     upload = tmp_path / "upload"
     upload.write_bytes(data)
-    return await world.services.bundles.put(caller, digest_of(data), upload)
+    return await world.services[Bundles].put(caller, digest_of(data), upload)
 
 
 async def is_told(world, caller, digest=HERS):
     """What the reply to HEAD says."""
     try:
-        await world.services.bundles.path_for(caller, digest)
+        await world.services[Bundles].path_for(caller, digest)
     except NotFound:
         return False
     return True
@@ -54,9 +58,9 @@ async def refusals(world, caller, digest):
     task = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true"}, bundle=digest)
     said = []
     for kind, call, request in (
-        (BundleError, world.services.experiments.create, body),
-        (BundleError, world.services.experiments.create, body.model_copy(update={"dry_run": True})),
-        (ConfigError, world.services.usertasks.create, task),
+        (BundleError, world.services[Experiments].create, body),
+        (BundleError, world.services[Experiments].create, body.model_copy(update={"dry_run": True})),
+        (ConfigError, world.services[UserTasks].create, task),
     ):
         with pytest.raises(kind) as refused:
             await call(caller, request)
@@ -84,7 +88,7 @@ async def test_code_that_another_has_sent_before_is_ones_own_once_it_is_sent(mak
     await send(world, tmp_path, BOB)
     assert await is_told(world, BOB)
     task = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true"}, bundle=HERS)
-    assert (await world.services.usertasks.create(BOB, task)).created
+    assert (await world.services[UserTasks].create(BOB, task)).created
     assert (await world.submit(config(), caller=BOB, bundle=HERS)).bundle == HERS
 
 
@@ -93,11 +97,11 @@ async def test_code_of_what_is_shared_may_be_run_again_for_as_long_as_it_is_shar
     await send(world, tmp_path, ALICE)
     shared = await world.submit(config(), bundle=HERS)
     to_bob = GrantTo(kind="user", name="bob")
-    await world.services.grants.put(ALICE, shared.id, GrantRequest(**to_bob.model_dump()))
+    await world.services[Grants].put(ALICE, shared.id, GrantRequest(**to_bob.model_dump()))
     assert await is_told(world, BOB)
     first = CreateExperiment(config=config(), bundle=HERS, dry_run=True)
-    await world.services.experiments.create(BOB, first)
-    await world.services.grants.remove(ALICE, shared.id, to_bob)
+    await world.services[Experiments].create(BOB, first)
+    await world.services[Grants].remove(ALICE, shared.id, to_bob)
     assert not await is_told(world, BOB)
     assert await refusals(world, BOB, HERS) == await refusals(world, BOB, NOBODYS)
 
@@ -108,9 +112,9 @@ async def test_code_of_ones_own_experiments_stays_ones_own(make_world, tmp_path)
     await send(world, tmp_path, ALICE)
     shared = await world.submit(config(), bundle=HERS)
     to_bob = GrantTo(kind="user", name="bob")
-    await world.services.grants.put(ALICE, shared.id, GrantRequest(**to_bob.model_dump()))
+    await world.services[Grants].put(ALICE, shared.id, GrantRequest(**to_bob.model_dump()))
     await world.submit(config(), caller=BOB, bundle=HERS)
-    await world.services.grants.remove(ALICE, shared.id, to_bob)
+    await world.services[Grants].remove(ALICE, shared.id, to_bob)
     assert await is_told(world, BOB)
 
 

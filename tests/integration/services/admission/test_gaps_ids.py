@@ -8,7 +8,10 @@ from services_scripted import ALICE, BOB, ROOT
 from detlab.errors import NotFound
 from detlab.schemas.taskwire import SpawnRequest, TaskKind
 from detlab.schemas.wire import TrialState
-from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.usertasks.outputs import Outputs
+from detlab_hub.services.usertasks.spawns import Spawns
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
 HUB = HubCaller()
 
@@ -22,7 +25,7 @@ def talks(launch):
 async def spawn(world, name, owner="alice", kind=TaskKind.SHELL, key="k"):
     world.now += 1
     request = SpawnRequest(owner=owner, server_name=name, key=key * 16, kind=kind, base_url=f"/user/{owner}/{name}/")
-    return (await world.services.spawns.post(HUB, request)).task_id
+    return (await world.services[Spawns].post(HUB, request)).task_id
 
 
 async def test_ids_of_drawn_servers_begin_with_the_servers_name(make_world):
@@ -40,7 +43,7 @@ async def test_ids_of_drawn_servers_begin_with_the_servers_name(make_world):
 async def test_ids_and_server_names_do_in_every_call(make_world):
     world = await make_world(talks)
     await world.add_agent()
-    tasks = world.services.usertasks
+    tasks = world.services[UserTasks]
     for name in ("shell-f2cc6db6", "my server <b>"):
         task_id = await spawn(world, name, key=name[0])
         await world.steps(4)
@@ -48,7 +51,7 @@ async def test_ids_and_server_names_do_in_every_call(make_world):
             assert (await tasks.get(ALICE, word)).id == task_id
             lines, _ = await tasks.logs(ALICE, word)
             assert [line.text for line in lines] == ["here I am"]
-            assert (await world.services.outputs.list(ALICE, word)).items == []
+            assert (await world.services[Outputs].list(ALICE, word)).items == []
             async for batch in tasks.follow_logs(ALICE, word):
                 assert [line.task_id for line in batch] == [task_id]
                 break
@@ -60,7 +63,7 @@ async def test_ids_and_server_names_do_in_every_call(make_world):
 async def test_ids_of_others_stay_hidden_behind_their_servers_names(make_world):
     world = await make_world(talks)
     bobs = await spawn(world, "shell-f2cc6db6", owner="bob")
-    tasks = world.services.usertasks
+    tasks = world.services[UserTasks]
     for word in (bobs, "shell-f2cc6db6", "", "x" * 300, "../../etc/passwd", "a\x00b"):
         with pytest.raises(NotFound):
             await tasks.get(ALICE, word)
@@ -79,5 +82,5 @@ async def test_ids_of_a_server_that_was_started_again_mean_the_new_one(make_worl
     first = await spawn(world, "work")
     await world.services.end_task(ALICE, "work")
     second = await spawn(world, "work", key="l")
-    assert (await world.services.usertasks.get(ALICE, "work")).id == second
-    assert (await world.services.usertasks.get(ALICE, first)).id == first
+    assert (await world.services[UserTasks].get(ALICE, "work")).id == second
+    assert (await world.services[UserTasks].get(ALICE, first)).id == first

@@ -5,6 +5,7 @@ from __future__ import annotations
 from services_scripted import ALICE, config, training
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
 LIMITS = {"memory": "2G", "cpus": 1.5, "shm_size": "1G"}
 
@@ -41,7 +42,7 @@ async def test_limits_of_a_trial_reach_its_container(make_world):
 async def test_limits_of_a_command_reach_its_container(make_world):
     world, agent = await docker_world(make_world)
     raw = {"entrypoint": "true", "runtime": "docker", "environment": {"image": "a:1"}, "resources": LIMITS}
-    reply = await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=raw))
+    reply = await world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=raw))
     assert reply.warnings == []
     spec = await launched(world, agent)
     assert (spec.memory, spec.cpus, spec.shm_size) == (2 << 30, 1.5, 1 << 30)
@@ -51,7 +52,7 @@ async def test_limits_without_a_container_are_warned_about(make_world):
     world = await make_world(training(3))
     await world.add_agent()
     raw = {"entrypoint": "true", "resources": LIMITS}
-    reply = await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=raw))
+    reply = await world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=raw))
     assert {one.path for one in reply.warnings} == {"resources.memory", "resources.cpus", "resources.shm_size"}
 
 
@@ -68,7 +69,7 @@ async def test_all_that_a_config_says_of_its_container_reaches_the_agent(make_wo
         lambda world: world.submit(
             config(runtime="docker", environment=asked, resources={"slots_per_trial": 1, "devices": devices})
         ),
-        lambda world: world.services.usertasks.create(
+        lambda world: world.services[UserTasks].create(
             ALICE,
             CreateTask(
                 kind=TaskKind.COMMAND,

@@ -24,7 +24,8 @@ from tornado.netutil import bind_sockets
 from detlab.errors import CheckpointError
 from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
-from detlab_hub.services.kernel.callers import READ, WRITE, Caller
+from detlab_hub.services.base.callers import READ, WRITE, Caller
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.web.auth import Identifier
 from detlab_hub.web.crosssite import CrossSite
 from detlab_hub.web.routes import Background, WebSettings, make_application
@@ -104,7 +105,7 @@ async def commit(world: World, root: Path, files: dict[str, bytes]) -> None:
         place.write_bytes(data)
     found = {path: CheckpointFile(size=len(data), digest=sha(data)) for path, data in files.items()}
     manifest = CommitCheckpoint(uuid=UUID, steps_completed=1, files=found, manifest_digest="sha256:" + "0" * 64)
-    await world.services.tasks.commit_checkpoint(task.caller, manifest)
+    await world.services[Tasks].commit_checkpoint(task.caller, manifest)
 
 
 async def test_a_pickle_bomb_is_carried_through_the_master_and_never_opened(make_world, tmp_path):
@@ -216,7 +217,7 @@ async def test_a_checkpoint_with_a_path_that_leads_out_or_an_id_that_is_none_is_
             uuid=uuid, steps_completed=1, files={path: entry}, manifest_digest="sha256:" + "0" * 64
         )
         with pytest.raises(CheckpointError, match=r"not a relative path|not a UUID"):
-            await world.services.tasks.commit_checkpoint(task.caller, manifest)
+            await world.services[Tasks].commit_checkpoint(task.caller, manifest)
 
 
 async def test_a_name_that_means_a_path_elsewhere_is_a_name_in_a_checkpoint(make_world, tmp_path):

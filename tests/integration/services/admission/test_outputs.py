@@ -11,7 +11,8 @@ from services_scripted import ALICE, BOB, ROOT, World, config
 from detlab.errors import Conflict, NotFound, StaleAttempt
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab_hub.services import TaskCaller
-from detlab_hub.services.usertasks.outputs import MOST_FILES, OutputName, OutputsTooLarge
+from detlab_hub.services.usertasks.outputs import MOST_FILES, OutputName, Outputs, OutputsTooLarge
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
 
 def waits(_launch):
@@ -24,7 +25,7 @@ async def started(world: World, kind: TaskKind = TaskKind.CELL) -> tuple[str, Ta
     if not world.agents:
         await world.add_agent(slots=2)
     request = CreateTask(kind=kind, config={"entrypoint": "true", "resources": {"slots": 1}})
-    task = (await world.services.usertasks.create(ALICE, request)).task
+    task = (await world.services[UserTasks].create(ALICE, request)).task
     assert task is not None
     agent = world.agents["node"]
     await world.until(lambda: _there(agent, task.id))
@@ -41,13 +42,13 @@ async def put(world: World, caller: TaskCaller, name: str, data: bytes):
     upload = folder / f".upload-{hashlib.sha256(data + name.encode()).hexdigest()[:8]}"
     upload.write_bytes(data)
     try:
-        return await world.services.outputs.put(caller, name, upload)
+        return await world.services[Outputs].put(caller, name, upload)
     finally:
         assert not upload.exists(), "uploads are moved away or removed"
 
 
 async def read(world: World, caller, task_id: str, digest: str) -> bytes:
-    file, size = await world.services.outputs.open(caller, task_id, digest)
+    file, size = await world.services[Outputs].open(caller, task_id, digest)
     with file:
         data = file.read()
     assert len(data) == size
@@ -64,7 +65,7 @@ async def test_an_output_is_listed_and_read_by_its_owner_and_an_administrator(ma
     view = await put(world, caller, "naïve result.value", b"abc")
     assert view.digest == "sha256:" + hashlib.sha256(b"abc").hexdigest()
     for person in (ALICE, ROOT):
-        assert (await world.services.outputs.list(person, task_id)).items == [view]
+        assert (await world.services[Outputs].list(person, task_id)).items == [view]
         assert await read(world, person, task_id, view.digest) == b"abc"
 
 
@@ -73,12 +74,12 @@ async def test_somebody_else_learns_nothing_of_it(make_world):
     task_id, caller = await started(world)
     view = await put(world, caller, "x", b"abc")
     with pytest.raises(NotFound) as known:
-        await world.services.outputs.list(BOB, task_id)
+        await world.services[Outputs].list(BOB, task_id)
     with pytest.raises(NotFound) as unknown:
-        await world.services.outputs.list(BOB, "cell-000000000000")
+        await world.services[Outputs].list(BOB, "cell-000000000000")
     assert known.value.message.replace(task_id, "T") == unknown.value.message.replace("cell-000000000000", "T")
     with pytest.raises(NotFound):
-        await world.services.outputs.open(BOB, task_id, view.digest)
+        await world.services[Outputs].open(BOB, task_id, view.digest)
 
 
 async def test_a_digest_of_another_task_is_not_given_out(make_world):
@@ -87,9 +88,9 @@ async def test_a_digest_of_another_task_is_not_given_out(make_world):
     second_id, _ = await started(world)
     view = await put(world, first, "x", b"secret")
     with pytest.raises(NotFound):
-        await world.services.outputs.open(ALICE, second_id, view.digest)
+        await world.services[Outputs].open(ALICE, second_id, view.digest)
     with pytest.raises(NotFound):
-        await world.services.outputs.open(ALICE, second_id, "../../secrets")
+        await world.services[Outputs].open(ALICE, second_id, "../../secrets")
 
 
 async def test_a_file_of_the_same_name_is_replaced_and_its_bytes_removed(make_world):
@@ -97,7 +98,7 @@ async def test_a_file_of_the_same_name_is_replaced_and_its_bytes_removed(make_wo
     task_id, caller = await started(world)
     for number in range(5):
         await put(world, caller, "executed.ipynb", b"state %d" % number)
-    (item,) = (await world.services.outputs.list(ALICE, task_id)).items
+    (item,) = (await world.services[Outputs].list(ALICE, task_id)).items
     assert await read(world, ALICE, task_id, item.digest) == b"state 4"
     assert len(stored(world)) == 1
 
@@ -120,7 +121,7 @@ async def test_the_quota_counts_all_files_of_a_task_and_says_the_numbers(make_wo
     with pytest.raises(OutputsTooLarge, match="a task may hold"):
         await put(world, caller, "b", b"y" * 401)
     await put(world, caller, "a", b"z" * 1000)  # replaced: what was there before does not count
-    assert [item.size for item in (await world.services.outputs.list(ALICE, task_id)).items] == [1000]
+    assert [item.size for item in (await world.services[Outputs].list(ALICE, task_id)).items] == [1000]
     other_id, other = await started(world)
     await put(world, other, "a", b"y" * 1000)
     assert len(stored(world)) == 2
@@ -154,10 +155,10 @@ async def test_a_task_that_has_ended_hands_nothing_over_but_what_it_did_stays(ma
     world = await make_world(waits)
     task_id, caller = await started(world)
     view = await put(world, caller, "x", b"partial")
-    await world.services.usertasks.end(ALICE, task_id)
+    await world.services[UserTasks].end(ALICE, task_id)
 
     async def over() -> bool:
-        return (await world.services.usertasks.get(ALICE, task_id)).state.terminal
+        return (await world.services[UserTasks].get(ALICE, task_id)).state.terminal
 
     await world.until(over)
     with pytest.raises(StaleAttempt):

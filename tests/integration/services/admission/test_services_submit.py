@@ -18,6 +18,8 @@ from detlab.errors import BundleError, BundleTooLarge, ConfigError, Conflict, No
 from detlab.launch.archives import tree_digest
 from detlab.schemas.wire import CreateExperiment, ExperimentState
 from detlab_hub.services import AgentCaller, TaskCaller
+from detlab_hub.services.admission.bundles import Bundles
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 
@@ -41,15 +43,15 @@ async def test_submit_names_every_mistake_at_once(make_world):
         await world.submit(wrong)
     paths = {problem.path for problem in caught.value.problems if problem.level == "error"}
     assert {"entrypont", "searcher.max_trials", "max_restarts"} <= paths
-    assert (await world.services.experiments.list(ALICE)) == ([], None)
+    assert (await world.services[Experiments].list(ALICE)) == ([], None)
 
 
 async def test_submit_of_malformed_yaml_names_the_line(make_world):
     world = await make_world()
     with pytest.raises(ConfigError, match="line 2"):
-        await world.services.experiments.create(ALICE, CreateExperiment(config_yaml="name: x\n  bad: [\n"))
+        await world.services[Experiments].create(ALICE, CreateExperiment(config_yaml="name: x\n  bad: [\n"))
     with pytest.raises(ConfigError):
-        await world.services.experiments.create(ALICE, CreateExperiment())
+        await world.services[Experiments].create(ALICE, CreateExperiment())
 
 
 async def test_submit_refuses_a_space_that_no_search_can_use(make_world):
@@ -81,7 +83,7 @@ async def test_no_hyperparameter_is_stored_that_a_database_cannot_read(make_worl
     searcher = {"name": "random", "metric": "loss", "max_trials": 2}
     with pytest.raises(ConfigError, match="hyperparameters"):
         await world.submit(config(searcher, hyperparameters=hparams))
-    assert (await world.services.experiments.list(ALICE)) == ([], None)
+    assert (await world.services[Experiments].list(ALICE)) == ([], None)
 
 
 async def test_submit_refuses_impossible_resources_with_the_reason(make_world):
@@ -108,7 +110,7 @@ async def test_submit_draws_a_name_and_a_seed_and_keeps_them(make_world):
 async def test_submit_dry_run_writes_nothing(make_world):
     world = await make_world()
     count = world.writes[0]
-    reply = await world.services.experiments.create(
+    reply = await world.services[Experiments].create(
         ALICE, CreateExperiment(config=config(), dry_run=True, idempotency_key="k")
     )
     assert reply.experiment is None
@@ -118,7 +120,7 @@ async def test_submit_dry_run_writes_nothing(make_world):
 
 async def test_submit_names_keys_that_cannot_be_honoured(make_world):
     world = await make_world()
-    reply = await world.services.experiments.create(
+    reply = await world.services[Experiments].create(
         ALICE, CreateExperiment(config=config(bind_mounts=[{"host_path": "/a", "container_path": "/b"}]))
     )
     assert "bind_mounts" in [warning.path for warning in reply.warnings]
@@ -131,9 +133,9 @@ async def test_submit_a_trial_class_becomes_the_command_that_trains_it(make_worl
     world = await make_world(training(1))
     agent = await world.add_agent(slots=2)
     digest, upload = pack(tmp_path, model_def="class MyTrial: ...")
-    await world.services.bundles.put(ALICE, digest, upload)
+    await world.services[Bundles].put(ALICE, digest, upload)
     made = config(entrypoint="model_def:MyTrial", resources={"slots_per_trial": slots}, checkpoint_policy="all")
-    reply = await world.services.experiments.create(ALICE, CreateExperiment(config=made, bundle=digest))
+    reply = await world.services[Experiments].create(ALICE, CreateExperiment(config=made, bundle=digest))
     assert [warning.message for warning in reply.warnings] == ["the form module:Class is deprecated"]
     assert reply.config["entrypoint"] == "model_def:MyTrial"
     await world.step()
@@ -145,7 +147,7 @@ async def test_submit_a_trial_class_becomes_the_command_that_trains_it(make_worl
 async def test_submit_a_trial_class_that_was_not_sent_is_warned_of(make_world):
     world = await make_world()
     made = CreateExperiment(config=config(entrypoint="model.defs:MyTrial"))
-    reply = await world.services.experiments.create(ALICE, made)
+    reply = await world.services[Experiments].create(ALICE, made)
     assert "names the module 'model.defs', which is not in the code" in [warning.message for warning in reply.warnings]
 
 
@@ -173,7 +175,7 @@ async def test_submit_bundles_are_kept_under_their_digest(make_world, tmp_path):
     world = await make_world(training(1))
     agent = await world.add_agent()
     digest, upload = pack(tmp_path, train="print(1)", lib__model="x = 1")
-    bundles = world.services.bundles
+    bundles = world.services[Bundles]
     with pytest.raises(NotFound):
         await bundles.path_for(ALICE, digest)
     assert await bundles.put(ALICE, digest, upload) is True
@@ -181,7 +183,7 @@ async def test_submit_bundles_are_kept_under_their_digest(make_world, tmp_path):
     _, upload = pack(tmp_path, train="print(1)", lib__model="x = 1")
     assert await bundles.put(ALICE, digest, upload) is False
     made = await world.submit(config(entrypoint="python3 train.py"), bundle=digest)
-    path = await world.services.experiments.bundle_path(ALICE, made.id)
+    path = await world.services[Experiments].bundle_path(ALICE, made.id)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest.removeprefix("sha256:")
     await world.step()
     (task,) = agent.tasks.values()
@@ -198,13 +200,13 @@ async def test_submit_bundles_with_other_bytes_or_too_many_are_refused(make_worl
     world = await make_world(bundle_limit=200)
     digest, upload = pack(tmp_path, train="print(1)")
     with pytest.raises(BundleError, match="digest"):
-        await world.services.bundles.put(ALICE, "sha256:" + "0" * 64, upload)
+        await world.services[Bundles].put(ALICE, "sha256:" + "0" * 64, upload)
     assert not upload.exists()
     with pytest.raises(BundleError, match="form"):
-        await world.services.bundles.put(ALICE, "../../etc/passwd", tmp_path / "none")
+        await world.services[Bundles].put(ALICE, "../../etc/passwd", tmp_path / "none")
     digest, upload = pack(tmp_path, **{f"f{n}": "x" * n for n in range(200)})
     with pytest.raises(BundleTooLarge):
-        await world.services.bundles.put(ALICE, digest, upload)
+        await world.services[Bundles].put(ALICE, digest, upload)
 
 
 def repacked(bundle: Bundle, folder: Path, *more: tuple[str, bytes]) -> Path:
@@ -226,12 +228,12 @@ async def test_a_bundle_is_known_by_its_files_however_they_are_packed(make_world
     bundle = build_bundle(files={"train.py": "print(1)", "lib/model.py": "x = 1"})
     upload = tmp_path / "first"
     upload.write_bytes(bundle.data)
-    assert await world.services.bundles.put(ALICE, bundle.digest, upload) is True
+    assert await world.services[Bundles].put(ALICE, bundle.digest, upload) is True
     again = repacked(bundle, tmp_path)
     assert again.read_bytes() != bundle.data
-    assert await world.services.bundles.put(ALICE, bundle.digest, again) is False
+    assert await world.services[Bundles].put(ALICE, bundle.digest, again) is False
     made = await world.submit(config(entrypoint="python3 train.py"), bundle=bundle.digest)
-    assert tree_digest(await world.services.experiments.bundle_path(ALICE, made.id)) == bundle.digest
+    assert tree_digest(await world.services[Experiments].bundle_path(ALICE, made.id)) == bundle.digest
 
 
 @pytest.mark.parametrize(
@@ -248,10 +250,10 @@ async def test_a_bundle_with_more_than_its_digest_says_is_refused(make_world, tm
     bundle = build_bundle(files={"train.py": "print(1)"})
     upload = repacked(bundle, tmp_path, more)
     with pytest.raises(BundleError, match=why):
-        await world.services.bundles.put(ALICE, bundle.digest, upload)
+        await world.services[Bundles].put(ALICE, bundle.digest, upload)
     assert not upload.exists()
     with pytest.raises(NotFound):
-        await world.services.bundles.path_for(ALICE, bundle.digest)
+        await world.services[Bundles].path_for(ALICE, bundle.digest)
 
 
 async def test_bytes_whose_own_digest_is_that_of_a_tree_do_not_take_its_place(make_world, tmp_path):
@@ -264,8 +266,8 @@ async def test_bytes_whose_own_digest_is_that_of_a_tree_do_not_take_its_place(ma
     for digest, data in ((bundle.digest, bundle.data), (f"sha256:{number}", text)):
         upload = tmp_path / "upload"
         upload.write_bytes(data)
-        await world.services.bundles.put(ALICE, digest, upload)
-    assert (await world.services.bundles.path_for(ALICE, bundle.digest)).read_bytes() == bundle.data
+        await world.services[Bundles].put(ALICE, digest, upload)
+    assert (await world.services[Bundles].path_for(ALICE, bundle.digest)).read_bytes() == bundle.data
 
 
 async def test_submit_refuses_code_that_is_not_there(make_world, tmp_path):
@@ -273,14 +275,14 @@ async def test_submit_refuses_code_that_is_not_there(make_world, tmp_path):
     digest, upload = pack(tmp_path, train="print(1)")
     with pytest.raises(BundleError, match="not here"):
         await world.submit(config(), bundle=digest)
-    await world.services.bundles.put(ALICE, digest, upload)
+    await world.services[Bundles].put(ALICE, digest, upload)
     with pytest.raises(ConfigError, match=r"entrypoint.*trian\.py.*train\.py"):
         await world.submit(config(entrypoint="python3 trian.py --fast"), bundle=digest)
     with pytest.raises(ConfigError, match="no Python file was sent"):
         await world.submit(config(entrypoint=["python", "train.py"]))
     for fine in ("python3 ./train.py", ["python3", "train.py"], "python3 -m train", "/bin/sh -c 'true'"):
         await world.submit(config(entrypoint=fine), bundle=digest)
-    reply = await world.services.experiments.create(
+    reply = await world.services[Experiments].create(
         ALICE, CreateExperiment(config=config(entrypoint="time python3 other.py"), bundle=digest)
     )
     assert [warning.path for warning in reply.warnings] == ["entrypoint"]
@@ -319,15 +321,15 @@ async def test_a_warm_start_is_from_the_checkpoint_that_the_source_trial_had_at_
         (trial,) = await world.trials(source.id)
     then = trial.latest_checkpoint
     warm = await world.submit(config({"name": "single", "metric": "loss", "source_trial_id": trial.id}))
-    for shown in (warm, await world.services.experiments.get(ALICE, warm.id)):
+    for shown in (warm, await world.services[Experiments].get(ALICE, warm.id)):
         searcher = shown.config["searcher"]
         assert (searcher["source_trial_id"], searcher["source_checkpoint_uuid"]) == (trial.id, None)
     again = await world.submit(warm.config)
     await world.steps(6)
     (trial,) = await world.trials(source.id)
     assert trial.latest_checkpoint != then, "the source went on"
-    await world.services.experiments.kill(ALICE, source.id)
-    await world.services.experiments.kill(ALICE, again.id)
+    await world.services[Experiments].kill(ALICE, source.id)
+    await world.services[Experiments].kill(ALICE, again.id)
     while (
         running := [task.launch for task in agent.tasks.values() if task.launch.info.experiment_id == warm.id]
     ) == []:
@@ -344,18 +346,18 @@ async def paused_warm_start(make_world):
     await world.finish(source.id)
     (trial,) = await world.trials(source.id)
     wish = config({"name": "single", "metric": "loss", "source_trial_id": trial.id})
-    warm = await world.services.experiments.create(ALICE, CreateExperiment(config=wish, activate=False))
+    warm = await world.services[Experiments].create(ALICE, CreateExperiment(config=wish, activate=False))
     return world, agent, trial, warm
 
 
 async def test_a_warm_start_whose_checkpoint_was_deleted_says_that_it_is_none(make_world):
     world, agent, trial, warm = await paused_warm_start(make_world)
 
-    def delete(turn):
-        turn.session.get(CheckpointRow, trial.latest_checkpoint).state = "DELETED"
+    def delete(unit):
+        unit.session.get(CheckpointRow, trial.latest_checkpoint).state = "DELETED"
 
-    await world.services.shell.write(delete)
-    await world.services.experiments.activate(ALICE, warm.experiment.id)
+    await world.services.context.write(delete)
+    await world.services[Experiments].activate(ALICE, warm.experiment.id)
     await world.steps(2)
     (task,) = agent.tasks.values()
     assert task.launch.info.latest_checkpoint is None
@@ -371,13 +373,13 @@ async def test_a_warm_start_whose_checkpoint_was_deleted_says_that_it_is_none(ma
 async def test_a_warm_start_that_an_earlier_master_took_is_from_the_source_trials_latest_checkpoint(make_world):
     world, agent, trial, warm = await paused_warm_start(make_world)
 
-    def as_it_was(turn):
-        row = turn.session.get(ExperimentRow, warm.experiment.id)
+    def as_it_was(unit):
+        row = unit.session.get(ExperimentRow, warm.experiment.id)
         assert row.config["searcher"]["source_checkpoint_uuid"] == trial.latest_checkpoint
         row.config = {**row.config, "searcher": {**row.config["searcher"], "source_checkpoint_uuid": None}}
 
-    await world.services.shell.write(as_it_was)
-    await world.services.experiments.activate(ALICE, warm.experiment.id)
+    await world.services.context.write(as_it_was)
+    await world.services[Experiments].activate(ALICE, warm.experiment.id)
     await world.steps(2)
     (task,) = agent.tasks.values()
     assert task.launch.info.latest_checkpoint == trial.latest_checkpoint
@@ -395,12 +397,12 @@ async def test_submit_lists_are_paged_and_take_few_queries(make_world):
         await world.finish(view.id)
     seen, before = [], None
     while True:
-        items, before = await world.services.experiments.list(ALICE, limit=5, before=before)
+        items, before = await world.services[Experiments].list(ALICE, limit=5, before=before)
         seen += [item.id for item in items]
         if before is None:
             break
     assert seen == [view.id for view in reversed(made)]
-    named, _ = await world.services.experiments.list(ALICE, name="run 1")
+    named, _ = await world.services[Experiments].list(ALICE, name="run 1")
     assert len(named) == 3
 
     def queries(limit: int) -> int:
@@ -416,7 +418,7 @@ async def test_submit_lists_are_paged_and_take_few_queries(make_world):
     counts = []
     for limit in (2, 12):
         count, engine, note, _ = queries(limit)
-        await world.services.experiments.list(ALICE, limit=limit)
+        await world.services[Experiments].list(ALICE, limit=limit)
         event.remove(engine, "before_cursor_execute", note)
         counts.append(count[0])
     assert counts[1] <= counts[0] + 1, counts
@@ -427,7 +429,7 @@ async def test_submit_trials_are_paged_in_creation_order(make_world):
     made = await world.submit(config(asha(trials=7, concurrent=7)))
     seen, after = [], None
     while True:
-        items, after = await world.services.experiments.trials(ALICE, made.id, limit=3, after=after)
+        items, after = await world.services[Experiments].trials(ALICE, made.id, limit=3, after=after)
         seen += [item.index for item in items]
         if after is None:
             break
@@ -442,7 +444,7 @@ async def test_submit_delete_takes_rows_and_files(make_world, tmp_path):
     await world.add_agent()
     made = await world.submit(config())
     with pytest.raises(Conflict, match="ended"):
-        await world.services.experiments.delete(ALICE, made.id)
+        await world.services[Experiments].delete(ALICE, made.id)
     await world.finish(made.id)
     (trial,) = await world.trials(made.id)
     folder = tmp_path / "checkpoints" / trial.latest_checkpoint
@@ -458,14 +460,14 @@ async def test_submit_delete_takes_rows_and_files(make_world, tmp_path):
     (events / "events.out.tfevents.1").write_bytes(b"123")
     others = events.parents[1] / f"tensorboard-{world.settings.cluster_id}-{made.id}-{trial.id}9"
     others.mkdir()
-    await world.services.experiments.delete(ALICE, made.id)
+    await world.services[Experiments].delete(ALICE, made.id)
     assert not folder.exists()
     assert not events.parent.exists()
     assert others.is_dir()
     assert (outside / "file").read_text() == "keep"
     assert (tmp_path / "checkpoints" / "unrelated").is_dir()
     with pytest.raises(NotFound):
-        await world.services.experiments.get(ROOT, made.id)
+        await world.services[Experiments].get(ROOT, made.id)
     assert world.store.read_sync(lambda s: s.scalar(select(func.count()).select_from(ExperimentRow))) == 0
 
 
@@ -481,4 +483,4 @@ async def test_submit_a_delete_that_was_interrupted_is_finished_at_the_next_star
     world.store.write_sync(half)
     await world.reboot()
     with pytest.raises(NotFound):
-        await world.services.experiments.get(ROOT, made.id)
+        await world.services[Experiments].get(ROOT, made.id)

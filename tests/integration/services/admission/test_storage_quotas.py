@@ -11,7 +11,10 @@ from services_scripted import ALICE, BOB, ROOT, config, report
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.jobwire import QuotaRequest, QuotaTo
 from detlab.schemas.wire import CreateExperiment
-from detlab_hub.services.admission.storage_quotas import Standing, StorageFull
+from detlab_hub.services.admission.quotas import Quotas
+from detlab_hub.services.admission.storage_quotas import QuotaStanding, StorageFull
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.store.queries.logs import lines
 from detlab_hub.store.tables import CheckpointRow, clean_text
 
@@ -39,32 +42,32 @@ class Saving:
 
 
 async def limit(world: Any, kind: str, name: str, size: int) -> None:
-    await world.services.quotas.put(ROOT, QuotaRequest.model_validate({"kind": kind, "name": name, "storage": size}))
+    await world.services[Quotas].put(ROOT, QuotaRequest.model_validate({"kind": kind, "name": name, "storage": size}))
 
 
 async def store(world: Any, experiment: int, size: int) -> None:
     """Make the checkpoints of an experiment so large in sum."""
 
-    def grow(turn: Any) -> None:
-        rows = turn.session.query(CheckpointRow).filter_by(experiment_id=experiment).all()
+    def grow(unit: Any) -> None:
+        rows = unit.session.query(CheckpointRow).filter_by(experiment_id=experiment).all()
         for row in rows:
             row.size = size // len(rows)
 
-    await world.services.shell.write(grow)
+    await world.services.context.write(grow)
 
 
 async def saved(world: Any, script: Saving, count: int, experiment: int) -> None:
     script.wanted = count
 
     async def there() -> bool:
-        return len(await world.services.experiments.checkpoints(ROOT, experiment)) == count
+        return len(await world.services[Experiments].checkpoints(ROOT, experiment)) == count
 
     await world.until(there)
 
 
 async def said_in_log(world: Any, experiment: int) -> list[str]:
     (trial,) = await world.trials(experiment)
-    found = await world.services.shell.read(lambda s: lines.last_lines(s, trial.id, 1, 100))
+    found = await world.services.context.read(lambda s: lines.last_lines(s, trial.id, 1, 100))
     return [line.text for line in found if line.text.startswith("detlab: the storage quota")]
 
 
@@ -81,7 +84,7 @@ async def running(make_world: Any, caller: Any = ALICE) -> tuple[Any, Saving, in
     ("used", "size", "level"), [(0, 0, 2), (79, 100, 0), (80, 100, 1), (99, 100, 1), (100, 100, 2), (300, 100, 2)]
 )
 def test_levels_of_a_quota(used: int, size: int, level: int) -> None:
-    assert Standing("user", "ada", used, size).level == level
+    assert QuotaStanding("user", "ada", used, size).level == level
 
 
 async def test_a_used_up_quota_refuses_what_is_new_and_tells_what_would_free_most(make_world):
@@ -90,7 +93,7 @@ async def test_a_used_up_quota_refuses_what_is_new_and_tells_what_would_free_mos
     await limit(world, "user", "alice", 2 * GIB)
     for dry in (True, False):
         with pytest.raises(StorageFull) as refused:
-            await world.services.experiments.create(ALICE, CreateExperiment(config=config(), dry_run=dry))
+            await world.services[Experiments].create(ALICE, CreateExperiment(config=config(), dry_run=dry))
         assert refused.value.message == (
             "no new experiment: the storage quota of user alice is used up: 3.0 GiB of 2.0 GiB, 150%"
         )
@@ -106,9 +109,9 @@ async def test_a_submit_is_warned_from_four_fifths_on(make_world):
     await limit(world, "user", "alice", 10 * GIB)
     await store(world, made, 8 * GIB - 1)
     asked = CreateExperiment(config=config(), dry_run=True)
-    assert (await world.services.experiments.create(ALICE, asked)).warnings == []
+    assert (await world.services[Experiments].create(ALICE, asked)).warnings == []
     await store(world, made, 8 * GIB)
-    (warning,) = (await world.services.experiments.create(ALICE, asked)).warnings
+    (warning,) = (await world.services[Experiments].create(ALICE, asked)).warnings
     assert (warning.level, warning.path) == ("warning", "checkpoint_storage")
     assert warning.message == "the storage quota of user alice is nearly used up: 8.0 GiB of 10.0 GiB, 80%"
 
@@ -133,7 +136,7 @@ async def test_a_trial_that_runs_stores_on_and_is_warned_once_at_each_level(make
         f"detlab: {nearly}",
         f"detlab: {full}",
     ]
-    assert len(await world.services.experiments.checkpoints(ROOT, made)) == 4, "nothing is lost"
+    assert len(await world.services[Experiments].checkpoints(ROOT, made)) == 4, "nothing is lost"
     await store(world, made, 4)
     await saved(world, script, 5, made)
     assert (await world.view(made)).warnings == [], "it has room again"
@@ -149,7 +152,7 @@ async def test_a_group_has_one_quota_for_the_bytes_of_all_its_users(make_world):
         await world.submit(config(), WIM)
     assert "--by group" in (refused.value.hint or ""), "none of the bytes are wim's own to free"
     await world.submit(config(), BOB)
-    (shown,) = (await world.services.quotas.list(WIM)).storage
+    (shown,) = (await world.services[Quotas].list(WIM)).storage
     assert (shown.kind, shown.name, shown.storage, shown.used) == ("group", "vision", 10 * GIB, 10 * GIB)
 
 
@@ -166,7 +169,7 @@ async def test_an_experiment_that_stores_nothing_is_not_refused(make_world):
 
 async def test_quotas_of_bytes_are_set_beside_those_of_slots_noted_and_last(make_world):
     world = await make_world()
-    quotas = world.services.quotas
+    quotas = world.services[Quotas]
     both = QuotaRequest(kind="user", name="alice", slots=4, storage=GIB)
     found = await quotas.put(ROOT, both)
     assert [(one.name, one.slots) for one in found.items] == [("alice", 4)]
@@ -174,7 +177,7 @@ async def test_quotas_of_bytes_are_set_beside_those_of_slots_noted_and_last(make
     assert await quotas.put(ROOT, both) == found
     await limit(world, "user", "alice", 2 * GIB)
     await world.reboot()
-    quotas = world.services.quotas
+    quotas = world.services[Quotas]
     assert [(one.slots) for one in (await quotas.list(ALICE)).items] == [4], "what is not named stays"
     assert (await quotas.list(BOB)).storage == []
     to = QuotaTo(kind="user", name="alice")
@@ -188,7 +191,7 @@ async def test_quotas_of_bytes_are_set_beside_those_of_slots_noted_and_last(make
     for refused in (quotas.put(ALICE, both), quotas.remove(ALICE, to)):
         with pytest.raises(Forbidden, match="only administrators"):
             await refused
-    page = await world.services.audit.page(ROOT, action="quota")
+    page = await world.services[Audit].page(ROOT, action="quota")
     assert [item.detail for item in page.items][::-1] == [
         "4 slots, before none; 1.0 GiB of storage, before none",
         "2.0 GiB of storage, before 1.0 GiB",

@@ -13,7 +13,10 @@ from services_scripted import ALICE, BOB
 from test_gaps_bundles import CODE, digest_of, packed
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
-from detlab_hub.services.kernel.fencing import caller_of
+from detlab_hub.services.admission.bundles import Bundles
+from detlab_hub.services.base.fencing import caller_of
+from detlab_hub.services.usertasks.outputs import Outputs
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import AllocationRow
 
 OTHER = packed("print('bob')")
@@ -23,7 +26,7 @@ async def both_bundles(world: Any, tmp_path: Path) -> list[Callable[[], Awaitabl
     """Return the uploads of two users' code."""
     (tmp_path / "a").write_bytes(CODE)
     (tmp_path / "b").write_bytes(OTHER)
-    bundles = world.services.bundles
+    bundles = world.services[Bundles]
     return [
         lambda: bundles.put(ALICE, digest_of(CODE), tmp_path / "a"),
         lambda: bundles.put(BOB, digest_of(OTHER), tmp_path / "b"),
@@ -35,12 +38,12 @@ async def both_outputs(world: Any, tmp_path: Path) -> list[Callable[[], Awaitabl
     await world.add_agent()
     wanted = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"], "resources": {"slots": 0}})
     for caller in (ALICE, BOB):
-        await world.services.usertasks.create(caller, wanted)
+        await world.services[UserTasks].create(caller, wanted)
     await world.steps(4)
-    rows = {row.owner: row for row in await world.services.shell.read(lambda s: s.query(AllocationRow).all())}
+    rows = {row.owner: row for row in await world.services.context.read(lambda s: s.query(AllocationRow).all())}
     for name in ("alice", "bob"):
         (tmp_path / name).write_text(name)
-    put = world.services.outputs.put
+    put = world.services[Outputs].put
     return [lambda name=name: put(caller_of(rows[name]), "x", tmp_path / name) for name in ("alice", "bob")]
 
 
@@ -54,7 +57,7 @@ async def test_no_upload_waits_for_another_users_turn(make_world: Any, tmp_path:
 
     world = await make_world(idle)
     alices, bobs = await made(world, tmp_path)
-    uploads = world.services.shell.workers.uploads
+    uploads = world.services.context.workers.uploads
     gates = [threading.Event() for _ in range(2)]
     hers = [asyncio.ensure_future(alices())]
     await asyncio.sleep(0)

@@ -14,12 +14,20 @@ from detlab.schemas.jobwire import JobUpdate
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment, LogRecord, MetricsRecord, RecordBatch
 from detlab_hub.services import TaskCaller
-from detlab_hub.services.admission.user_limits import MOST_SHOWN, SETTINGS_OF
-from detlab_hub.services.kernel.callers import HubCaller
-from detlab_hub.services.kernel.limits.model import Limits
-from detlab_hub.services.kernel.limits.reached import Reached
+from detlab_hub.services.admission.bundles import Bundles
+from detlab_hub.services.admission.user_limits import MOST_SHOWN, SETTINGS_OF, UserLimits
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.base.limits.model import PerUserLimits
+from detlab_hub.services.base.limits.reached import Reached
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.usertasks.spawns import Spawns
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
-NONE = Limits.unlimited()
+NONE = PerUserLimits.unlimited()
 GIB = 1024**3
 
 
@@ -33,7 +41,7 @@ def command(slots: int = 1, **resources: Any) -> CreateTask:
 
 
 async def start(world: World, caller: Any = ALICE, slots: int = 1, **resources: Any) -> str:
-    reply = await world.services.usertasks.create(caller, command(slots, **resources))
+    reply = await world.services[UserTasks].create(caller, command(slots, **resources))
     assert reply.task is not None
     return reply.task.id
 
@@ -71,7 +79,7 @@ async def test_submissions_come_at_a_rate(make_world, limits, setting, wait):
     with pytest.raises(LimitReached):
         await start(world)
     await world.submit(config(), BOB)
-    await world.services.experiments.create(ALICE, CreateExperiment(config=config(), dry_run=True))
+    await world.services[Experiments].create(ALICE, CreateExperiment(config=config(), dry_run=True))
     world.now += wait
     await world.submit(config())
     with pytest.raises(LimitReached):
@@ -93,10 +101,10 @@ async def test_servers_of_the_hub_count_as_their_owners_submissions(make_world):
     def spawn(name: str) -> SpawnRequest:
         return SpawnRequest(kind=TaskKind.NOTEBOOK, owner="alice", server_name=name, key=f"key-of-{name}")
 
-    await world.services.spawns.post(HubCaller(), spawn("one"))
-    await world.services.spawns.post(HubCaller(), spawn("one"))
+    await world.services[Spawns].post(HubCaller(), spawn("one"))
+    await world.services[Spawns].post(HubCaller(), spawn("one"))
     with pytest.raises(LimitReached):
-        await world.services.spawns.post(HubCaller(), spawn("two"))
+        await world.services[Spawns].post(HubCaller(), spawn("two"))
 
 
 # --- jobs that have not ended
@@ -114,7 +122,7 @@ async def test_only_so_many_jobs_wait_or_run(make_world):
         tells_what_to_do(caught.value, "queued_jobs", "queued_jobs")
         assert "has 3 experiments and tasks" in caught.value.message
     await world.submit(config(), BOB)
-    await world.services.experiments.kill(ALICE, first.id)
+    await world.services[Experiments].kill(ALICE, first.id)
     await world.finish(first.id)
     await world.submit(config())
 
@@ -128,7 +136,7 @@ async def test_tasks_without_slots_wait_for_their_owners_others(make_world):
     mine = [await start(world, slots=0) for _ in range(3)]
     other = await start(world, BOB, slots=0)
     await world.steps(3)
-    get = world.services.usertasks.get
+    get = world.services[UserTasks].get
 
     async def waits() -> list[str]:
         return [name for name in mine if (await get(ALICE, name)).pending_reason]
@@ -137,7 +145,7 @@ async def test_tasks_without_slots_wait_for_their_owners_others(make_world):
     reason = (await get(ALICE, waiting)).pending_reason
     assert reason == "user alice runs 2 tasks without slots, as many as one user may"
     assert (await get(BOB, other)).pending_reason is None
-    why = await world.services.jobs.why(ALICE, waiting)
+    why = await world.services[Jobs].why(ALICE, waiting)
     assert [item.reason for item in why.items] == ["at_zero_slot_tasks"]
     await world.services.end_task(ALICE, next(name for name in mine if name != waiting))
     await world.steps(8)
@@ -165,9 +173,9 @@ async def test_a_priority_of_administrators_is_refused_to_users(make_world):
     refused = [
         world.submit(config(resources={"priority": 9})),
         start(world, priority=1),
-        world.services.jobs.update(ALICE, str(made.id), one),
-        world.services.jobs.update(ALICE, task, one),
-        world.services.spawns.post(
+        world.services[Jobs].update(ALICE, str(made.id), one),
+        world.services[Jobs].update(ALICE, task, one),
+        world.services[Spawns].post(
             HubCaller(),
             SpawnRequest(
                 kind=TaskKind.NOTEBOOK,
@@ -183,13 +191,13 @@ async def test_a_priority_of_administrators_is_refused_to_users(make_world):
             await attempt
         tells_what_to_do(caught.value, "min_priority", "priority")
         assert "alice may give 10 to 99" in caught.value.message
-    assert (await world.services.jobs.update(ROOT, task, one)).priority == 1
-    assert (await world.services.jobs.update(ALICE, task, JobUpdate(weight=2.0))).priority == 1, "what stands stays"
+    assert (await world.services[Jobs].update(ROOT, task, one)).priority == 1
+    assert (await world.services[Jobs].update(ALICE, task, JobUpdate(weight=2.0))).priority == 1, "what stands stays"
     await world.submit(config(resources={"priority": 1}), ROOT)
 
 
 async def test_who_is_exempt_is_bound_by_none(make_world):
-    limits = Limits(submissions_per_minute=1, queued_jobs=1, zero_slot_tasks=1, exempt_users={"alice"})
+    limits = PerUserLimits(submissions_per_minute=1, queued_jobs=1, zero_slot_tasks=1, exempt_users={"alice"})
     world = await make_world(idle, limits=replace(limits, exempt_groups={"robots"}))
     await world.add_agent()
     robot = replace(BOB, name="robot", groups=frozenset({"robots"}))
@@ -198,7 +206,7 @@ async def test_who_is_exempt_is_bound_by_none(make_world):
         await start(world, slots=0)
         await world.submit(config(resources={"priority": 1}), robot)
     await world.steps(6)
-    tasks = (await world.services.usertasks.list(ALICE)).items
+    tasks = (await world.services[UserTasks].list(ALICE)).items
     assert [task.pending_reason for task in tasks] == [None] * 3
 
 
@@ -208,7 +216,7 @@ async def test_who_is_exempt_is_bound_by_none(make_world):
 async def upload(world: World, caller: Any, text: bytes) -> bool:
     path = world.settings.state_dir / "upload"
     path.write_bytes(text)
-    return bool(await world.services.bundles.put(caller, "sha256:" + hashlib.sha256(text).hexdigest(), path))
+    return bool(await world.services[Bundles].put(caller, "sha256:" + hashlib.sha256(text).hexdigest(), path))
 
 
 async def test_bytes_of_a_day_are_counted_also_over_a_restart(make_world):
@@ -230,7 +238,7 @@ async def test_bytes_of_a_day_are_counted_also_over_a_restart(make_world):
 # --- names of metrics
 
 
-async def running(make_world, limits: Limits, caller: Any = ALICE) -> tuple[World, TaskCaller, Any]:
+async def running(make_world, limits: PerUserLimits, caller: Any = ALICE) -> tuple[World, TaskCaller, Any]:
     world = await make_world(idle, limits=limits)
     agent = await world.add_agent()
     await world.submit(config(), caller)
@@ -241,7 +249,7 @@ async def running(make_world, limits: Limits, caller: Any = ALICE) -> tuple[Worl
 
 async def report(world: World, task: TaskCaller, seq: int, metrics: dict[str, Any], group: str = "training") -> Any:
     record = MetricsRecord(seq=seq, time=1.0, group=group, steps_completed=seq, metrics=metrics)
-    return await world.services.tasks.records(task, RecordBatch(stream="metrics", records=[record]))
+    return await world.services[Tasks].records(task, RecordBatch(stream="metrics", records=[record]))
 
 
 async def test_names_beyond_the_limit_are_left_out_and_all_others_kept(make_world):
@@ -251,7 +259,7 @@ async def test_names_beyond_the_limit_are_left_out_and_all_others_kept(make_worl
     ack = await report(world, task, 2, {"a": 3.0, "c": 1.0, "d": 1.0})
     assert (ack.acked, ack.refused) == (2, [])
     await report(world, task, 3, {"loss": 0.5, "e": 1.0}, "validation")
-    view = await world.services.trials.get(ALICE, task.trial_id)
+    view = await world.services[Trials].get(ALICE, task.trial_id)
     assert set(view.summary) == {"training", "validation"}
     assert set(view.summary["training"]) == {"a", "b"}
     assert view.summary["training"]["a"].last == 3.0
@@ -259,7 +267,7 @@ async def test_names_beyond_the_limit_are_left_out_and_all_others_kept(make_worl
     (warning,) = view.warnings
     assert "too many names of metrics: a trial may report 3" in warning
     assert "c.UserLimits.metric_names" in warning
-    (hit,) = [view for view in (await world.services.limits.list(ROOT)).items if view.name == "metric_names"]
+    (hit,) = [view for view in (await world.services[UserLimits].list(ROOT)).items if view.name == "metric_names"]
     assert [(one.user, one.hits) for one in hit.users] == [("alice", 2)]
 
 
@@ -268,7 +276,7 @@ async def test_names_are_known_again_after_a_restart(make_world):
     await report(world, task, 1, {"a": 1.0, "text": "x"})
     await world.reboot()
     await report(world, task, 2, {"a": 2.0, "text": "y", "new": 1.0})
-    view = await world.services.trials.get(ALICE, task.trial_id)
+    view = await world.services[Trials].get(ALICE, task.trial_id)
     assert set(view.summary["training"]) == {"a"}
     assert view.warnings
 
@@ -276,16 +284,16 @@ async def test_names_are_known_again_after_a_restart(make_world):
 async def test_a_trial_with_too_many_names_to_show_says_how_many_are_left_out(make_world):
     world, task, _ = await running(make_world, NONE)
     await report(world, task, 1, {f"m{number:05d}": 1.0 for number in range(5_010)})
-    view = await world.services.trials.get(ALICE, task.trial_id)
+    view = await world.services[Trials].get(ALICE, task.trial_id)
     assert len(view.summary["training"]) == 5000
     assert view.summary_left_out == 10
     names, following = [], 0
     while following is not None:
-        series, left_out, following = await world.services.trials.curves(ALICE, task.trial_id, skip=following)
+        series, left_out, following = await world.services[Trials].curves(ALICE, task.trial_id, skip=following)
         names += [one.name for one in series]
         assert left_out == 10
     assert len(names) == len(set(names)) == 5000
-    series, left_out, following = await world.services.trials.curves(ALICE, task.trial_id, names=["m05009"])
+    series, left_out, following = await world.services[Trials].curves(ALICE, task.trial_id, names=["m05009"])
     assert ([one.name for one in series], left_out, following) == (["m05009"], 0, None)
 
 
@@ -302,17 +310,17 @@ LOG_LIMITS = replace(NONE, log_lines_per_second=2, log_lines_burst=10, log_kb_pe
 
 async def test_lines_beyond_the_rate_are_left_out_and_counted(make_world):
     world, task, _ = await running(make_world, LOG_LIMITS)
-    records = world.services.tasks.records
+    records = world.services[Tasks].records
     assert (await records(task, lines(1, 10, time=world.now))).acked == 10
     assert (await records(task, lines(11, 30, time=world.now))).acked == 40
     world.now += 2.0
     assert (await records(task, lines(41, 4, time=world.now))).acked == 44
-    found, _ = await world.services.trials.logs(ALICE, task.trial_id)
+    found, _ = await world.services[Trials].logs(ALICE, task.trial_id)
     texts = [line.text for line in found]
     assert texts[:10] == ["x"] * 10
     assert texts[10].startswith("[detlab] 30 lines were left out here: a task may write 2 lines")
     assert texts[11:] == ["x"] * 4
-    (view,) = [view for view in (await world.services.limits.list(ROOT)).items if view.name == "log_rate"]
+    (view,) = [view for view in (await world.services[UserLimits].list(ROOT)).items if view.name == "log_rate"]
     assert [(one.user, one.hits) for one in view.users] == [("alice", 30)]
 
 
@@ -321,11 +329,11 @@ async def test_tasks_of_exempt_users_lose_neither_lines_nor_names(make_world, ex
     """Of a task's owner the groups are those of the submission."""
     limits = replace(LOG_LIMITS, metric_names=1, **exempt)
     world, task, _ = await running(make_world, limits, replace(ALICE, groups=frozenset({"robots"})))
-    assert (await world.services.tasks.records(task, lines(1, 50, time=world.now))).acked == 50
-    found, _ = await world.services.trials.logs(ALICE, task.trial_id)
+    assert (await world.services[Tasks].records(task, lines(1, 50, time=world.now))).acked == 50
+    found, _ = await world.services[Trials].logs(ALICE, task.trial_id)
     assert [line.text for line in found] == ["x"] * 50
     await report(world, task, 1, {"a": 1.0, "b": 2.0})
-    view = await world.services.trials.get(ALICE, task.trial_id)
+    view = await world.services[Trials].get(ALICE, task.trial_id)
     assert set(view.summary["training"]) == {"a", "b"}
     assert view.warnings == []
 
@@ -341,11 +349,11 @@ async def test_administrators_see_who_meets_a_limit_and_users_only_themselves(ma
     for _ in range(5):
         with pytest.raises(Conflict) as caught:
             await start(world)
-        world.services.limits.note(caught.value)
+        world.services[UserLimits].note(caught.value)
     await start(world, BOB)
 
     async def users(caller: Any) -> list[tuple[str, float | None, int]]:
-        views = (await world.services.limits.list(caller)).items
+        views = (await world.services[UserLimits].list(caller)).items
         (view,) = [view for view in views if view.name == "queued_jobs"]
         assert (view.value, view.setting) == (2.0, "queued_jobs")
         return [(one.user, one.used, one.hits) for one in view.users]
@@ -353,18 +361,18 @@ async def test_administrators_see_who_meets_a_limit_and_users_only_themselves(ma
     assert await users(ROOT) == [("alice", 2.0, 5), ("bob", 1.0, 0)]
     assert await users(ALICE) == [("alice", 2.0, 5)]
     assert await users(BOB) == [("bob", 1.0, 0)]
-    await world.services.limits.write_hits()
+    await world.services[UserLimits].write_hits()
     with pytest.raises(Conflict) as caught:
         await start(world)
-    world.services.limits.note(caught.value)
-    await world.services.limits.write_hits()
-    page = await world.services.audit.page(ROOT, action="limit.reached")
+    world.services[UserLimits].note(caught.value)
+    await world.services[UserLimits].write_hits()
+    page = await world.services[Audit].page(ROOT, action="limit.reached")
     assert [(item.actor, item.subject, item.detail) for item in page.items] == [
         ("alice", "limit queued_jobs", "5 times; c.UserLimits.queued_jobs = 2")
     ], "once an hour"
     world.now += 3600.0
-    await world.services.limits.write_hits()
-    page = await world.services.audit.page(ROOT, action="limit.reached")
+    await world.services[UserLimits].write_hits()
+    page = await world.services[Audit].page(ROOT, action="limit.reached")
     assert [item.detail for item in page.items] == [
         "once; c.UserLimits.queued_jobs = 2",
         "5 times; c.UserLimits.queued_jobs = 2",
@@ -377,18 +385,18 @@ async def test_a_user_sees_their_own_use_though_many_others_use_more(make_world)
     others = [replace(BOB, name=f"user{number}") for number in range(MOST_SHOWN)]
     for caller in [*others, *others, *others, ALICE, ALICE]:
         await start(world, caller)
-    views = {view.name: view for view in (await world.services.limits.list(ALICE)).items}
+    views = {view.name: view for view in (await world.services[UserLimits].list(ALICE)).items}
     assert [one.user for one in views["submissions_minute"].users] == ["alice"]
-    views = {view.name: view for view in (await world.services.limits.list(ROOT)).items}
+    views = {view.name: view for view in (await world.services[UserLimits].list(ROOT)).items}
     assert len(views["submissions_minute"].users) == MOST_SHOWN
 
 
 async def test_honest_work_meets_no_limit(make_world):
     """A search with the defaults: nothing is refused, left out or noted."""
-    world = await make_world(training(20), limits=Limits())
+    world = await make_world(training(20), limits=PerUserLimits())
     await world.add_agent(slots=4)
     search = {"name": "random", "metric": "loss", "max_trials": 20, "max_length": 20}
     made = await world.submit(config(search))
     await world.finish(made.id)
-    views = (await world.services.limits.list(ROOT)).items
+    views = (await world.services[UserLimits].list(ROOT)).items
     assert [(view.name, view.users) for view in views if view.users] == []

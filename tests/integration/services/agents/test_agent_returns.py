@@ -10,14 +10,20 @@ from services_scripted import ALICE, ROOT, config, deaf, training
 from detlab.errors import Conflict
 from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import ExperimentState, Heartbeat, SlotView, TrialState
-from detlab_hub.backends.instances import Order
+from detlab_hub.backends.instances import InstanceOrder
 from detlab_hub.backends.instances.configuration import ElasticPool
 from detlab_hub.core.lifecycle.allocation import Graces, LeaveRequested, PreemptReason
-from detlab_hub.core.provisioning import Instance, Limits
+from detlab_hub.core.provisioning import Instance, PoolLimits
 from detlab_hub.core.scheduling import Agent
 from detlab_hub.services import AgentCaller
+from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.elastic.provisioning import Provisioning
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.lifecycle.allocation_transitions import apply_allocation
+from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.queue.queue import Queue
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
 
 def offers(agent, *slots, process="") -> None:
@@ -38,7 +44,7 @@ async def comes_back(agent) -> None:
 
 
 async def states(world):
-    return {view.id: view.state for view in await world.services.agents.list(ROOT)}
+    return {view.id: view.state for view in await world.services[Agents].list(ROOT)}
 
 
 # --- two thresholds
@@ -56,7 +62,7 @@ async def test_an_agent_that_stalls_below_the_lost_threshold_gets_nothing_new_an
     later = await world.submit(config())
     await world.steps(2)
     assert len(slow.launches) == 1
-    (item,) = (await world.services.queue.view(ALICE)).items
+    (item,) = (await world.services[Queue].view(ALICE)).items
     assert item.reason == "agent slow is out of contact"
     slow.online = True
     await world.steps(4)
@@ -125,7 +131,7 @@ async def test_a_trial_whose_slot_is_gone_is_killed_told_and_restarted_uncounted
     assert killed.killed is not None
     (trial,) = await world.trials(made.id)
     assert (trial.run, trial.restarts) == (2, 0)
-    card = (await world.services.trials.get(ALICE, trial.id)).card
+    card = (await world.services[Trials].get(ALICE, trial.id)).card
     assert card.kind == "lost"
     assert "agent one came back without all the slots that it had (one-0, one-1)" in card.message
     assert "does not count as a restart" in card.hint
@@ -148,8 +154,8 @@ async def test_a_trial_that_asks_hears_that_it_should_leave_whatever_the_reason(
     def ask(turn) -> None:
         apply_allocation(turn, turn.allocation(held), LeaveRequested(reason, turn.now, Graces()))
 
-    await world.services.shell.write(ask)
-    reply = await world.services.tasks.preempt(task.caller, 0)
+    await world.services.context.write(ask)
+    reply = await world.services[Tasks].preempt(task.caller, 0)
     assert reply.preempt
     assert reply.reason == {PreemptReason.DEVICE: "drain", PreemptReason.TIME_LIMIT: "drain"}.get(reason, reason.value)
 
@@ -160,11 +166,11 @@ async def test_a_user_task_whose_slot_is_gone_ends_with_a_card(make_world):
     wanted = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "x", "resources": {"slots": 1}})
     task = (await world.services.start_task(ALICE, wanted)).task
     await world.steps(4)
-    (held,) = (await world.services.usertasks.get(ALICE, task.id)).slots
+    (held,) = (await world.services[UserTasks].get(ALICE, task.id)).slots
     offers(one, *({"one-0", "one-1"} - {held}))
     await comes_back(one)
     await world.steps(4)
-    over = await world.services.usertasks.get(ALICE, task.id)
+    over = await world.services[UserTasks].get(ALICE, task.id)
     assert (over.end_reason, over.failure.kind) == (TaskEnd.KILLED, "lost")
     assert over.failure.message == f"agent one came back without slot {held}"
 
@@ -206,7 +212,7 @@ async def test_a_second_living_process_of_an_agent_is_refused_and_the_first_serv
     said = []
     twin = one.hello().model_copy(update={"process": "b", "slots": []})
     with pytest.raises(Conflict, match=r"another process, at 127\.0\.0\.1, is connected as") as refused:
-        await world.services.agents.connect(AgentCaller("one"), twin, said.append)
+        await world.services[Agents].connect(AgentCaller("one"), twin, said.append)
     assert len(refused.value.message) < 120, "it fits into the reason of a WebSocket's end"
     assert said == []
     await one.session.receive(Heartbeat())
@@ -251,7 +257,7 @@ class SpotMarket:
 
     made: list[Instance] = field(default_factory=list)
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         self.made.append(Instance(f"i-{order.agent_id}", order.agent_id, launched_at=order.now, spot=True))
         return self.made[-1]
 
@@ -265,8 +271,8 @@ class SpotMarket:
 async def test_a_spot_instance_that_is_taken_back_costs_its_trial_no_restart_and_another_comes(make_world):
     world = await make_world(training(200, save_every=1))
     market = SpotMarket()
-    pool = ElasticPool("default", market, Limits(max_instances=1), Agent("template", 1))
-    provisioning = Provisioning(world.services.shell, [pool])
+    pool = ElasticPool("default", market, PoolLimits(max_instances=1), Agent("template", 1))
+    provisioning = Provisioning(world.services.context, [pool])
     made = await world.submit(config())
     await world.step()
     await provisioning.poll()
@@ -299,10 +305,10 @@ async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list
 ):
     world = await make_world(training(200, save_every=1))
     market = SpotMarket()
-    pool = ElasticPool("default", market, Limits(max_instances=1), Agent("template", 1))
+    pool = ElasticPool("default", market, PoolLimits(max_instances=1), Agent("template", 1))
 
     def looking():
-        return Provisioning(world.services.shell, [pool])
+        return Provisioning(world.services.context, [pool])
 
     provisioning = looking()
     made = await world.submit(config())
@@ -328,21 +334,21 @@ async def test_an_instance_that_vanishes_while_it_runs_something_leaves_the_list
     assert first.agent_id not in await states(world), "it was listed as lost for ever"
     (trial,) = await world.trials(made.id)
     assert (trial.run, trial.restarts, trial.state) == (2, 0, TrialState.ACTIVE)
-    card = (await world.services.trials.get(ALICE, trial.id)).card
+    card = (await world.services[Trials].get(ALICE, trial.id)).card
     assert card.kind == "lost"
 
 
 async def test_why_a_gang_waits_says_for_how_many_instances_and_since_when(make_world):
     world = await make_world(training(20))
     market = SpotMarket()
-    pool = ElasticPool("default", market, Limits(max_instances=3), Agent("template", 1))
-    provisioning = Provisioning(world.services.shell, [pool])
-    world.services.jobs._awaited = provisioning.awaited
+    pool = ElasticPool("default", market, PoolLimits(max_instances=3), Agent("template", 1))
+    provisioning = Provisioning(world.services.context, [pool])
+    world.services[Jobs]._awaited = provisioning.awaited
     made = await world.submit(config(resources={"slots_per_trial": 2}))
     await world.step()
 
     async def why():
-        (item,) = (await world.services.jobs.why(ALICE, str(made.id))).items
+        (item,) = (await world.services[Jobs].why(ALICE, str(made.id))).items
         return item.detail
 
     assert "instance" not in await why(), "nobody looked yet"

@@ -11,6 +11,10 @@ from detlab.errors import ResourcesError
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import SlotView
 from detlab_hub.core.scheduling import read_pools
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.queue.pools import PoolViews
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
 
 def shared(parts, **more):
@@ -63,12 +67,12 @@ async def test_two_trials_are_on_one_device_at_the_same_time_and_a_third_waits(m
     for launch in launches(agent):
         assert (launch.info.slot_ids, launch.info.container_slot_counts) == ([0], [1])
         assert (launch.info.gpu_uuids, launch.info.device_shares) == (["GPU-one-0"], [0.5])
-    (view,) = await world.services.agents.list(ROOT)
+    (view,) = await world.services[Agents].list(ROOT)
     assert [(slot.id, slot.device, slot.shares, slot.memory >> 30) for slot in view.slots] == [
         ("cuda0.0", "cuda0", 2, 40),
         ("cuda0.1", "cuda0", 2, 40),
     ]
-    (pool,) = (await world.services.pools.list()).items
+    (pool,) = (await world.services[PoolViews].list()).items
     assert (pool.slots_per_device, pool.slots_total, pool.slots_used) == (2, 2, 2)
     for one in (first, second, third):
         assert (await world.finish(one.id)).state == "COMPLETED"
@@ -105,7 +109,7 @@ async def test_a_command_gets_a_share_and_more_than_there_are_is_refused(make_wo
     world = await make_world(training(30), pools=shared(2))
     agent = await node(world, "one")
     request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": 1}})
-    await world.services.usertasks.create(ALICE, request)
+    await world.services[UserTasks].create(ALICE, request)
     await world.steps(2)
     assert launches(agent)[0].slots == ["cuda0.0"]
     with pytest.raises(ResourcesError, match="3 slots"):
@@ -115,12 +119,12 @@ async def test_a_command_gets_a_share_and_more_than_there_are_is_refused(make_wo
 async def test_one_share_is_disabled_and_the_others_go_on(make_world):
     world = await make_world(training(60), pools=shared(2))
     await node(world, "one")
-    await world.services.nodes.set_slot(ROOT, "one", "cuda0.0", enabled=False)
+    await world.services[Nodes].set_slot(ROOT, "one", "cuda0.0", enabled=False)
     first, second = await world.submit(wants()), await world.submit(wants())
     await world.steps(3)
     assert await slots_of(world, first) == [["cuda0.1"]]
     assert (await world.trials(second.id))[0].display_state == "QUEUED"
-    await world.services.nodes.set_slot(ROOT, "one", "cuda0.0", enabled=True)
+    await world.services[Nodes].set_slot(ROOT, "one", "cuda0.0", enabled=True)
     await world.steps(3)
     assert await slots_of(world, second) == [["cuda0.0"]]
 
@@ -128,12 +132,12 @@ async def test_one_share_is_disabled_and_the_others_go_on(make_world):
 async def test_a_device_that_was_closed_stays_so_when_it_is_divided_and_can_be_opened(make_world):
     world = await make_world(training(60))
     await node(world, "one", 2)
-    await world.services.nodes.set_slot(ROOT, "one", "cuda0", enabled=False)
+    await world.services[Nodes].set_slot(ROOT, "one", "cuda0", enabled=False)
     await with_pools(world, shared(2))
     await world.steps(2)
-    (view,) = await world.services.agents.list(ROOT)
+    (view,) = await world.services[Agents].list(ROOT)
     assert [slot.enabled for slot in view.slots] == [False, False, True, True]
-    view = await world.services.nodes.set_slot(ROOT, "one", "cuda0", enabled=True)
+    view = await world.services[Nodes].set_slot(ROOT, "one", "cuda0", enabled=True)
     assert all(slot.enabled for slot in view.slots)
 
 

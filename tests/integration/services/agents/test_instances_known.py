@@ -10,18 +10,22 @@ from services_scripted import ALICE, World, config, training
 
 from detlab.errors import Forbidden
 from detlab.schemas.wire import CreateExperiment, EnrolRequest, ExperimentState
-from detlab_hub.backends.instances import Order, ProviderError, Trouble
+from detlab_hub.backends.instances import InstanceOrder, ProviderError, Trouble
 from detlab_hub.backends.instances.configuration import ElasticPool, like_of
-from detlab_hub.core.provisioning import Instance, Limits
+from detlab_hub.core.provisioning import Instance, PoolLimits
 from detlab_hub.core.scheduling import Agent, read_pools
 from detlab_hub.services.admission import instance_records
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.base.callers import EnrolCaller
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.elastic.provisioning import Provisioning
-from detlab_hub.services.kernel.callers import EnrolCaller
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.ingest.tokens import Tokens
+from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.store.tables import Meta
 
 AWS = {"type": "aws", "slots": 1, "region": "r", "instance_type": "small", "image_id": "i", "max_instances": 3}
-LIMITS = Limits(max_instances=3)
+LIMITS = PoolLimits(max_instances=3)
 
 
 @dataclass
@@ -29,7 +33,7 @@ class Market:
     """A provider whose list may lag behind its launches; the test plays its agents."""
 
     made: list[Instance] = field(default_factory=list)
-    orders: list[Order] = field(default_factory=list)
+    orders: list[InstanceOrder] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     lagging: bool = False
     silent: bool = False
@@ -37,7 +41,7 @@ class Market:
     refuses: Trouble | None = None
     """It does nothing that it is asked to, and says so."""
 
-    def launch(self, order: Order) -> Instance:
+    def launch(self, order: InstanceOrder) -> Instance:
         self.orders.append(order)
         if self.refuses is not None:
             raise ProviderError(self.refuses, "no")
@@ -56,9 +60,9 @@ class Market:
         self.made = [instance for instance in self.made if instance.id not in ids]
 
 
-def looking(world: World, market: Market, provider: dict[str, Any] = AWS, limits: Limits = LIMITS) -> Provisioning:
+def looking(world: World, market: Market, provider: dict[str, Any] = AWS, limits: PoolLimits = LIMITS) -> Provisioning:
     pool = ElasticPool("default", market, limits, Agent("template", 1), like_of(provider))
-    return Provisioning(world.services.shell, [pool])
+    return Provisioning(world.services.context, [pool])
 
 
 async def test_an_instance_that_no_list_has_yet_is_waited_for_by_the_next_master_too(make_world):
@@ -75,7 +79,7 @@ async def test_an_instance_that_no_list_has_yet_is_waited_for_by_the_next_master
         world.now += 20.0
         await provisioning.poll()
     assert len(market.orders) == 1, "the one that is asked for is enough"
-    assert await world.services.tokens.resolve(order.enrolment_token) is not None, "its agent may still enrol"
+    assert await world.services[Tokens].resolve(order.enrolment_token) is not None, "its agent may still enrol"
     await world.add_agent(order.agent_id)
     await provisioning.poll()
     market.lagging = False
@@ -84,7 +88,7 @@ async def test_an_instance_that_no_list_has_yet_is_waited_for_by_the_next_master
     assert (len(market.orders), market.ended) == (1, [])
     world.now += 120.0
     await provisioning.poll()
-    notes = await world.services.shell.read(lambda s: instance_records.of_pool(s, "default"))
+    notes = await world.services.context.read(lambda s: instance_records.of_pool(s, "default"))
     assert [note.asked_at for note in notes.values()] == [None], "it was listed: from now on the list counts"
 
 
@@ -94,20 +98,20 @@ async def test_a_launch_whose_answer_is_lost_is_asked_for_again_and_makes_no_sec
     market = Market(lagging=True, silent=True)
     await world.submit(config())
     await world.step()
-    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    provisioning = looking(world, market, limits=PoolLimits(max_instances=1))
     for _ in range(6):
         await provisioning.poll()
         world.now += 15.0
     names = {order.agent_id for order in market.orders}
     assert (len(names), len(market.made)) == (1, 1)
     assert len(market.orders) > 1, "it may not have been launched: it is asked for again"
-    assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is not None
+    assert await world.services[Tokens].resolve(market.orders[0].enrolment_token) is not None
     world.now += 30.0  # from the first order on two minutes
     await provisioning.poll()
     assert len({order.agent_id for order in market.orders}) == 1, "what was given up may be listed yet"
     await world.reboot()
     market.silent = False
-    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    provisioning = looking(world, market, limits=PoolLimits(max_instances=1))
     await provisioning.poll()
     assert len({order.agent_id for order in market.orders}) == 1, "nor does a later master forget it"
     world.now += 120.0
@@ -123,7 +127,7 @@ async def test_a_refusal_of_the_second_ask_says_nothing_of_the_first_whose_answe
     market = Market(lagging=True, silent=True)
     await world.submit(config())
     await world.step()
-    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    provisioning = looking(world, market, limits=PoolLimits(max_instances=1))
     await provisioning.poll()
     first = market.orders[0]
     market.silent = False
@@ -132,7 +136,7 @@ async def test_a_refusal_of_the_second_ask_says_nothing_of_the_first_whose_answe
         await provisioning.poll()
     assert {order.agent_id for order in market.orders} == {first.agent_id}
     assert (len(market.orders), len(market.made)) == (4, 1)
-    assert await world.services.tokens.resolve(first.enrolment_token) is not None, "its agent may enrol"
+    assert await world.services[Tokens].resolve(first.enrolment_token) is not None, "its agent may enrol"
 
 
 async def test_what_is_refused_after_a_lost_answer_is_given_up_at_last(make_world):
@@ -140,7 +144,7 @@ async def test_what_is_refused_after_a_lost_answer_is_given_up_at_last(make_worl
     market = Market(lagging=True, silent=True)
     await world.submit(config())
     await world.step()
-    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    provisioning = looking(world, market, limits=PoolLimits(max_instances=1))
     await provisioning.poll()
     market.made.clear()
     market.refuses = Trouble.CAPACITY
@@ -153,7 +157,7 @@ async def test_what_is_refused_after_a_lost_answer_is_given_up_at_last(make_worl
     await provisioning.poll()
     assert len(market.made) == 1
     assert market.made[0].agent_id != market.orders[0].agent_id
-    assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is None
+    assert await world.services[Tokens].resolve(market.orders[0].enrolment_token) is None
 
 
 async def test_a_token_lives_as_long_as_the_agent_of_the_last_ask_is_waited_for(make_world):
@@ -162,7 +166,7 @@ async def test_a_token_lives_as_long_as_the_agent_of_the_last_ask_is_waited_for(
     market = Market(lagging=True, refuses=Trouble.UNREACHABLE)
     await world.submit(config())
     await world.step()
-    provisioning = looking(world, market, limits=Limits(max_instances=1, max_agent_starting_period=60.0))
+    provisioning = looking(world, market, limits=PoolLimits(max_instances=1, max_agent_starting_period=60.0))
     await provisioning.poll()
     world.now += 100.0
     market.refuses = None
@@ -170,7 +174,7 @@ async def test_a_token_lives_as_long_as_the_agent_of_the_last_ask_is_waited_for(
     assert len({order.agent_id for order in market.orders}) == len(market.made) == 1
     world.now += 55.0
     await provisioning.poll()
-    assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is not None
+    assert await world.services[Tokens].resolve(market.orders[0].enrolment_token) is not None
 
 
 async def test_an_older_list_forgets_no_instance_that_a_newer_one_had(make_world):
@@ -179,13 +183,13 @@ async def test_an_older_list_forgets_no_instance_that_a_newer_one_had(make_world
     market = Market()
     await world.submit(config())
     await world.step()
-    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    provisioning = looking(world, market, limits=PoolLimits(max_instances=1))
     for lagging in (False, False, True, False, True):
         market.lagging = lagging
         await provisioning.poll()
         world.now += 10.0
     (order,) = market.orders
-    assert await world.services.tokens.resolve(order.enrolment_token) is not None
+    assert await world.services[Tokens].resolve(order.enrolment_token) is not None
     market.made.clear()
     world.now += 120.0
     await provisioning.poll()
@@ -200,7 +204,7 @@ async def test_an_older_list_forgets_no_instance_whose_agent_was_there_and_is_si
     market = Market()
     await world.submit(config())
     await world.step()
-    provisioning = looking(world, market, limits=Limits(max_instances=1))
+    provisioning = looking(world, market, limits=PoolLimits(max_instances=1))
     await provisioning.poll()
     (order,) = market.orders
     agent = await world.add_agent(order.agent_id)
@@ -239,7 +243,7 @@ async def test_an_instance_that_no_list_ever_has_is_given_up_after_a_while_and_a
     await provisioning.poll()
     await provisioning.poll()
     assert len(market.orders) == 2
-    assert await world.services.tokens.resolve(market.orders[0].enrolment_token) is None
+    assert await world.services[Tokens].resolve(market.orders[0].enrolment_token) is None
     assert market.ended == [], "nobody knows what to end"
 
 
@@ -289,7 +293,7 @@ async def test_one_that_no_list_has_yet_and_whose_agent_went_again_counts_until_
     """A master that was started in between could not end it, counted it as ended, and launched one above the most."""
     world = await make_world(training(3))
     market = Market(lagging=True)
-    limits = Limits(min_instances=1, max_instances=1, max_agent_starting_period=30.0, max_disconnected_period=20.0)
+    limits = PoolLimits(min_instances=1, max_instances=1, max_agent_starting_period=30.0, max_disconnected_period=20.0)
     await looking(world, market, limits=limits).poll()
     (order,) = market.orders
     await world.reboot()
@@ -313,13 +317,13 @@ async def test_one_that_no_list_has_yet_and_whose_agent_went_again_counts_until_
 async def test_notes_of_earlier_versions_are_read(make_world):
     world = await make_world(training(3))
 
-    def note(turn: Turn) -> None:
-        turn.session.add(Meta(key="instance/a", value="default"))
-        turn.session.add(Meta(key="instance/b", value="other"))
+    def note(unit: UnitOfWork) -> None:
+        unit.session.add(Meta(key="instance/a", value="default"))
+        unit.session.add(Meta(key="instance/b", value="other"))
 
-    await world.services.shell.write(note)
-    notes = await world.services.shell.read(lambda s: instance_records.of_pool(s, "default"))
-    assert notes == {"a": instance_records.Note("default")}
+    await world.services.context.write(note)
+    notes = await world.services.context.read(lambda s: instance_records.of_pool(s, "default"))
+    assert notes == {"a": instance_records.InstanceNote("default")}
 
 
 def has(agent: Any, cpus: float, memory: int) -> None:
@@ -331,7 +335,7 @@ def has(agent: Any, cpus: float, memory: int) -> None:
 async def warnings(world: World, **asked: Any) -> list[Any]:
     """What a submit that asks for so much is told of how long it has to wait."""
     wanted = CreateExperiment(config=config(resources={"slots_per_trial": 1, **asked}), dry_run=True)
-    said = (await world.services.experiments.create(ALICE, wanted)).warnings
+    said = (await world.services[Experiments].create(ALICE, wanted)).warnings
     return [one for one in said if "waits until" in one.message]
 
 
@@ -368,7 +372,7 @@ async def test_one_broken_instance_among_good_ones_says_nothing_of_new_ones(make
     pools, _ = read_pools({"default": {"provider": AWS}})
     world = await make_world(training(3), pools=pools)
     market = Market()
-    limits = Limits(min_instances=2, max_instances=3)
+    limits = PoolLimits(min_instances=2, max_instances=3)
     provisioning = looking(world, market, limits=limits)
     await provisioning.poll()
     for order, cpus in zip(market.orders, (4.0, 1.0), strict=True):
@@ -417,8 +421,8 @@ async def test_a_pool_grows_no_further_for_what_its_instances_turn_out_not_to_ha
     for _ in range(3):
         await provisioning.poll()
     assert len(market.orders) == 1, "what was learned is remembered when it is gone"
-    world.services.jobs._awaited = provisioning.awaited
-    (item,) = (await world.services.jobs.why(ALICE, str(made.id))).items
+    world.services[Jobs]._awaited = provisioning.awaited
+    (item,) = (await world.services[Jobs].why(ALICE, str(made.id))).items
     assert "each has 1 slot, 4 CPUs and 16 GiB of memory" in item.detail
     (said,) = await warnings(world, cpus=64)
     assert said.path == "resources.cpus"
@@ -443,14 +447,14 @@ async def test_the_token_of_an_instance_enrols_its_agent_only_and_once(make_worl
     await world.step()
     await looking(world, market).poll()
     (order,) = market.orders
-    caller = await world.services.tokens.resolve(order.enrolment_token)
+    caller = await world.services[Tokens].resolve(order.enrolment_token)
     assert isinstance(caller, EnrolCaller)
-    agents = world.services.agents
+    agents = world.services[Agents]
     for name in ("default-000000000000", f"{order.agent_id}x", "node-1"):
         with pytest.raises(Forbidden, match="is that of an elastic pool's instance"):
             await agents.enrol(caller, EnrolRequest(agent_id=name))
     await agents.enrol(caller, EnrolRequest(agent_id=order.agent_id))
     await agents.enrol(caller, EnrolRequest(agent_id=order.agent_id))  # the first answer may have been lost
-    assert await world.services.tokens.resolve(order.enrolment_token) is not None
+    assert await world.services[Tokens].resolve(order.enrolment_token) is not None
     await world.add_agent(order.agent_id)
-    assert await world.services.tokens.resolve(order.enrolment_token) is None, "void once its agent has connected"
+    assert await world.services[Tokens].resolve(order.enrolment_token) is None, "void once its agent has connected"

@@ -7,6 +7,8 @@ from services_scripted import ALICE, ROOT, config, deaf
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab_hub.services.agents.drains import Drain
+from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.queue.queue import Queue
 
 
 async def say_otherwise(agent, **said):
@@ -23,7 +25,7 @@ async def shell_task(world, **resources):
 
 
 async def reasons(world):
-    return [item.reason for item in (await world.services.queue.view(ALICE)).items]
+    return [item.reason for item in (await world.services[Queue].view(ALICE)).items]
 
 
 @pytest.fixture
@@ -61,11 +63,11 @@ async def test_another_label_of_an_agent_is_seen_by_the_next_pass(world):
 
 async def test_a_closed_agent_and_an_open_one_are_seen_by_the_next_pass(world):
     one = world.agents["one"]
-    await world.services.nodes.drain(ROOT, "one", Drain.FINISH)
+    await world.services[Nodes].drain(ROOT, "one", Drain.FINISH)
     task = await shell_task(world, slots=0)
     await world.steps(3)
     assert not any(key[0].startswith(task.id) for key in one.tasks)
-    await world.services.nodes.enable(ROOT, "one")
+    await world.services[Nodes].enable(ROOT, "one")
     await world.steps(3)
     assert any(key[0].startswith(task.id) for key in one.tasks)
 

@@ -10,6 +10,8 @@ from sqlalchemy import text, update
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab_hub.services.cluster.unknown_keys import UnknownKeys
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import ExperimentRow, TaskRow
 
 NOTHING_AHEAD = [
@@ -40,23 +42,23 @@ def told(caplog):
 
 async def put_ahead(world, one_id, *, table=ExperimentRow, **resources):
     """What a newer master would have stored, as of a commit before the database was given to this one."""
-    stored = await world.services.shell.read(lambda s: dict(s.get_one(table, one_id).config))
+    stored = await world.services.context.read(lambda s: dict(s.get_one(table, one_id).config))
     stored["resources"] = {**stored["resources"], **resources}
 
-    def change(turn):
-        turn.session.execute(update(table).where(table.id == one_id).values(config=stored))
+    def change(unit):
+        unit.session.execute(update(table).where(table.id == one_id).values(config=stored))
 
-    await world.services.shell.write(change)
+    await world.services.context.write(change)
 
 
 async def command(world, given: dict[str, Any] | None = None) -> str:
     asked = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", **(given or {})})
-    return (await world.services.usertasks.create(ALICE, asked)).task.id
+    return (await world.services[UserTasks].create(ALICE, asked)).task.id
 
 
-async def renamed(shell, table, name):
+async def renamed(context, table, name):
     """What a look at the table finds missing until it is named back."""
-    await shell.write(lambda turn: turn.session.execute(text(f"ALTER TABLE {table} RENAME TO {name}")) and None)
+    await context.write(lambda unit: unit.session.execute(text(f"ALTER TABLE {table} RENAME TO {name}")) and None)
 
 
 async def test_a_stored_key_that_a_downgraded_master_does_not_know_is_told_once_and_the_trial_runs(make_world, caplog):
@@ -64,7 +66,7 @@ async def test_a_stored_key_that_a_downgraded_master_does_not_know_is_told_once_
     known = await world.submit(config())
     ahead = await world.submit(config())
     ended = await world.submit(config())
-    await world.services.experiments.kill(ALICE, ended.id)
+    await world.services[Experiments].kill(ALICE, ended.id)
     for one in (ahead, ended):
         await put_ahead(world, one.id, only_on_sundays=True)
     await world.reboot()
@@ -94,7 +96,7 @@ async def test_a_stored_key_of_a_waiting_task_is_told_too(make_world, caplog):
     world = await make_world(deaf(1))
     await command(world)
     ahead, ended = await command(world), await command(world)
-    await world.services.usertasks.end(ALICE, ended)
+    await world.services[UserTasks].end(ALICE, ended)
     for one in (ahead, ended):
         await put_ahead(world, one, table=TaskRow, only_on_sundays=True)
     await world.reboot()
@@ -111,12 +113,12 @@ async def test_after_a_look_that_failed_the_next_one_tells(make_world, caplog):
     world = await make_world(deaf(1))
     one = await world.submit(config())
     await put_ahead(world, one.id, only_on_sundays=True)
-    shell = world.services.shell
-    looking = UnknownKeys(shell)
-    await renamed(shell, "tasks", "tasks_away")
+    context = world.services.context
+    looking = UnknownKeys(context)
+    await renamed(context, "tasks", "tasks_away")
     with pytest.raises(Exception, match="tasks"):
         await looking.tell()
-    await renamed(shell, "tasks_away", "tasks")
+    await renamed(context, "tasks_away", "tasks")
     caplog.clear()
     for _ in range(2):
         await looking.tell()

@@ -11,13 +11,13 @@ from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import (
     ExitAck,
     Heartbeat,
+    HeldTask,
     Hello,
     Kill,
     Launch,
     MoreNodes,
     NodeHello,
     RecordBatch,
-    RunningTask,
     SlotView,
     TaskExited,
     TaskStarted,
@@ -25,7 +25,13 @@ from detlab.schemas.wire import (
 )
 from detlab_hub.services import AgentCaller
 from detlab_hub.services.admission import bundles
-from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.queue.pools import PoolViews
+from detlab_hub.services.usertasks.spawns import Spawns
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import TaskRow
 
 CLUSTER = AgentCaller("cluster")
@@ -44,19 +50,19 @@ class Speaker:
     async def connect(self, nodes=NODES, **more):
         hello = Hello(agent_id="cluster", process="p1", slots=[], nodes=nodes, max_zero_slot_tasks=0, uids={}, **more)
         self.told.clear()
-        self.session = await self.world.services.agents.connect(CLUSTER, hello, self.told.append)
+        self.session = await self.world.services[Agents].connect(CLUSTER, hello, self.told.append)
 
     def launches(self):
         return {message.node: message for message in self.told if isinstance(message, Launch)}
 
     async def start(self, slots=1, **more):
         raw = {"entrypoint": "true", "resources": {"slots": slots, **more}}
-        made = await self.world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=raw))
+        made = await self.world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=raw))
         await self.world.services.schedule()
         return made.task.id
 
     async def view(self, task_id):
-        return await self.world.services.usertasks.get(ALICE, task_id)
+        return await self.world.services[UserTasks].get(ALICE, task_id)
 
 
 @pytest.fixture
@@ -67,7 +73,7 @@ async def cluster(make_world):
 
 
 async def test_each_node_is_placed_on_and_named_in_its_launch(cluster):
-    seen = {view.id: view for view in await cluster.world.services.agents.list(ROOT)}
+    seen = {view.id: view for view in await cluster.world.services[Agents].list(ROOT)}
     assert {name: len(view.slots) for name, view in seen.items()} == {
         "cluster": 0,
         "cluster/big": 4,
@@ -111,7 +117,7 @@ async def test_the_end_of_a_task_on_a_node_that_has_gone_is_heard(cluster, left)
     named = {"allocation_id": launch.allocation_id, "run": launch.run, "node": "small"}
     await cluster.session.receive(TaskStarted(**named))
     cluster.session.closed()
-    await cluster.connect(nodes=left, tasks=[RunningTask(**named, exited=True)])
+    await cluster.connect(nodes=left, tasks=[HeldTask(**named, exited=True)])
     assert (await cluster.view(task)).display_state == "RUNNING"
     await cluster.session.receive(TaskExited(**named, exit_code=0))
     assert (await cluster.view(task)).state.value == "COMPLETED"
@@ -124,18 +130,18 @@ async def test_a_hold_stayed_pending_where_nodes_run_pods_only(make_world):
     world = await make_world(training(1))
     cluster = Speaker(world)
     wanted = SpawnRequest(owner="alice", server_name="", key="k" * 16, hold=True, config={"resources": {"slots": 1}})
-    view = await world.services.spawns.post(HubCaller(), wanted)
+    view = await world.services[Spawns].post(HubCaller(), wanted)
     await world.services.schedule()
-    assert (await world.services.spawns.get(HubCaller(), view.task_id)).reason == "no agent is connected"
-    world.services.shell.scheduler_kick.clear()
+    assert (await world.services[Spawns].get(HubCaller(), view.task_id)).reason == "no agent is connected"
+    world.services.context.scheduler_kick.clear()
 
     await cluster.connect(runtimes=["kubernetes"])
-    assert world.services.shell.scheduler_kick.is_set(), "a node that connects wakes what waits"
+    assert world.services.context.scheduler_kick.is_set(), "a node that connects wakes what waits"
     await world.services.schedule()
     (launch,) = cluster.launches().values()
-    assert (launch.runtime, launch.entrypoint[-2:]) == ("kubernetes", ["--kind", "hold"])
+    assert (launch.runtime, launch.holds) == ("kubernetes", True)
     assert launch.container is not None
-    assert (await world.services.spawns.get(HubCaller(), view.task_id)).agent_id in {"cluster/big", "cluster/small"}
+    assert (await world.services[Spawns].get(HubCaller(), view.task_id)).agent_id in {"cluster/big", "cluster/small"}
 
 
 async def test_slots_whose_devices_others_use_get_no_task_but_count_for_what_could_ever_run(make_world):
@@ -155,7 +161,7 @@ async def test_slots_whose_devices_others_use_get_no_task_but_count_for_what_cou
     assert sorted(launch.slots) == ["cuda0", "cuda1", "cuda2"]
     waits = await cluster.start(1)
     assert (await cluster.view(waits)).agent_id is None
-    running = RunningTask(allocation_id=launch.allocation_id, run=launch.run, node="big")
+    running = HeldTask(allocation_id=launch.allocation_id, run=launch.run, node="big")
     await cluster.connect(nodes=node(), tasks=[running])
     await cluster.world.services.schedule()
     assert [message.slots for message in cluster.launches().values()] == [["cuda3"]]
@@ -175,7 +181,7 @@ async def test_people_are_told_what_a_nodes_cluster_says_of_it_and_of_each_slot(
     await cluster.connect(nodes=[*nodes, NodeHello(name="dark", slots=GPUS)])
 
     async def seen():
-        return {view.id.rpartition("/")[2]: view for view in await cluster.world.services.agents.list(ROOT)}
+        return {view.id.rpartition("/")[2]: view for view in await cluster.world.services[Agents].list(ROOT)}
 
     views = await seen()
     assert [(slot.enabled, slot.note) for slot in views["mixed"].slots] == [(True, ""), (False, others)]
@@ -183,12 +189,12 @@ async def test_people_are_told_what_a_nodes_cluster_says_of_it_and_of_each_slot(
     assert views["dark"].note == ""
     task = await cluster.start(2)
     assert (await cluster.view(task)).agent_id == "cluster/dark"
-    view = await cluster.world.services.cluster.view(ROOT)
-    (pool,) = (await cluster.world.services.pools.list()).items
+    view = await cluster.world.services[Cluster].view(ROOT)
+    (pool,) = (await cluster.world.services[PoolViews].list()).items
     assert (view.slots_total, view.slots_used) == (pool.slots_total, pool.slots_used) == (5, 2), "no slot of others"
 
     running = [
-        RunningTask(allocation_id=one.allocation_id, run=one.run, node="dark") for one in cluster.launches().values()
+        HeldTask(allocation_id=one.allocation_id, run=one.run, node="dark") for one in cluster.launches().values()
     ]
     cluster.session.closed()
     dark = NodeHello(name="dark", away=True, note="not ready: Kubelet stopped posting node status.")
@@ -226,24 +232,24 @@ async def test_a_note_that_is_too_long_is_refused(make_world):
 async def test_tasks_are_kept_by_the_node_that_has_them_and_lost_with_their_agent(cluster):
     task = await cluster.start(2)
     (launch,) = cluster.launches().values()
-    running = RunningTask(allocation_id=launch.allocation_id, run=launch.run, node=launch.node)
+    running = HeldTask(allocation_id=launch.allocation_id, run=launch.run, node=launch.node)
     cluster.session.closed()
-    assert {view.state for view in await cluster.world.services.agents.list(ROOT)} == {"suspect"}
+    assert {view.state for view in await cluster.world.services[Agents].list(ROOT)} == {"suspect"}
     await cluster.connect(tasks=[running])
     welcomes = {message.node: message.keep for message in cluster.told if isinstance(message, Welcome)}
     assert welcomes == {"": [], "big": [], "small": []} | {launch.node: [launch.allocation_id]}
     assert (await cluster.view(task)).display_state == "RUNNING"
 
     cluster.told.clear()
-    cluster.world.services.agents.heartbeat()
+    cluster.world.services[Agents].heartbeat()
     assert [message.type for message in cluster.told] == ["heartbeat"], "one is enough for all nodes"
     for _ in range(10):  # one message shows that all nodes are reached
         await cluster.world.steps(8, 1.0)
         await cluster.session.receive(Heartbeat())
-    assert {view.state for view in await cluster.world.services.agents.list(ROOT)} == {"connected"}
+    assert {view.state for view in await cluster.world.services[Agents].list(ROOT)} == {"connected"}
     cluster.session.closed()
     await cluster.world.steps(80, 1.0)
-    assert {view.state for view in await cluster.world.services.agents.list(ROOT)} == {"lost"}
+    assert {view.state for view in await cluster.world.services[Agents].list(ROOT)} == {"lost"}
     assert (await cluster.view(task)).state.value == "ERROR"
 
 
@@ -255,14 +261,14 @@ async def test_nodes_that_cannot_be_told_apart_are_refused_as_a_whole(make_world
     speaker = Speaker(await make_world(training(3)))
     with pytest.raises(Conflict, match=why):
         await speaker.connect([NodeHello(name=name, slot_count=1) for name in names])
-    assert await speaker.world.services.agents.list(ROOT) == []
+    assert await speaker.world.services[Agents].list(ROOT) == []
 
 
 async def test_a_node_that_is_refused_lets_no_other_connect(make_world):
     speaker = Speaker(await make_world(training(3), agent_slots_limit=3))
     with pytest.raises(Conflict, match="slots: 4 are more than the limit of 3"):
         await speaker.connect()
-    assert "connected" not in {view.state for view in await speaker.world.services.agents.list(ROOT)}
+    assert "connected" not in {view.state for view in await speaker.world.services[Agents].list(ROOT)}
 
 
 def thousand(first, count=1000, **more):
@@ -275,10 +281,10 @@ async def test_over_a_thousand_nodes_connect_in_parts(make_world):
     await cluster.connect(nodes=thousand(0, 600), node_count=1600)
     assert cluster.told[0].takes_more
     await cluster.session.receive(MoreNodes(nodes=thousand(600)))
-    views = await cluster.world.services.agents.list(ROOT)
+    views = await cluster.world.services[Agents].list(ROOT)
     assert (len(views), {view.state for view in views}) == (1601, {"connected"})
     for one in ("n599", "n600"):
-        await cluster.world.services.nodes.disable(ROOT, f"cluster/{one}")
+        await cluster.world.services[Nodes].disable(ROOT, f"cluster/{one}")
     tasks = [await cluster.start(1) for _ in range(3)]
     for launch in cluster.launches().values():
         started = TaskStarted(allocation_id=launch.allocation_id, run=launch.run, node=launch.node)
@@ -289,7 +295,7 @@ async def test_over_a_thousand_nodes_connect_in_parts(make_world):
     with pytest.raises(Conflict, match="'n1599' is there twice"):
         await cluster.session.receive(MoreNodes(nodes=thousand(1599, 1)))
     cluster.session.closed()
-    assert {view.state for view in await cluster.world.services.agents.list(ROOT)} == {"suspect"}
+    assert {view.state for view in await cluster.world.services[Agents].list(ROOT)} == {"suspect"}
 
 
 async def test_a_task_is_kept_by_a_node_that_is_named_later(make_world):
@@ -297,7 +303,7 @@ async def test_a_task_is_kept_by_a_node_that_is_named_later(make_world):
     await cluster.connect(nodes=NODES)
     task = await cluster.start(4)
     launch = cluster.launches()["big"]
-    running = RunningTask(allocation_id=launch.allocation_id, run=launch.run, node="big")
+    running = HeldTask(allocation_id=launch.allocation_id, run=launch.run, node="big")
     cluster.session.closed()
     await cluster.connect(nodes=NODES[:1], node_count=2)
     assert (await cluster.view(task)).state.value == "ACTIVE"
@@ -316,11 +322,11 @@ async def test_nodes_beyond_the_limit_are_left_out_and_the_agent_says_so(make_wo
     speaker = Speaker(await make_world(training(1), agent_nodes_limit=3))
     nodes = thousand(0, 5)
     first = nodes if parts == 1 else nodes[:2]
-    busy = [RunningTask(allocation_id="x", run=1, node="n4", exited=True)] if parts == 1 else []
+    busy = [HeldTask(allocation_id="x", run=1, node="n4", exited=True)] if parts == 1 else []
     await speaker.connect(nodes=first, node_count=5, tasks=busy)
     if parts == 2:
         await speaker.session.receive(MoreNodes(nodes=nodes[2:]))
-    views = {view.id: view for view in await speaker.world.services.agents.list(ROOT)}
+    views = {view.id: view for view in await speaker.world.services[Agents].list(ROOT)}
     assert len(views) == 4
     assert ("cluster/n4" in views) is (parts == 1), "those with tasks are the last to be left out"
     assert views["cluster"].note == "2 of its 5 nodes are left out: c.DetHub.agent_nodes_limit is 3"
@@ -349,7 +355,7 @@ async def test_a_card_names_the_node_itself(cluster, machine, shown):
 
 
 async def test_a_node_is_disabled_by_its_name_and_goes_with_its_agent(cluster):
-    nodes = cluster.world.services.nodes
+    nodes = cluster.world.services[Nodes]
     await nodes.disable(ROOT, "cluster/big")
     task = await cluster.start(3)
     assert "cluster/big is disabled" in ((await cluster.view(task)).pending_reason or "")
@@ -368,13 +374,13 @@ async def test_the_agent_gets_code_and_delivers_records_of_its_nodes_only(cluste
     services = cluster.world.services
     task = await cluster.start(4)
     launch = cluster.launches()["big"]
-    await services.shell.write(
-        lambda turn: turn.session.execute(update(TaskRow).where(TaskRow.id == task).values(bundle=DIGEST))
+    await services.context.write(
+        lambda unit: unit.session.execute(update(TaskRow).where(TaskRow.id == task).values(bundle=DIGEST))
     )
     for name, may in (("cluster", True), ("clust", False), ("cluster/small", False), ("cluster/big", True)):
-        assert await services.shell.read(lambda s, name=name: bundles.may_use(s, AgentCaller(name), DIGEST)) is may
+        assert await services.context.read(lambda s, name=name: bundles.may_use(s, AgentCaller(name), DIGEST)) is may
     batch = RecordBatch(stream="metrics", records=[])
-    assert (await services.agents.records(CLUSTER, launch.allocation_id, batch, "big")).acked == 0
+    assert (await services[Agents].records(CLUSTER, launch.allocation_id, batch, "big")).acked == 0
     for node in ("", "small"):
         with pytest.raises(Forbidden):
-            await services.agents.records(CLUSTER, launch.allocation_id, batch, node)
+            await services[Agents].records(CLUSTER, launch.allocation_id, batch, node)

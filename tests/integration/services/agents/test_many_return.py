@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from services_scripted import config
 from sqlalchemy import event, func, select, update
 
-from detlab.schemas.wire import AllocationState, RunningTask
+from detlab.schemas.wire import AllocationState, HeldTask
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
 TASKS = 300
@@ -37,15 +37,15 @@ async def test_hundreds_of_tasks_are_taken_up_again_in_few_statements(make_world
     await world.services.tick()  # the second part of the trials
     await world.services.schedule()
 
-    def run(turn) -> list[str]:
+    def run(unit) -> list[str]:
         """As if the agent had said of each that it started."""
-        turn.session.execute(update(AllocationRow).values(state=AllocationState.RUNNING, started_at=turn.now))
-        return list(turn.session.scalars(select(AllocationRow.id)))
+        unit.session.execute(update(AllocationRow).values(state=AllocationState.RUNNING, started_at=unit.now))
+        return list(unit.session.scalars(select(AllocationRow.id)))
 
-    names = await world.services.shell.write(run)
+    names = await world.services.context.write(run)
     assert len(names) == TASKS
     plain = agent.hello()
-    running = [RunningTask(allocation_id=name, run=1) for name in names]
+    running = [HeldTask(allocation_id=name, run=1) for name in names]
     agent.hello = lambda: plain.model_copy(update={"tasks": running})
 
     await world.reboot()
@@ -63,4 +63,4 @@ async def test_hundreds_of_tasks_are_taken_up_again_in_few_statements(make_world
         again = select(func.count()).where(TrialRow.experiment_id == made.id, TrialRow.restarts + TrialRow.run != 1)
         return s.scalar(same), s.scalar(again)
 
-    assert await world.services.shell.read(count) == (TASKS, 0)
+    assert await world.services.context.read(count) == (TASKS, 0)

@@ -7,6 +7,8 @@ from services_scripted import ALICE, ROOT, asha, config, deaf, report, training
 
 from detlab.errors import Conflict, Forbidden, ResourcesError
 from detlab.schemas.wire import AllocationState, ExperimentState, TrialState
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.cluster.cluster import Cluster
 
 # --- agents
 
@@ -18,7 +20,7 @@ async def test_services_a_short_absence_of_an_agent_changes_nothing(make_world):
     await world.steps(6)
     agent.drop()
     await world.steps(20)
-    (view,) = await world.services.agents.list(ROOT)
+    (view,) = await world.services[Agents].list(ROOT)
     assert view.state == "suspect"
     agent.online = True
     view = await world.finish(made.id)
@@ -46,7 +48,7 @@ async def test_services_a_lost_agent_is_replaced_and_its_late_task_killed(make_w
     lost.drop()
     other = await world.add_agent("other")
     await world.steps(60)
-    states = {view.id: view.state for view in await world.services.agents.list(ROOT)}
+    states = {view.id: view.state for view in await world.services[Agents].list(ROOT)}
     assert states == {"lost": "lost", "other": "connected"}
     (trial,) = await world.trials(made.id)
     assert (trial.run, trial.restarts, trial.agent_id) == (2, 0, "other")
@@ -136,7 +138,7 @@ async def test_services_an_agent_of_one_user_gets_no_other_users_work(make_world
     made = await world.submit(config())
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
     assert not bobs.launches
-    told = {name: await world.services.agents.list(caller) for name, caller in (("alice", ALICE), ("root", ROOT))}
+    told = {name: await world.services[Agents].list(caller) for name, caller in (("alice", ALICE), ("root", ROOT))}
     assert [agent.serves_user for agent in told["root"]] == [None, "bob"]
     assert [agent.serves_user for agent in told["alice"]] == [None, "another user"], "I9"
 
@@ -165,12 +167,12 @@ async def test_services_drain_preempts_uncounted_and_starts_nothing_until_a_rest
     made = await world.submit(config(asha(max_time=60, concurrent=2)))
     await world.steps(6)
     with pytest.raises(Forbidden):
-        await world.services.cluster.drain(ALICE, 30.0)
-    view = await world.services.cluster.drain(ROOT, 30.0)
+        await world.services[Cluster].drain(ALICE, 30.0)
+    view = await world.services[Cluster].drain(ROOT, 30.0)
     assert view.draining
     await world.steps(10)
     assert not agent.tasks
-    assert (await world.services.cluster.view(ROOT)).slots_used == 0
+    assert (await world.services[Cluster].view(ROOT)).slots_used == 0
     launches = len(agent.launches)
     await world.steps(5)
     assert len(agent.launches) == launches
@@ -186,7 +188,7 @@ async def test_services_drain_kills_what_does_not_leave_in_time(make_world):
     agent = await world.add_agent()
     made = await world.submit(config())
     await world.steps(6)
-    await world.services.cluster.drain(ROOT, 5.0)
+    await world.services[Cluster].drain(ROOT, 5.0)
     await world.steps(8)
     assert agent.tasks
     await world.steps(8)

@@ -8,9 +8,11 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, ScriptedAgent, config, training
 
 from detlab.errors import Conflict, Forbidden
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.settings import UidPolicy
-from detlab_hub.services.lifecycle.uids import file_owner
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.settings import UidPolicy
+from detlab_hub.services.lifecycle.uids import UserUids, file_owner
 from detlab_hub.store.tables import UidRow
 
 CAROL = Caller("carol")
@@ -34,7 +36,7 @@ async def assigned(world):
     def read(s):
         return {row.owner: row.uid for row in s.query(UidRow)}
 
-    return await world.services.shell.read(read)
+    return await world.services.context.read(read)
 
 
 async def node(world, name, uids):
@@ -64,10 +66,10 @@ async def test_administrators_see_who_has_which_uid_and_nobody_else(make_world):
     world = await make_world(uids=UidPolicy(mapped={"bob": 1005}))
     for caller in (BOB, ALICE):
         await world.submit(config(), caller)
-    found = await world.services.uids.list(ROOT)
+    found = await world.services[UserUids].list(ROOT)
     assert [(one.user, one.uid, one.account) for one in found.items] == [("bob", 1005, True), ("alice", 20_000, False)]
     with pytest.raises(Forbidden):
-        await world.services.uids.list(ALICE)
+        await world.services[UserUids].list(ALICE)
 
 
 async def test_a_uid_outlives_restarts(make_world):
@@ -114,7 +116,7 @@ async def test_an_operators_map_wins_later_too_and_the_uid_before_is_nobodys_for
     await world.submit(config(), ALICE)
     await world.submit(config(), CAROL)
     assert await assigned(world) == {"alice": 1005, "bob": 20_000, "carol": 20_002}
-    (changed,) = (await world.services.audit.page(ROOT, action="user.uid")).items
+    (changed,) = (await world.services[Audit].page(ROOT, action="user.uid")).items
     assert changed.detail == "account 1005, before 20001"
 
 
@@ -133,7 +135,7 @@ async def test_nobody_is_mapped_to_the_uid_of_another_user(make_world):
 async def test_what_agents_of_an_earlier_version_kept_is_taken_over_once(make_world):
     given = {"bob": 20_000, "alice": 20_004}
     world = await make_world(uids=UidPolicy(given=given))
-    assert await world.services.shell.read(lambda s: file_owner(s, UidPolicy(given=given, checks_files=True), "bob"))
+    assert await world.services.context.read(lambda s: file_owner(s, UidPolicy(given=given, checks_files=True), "bob"))
     await world.submit(config(), CAROL)
     assert await assigned(world) == {**given, "carol": 20_005}
     world.settings = world.settings.__class__(
@@ -147,7 +149,7 @@ async def test_what_agents_of_an_earlier_version_kept_is_taken_over_once(make_wo
 async def test_a_node_that_has_given_uids_as_the_master_does_is_welcome(make_world):
     world = await make_world(uids=UidPolicy(given={"bob": 20_000, "alice": 20_001}))
     await node(world, "one", {"bob": 20_000, "alice": 20_001, "carol": 20_003})
-    assert (await world.services.agents.list(ROOT))[0].refused is None
+    assert (await world.services[Agents].list(ROOT))[0].refused is None
 
 
 @pytest.mark.parametrize(
@@ -167,13 +169,13 @@ async def test_a_node_that_could_mix_users_is_refused_and_administrators_see_why
         with pytest.raises(Conflict) as refusal:
             await node(world, "one", there)
         assert all(word in str(refusal.value) for word in words)
-    (view,) = await world.services.agents.list(ROOT)
+    (view,) = await world.services[Agents].list(ROOT)
     assert (view.state, view.refused) == ("lost", str(refusal.value)), "not missed anew each time: its tasks go on"
-    assert (await world.services.agents.list(BOB))[0].refused is None, "it names users"
-    (noted,) = (await world.services.audit.page(ROOT, action="agent.refuse")).items
+    assert (await world.services[Agents].list(BOB))[0].refused is None, "it names users"
+    (noted,) = (await world.services[Audit].page(ROOT, action="agent.refuse")).items
     assert words[0] in noted.detail
     await node(world, "one", {})
-    assert (await world.services.agents.list(ROOT))[0].refused is None
+    assert (await world.services[Agents].list(ROOT))[0].refused is None
 
 
 async def test_an_agent_of_the_version_before_that_serves_one_user_is_welcome(make_world):
@@ -190,4 +192,4 @@ async def test_a_refused_node_takes_nothing_over_from_the_connection_that_is_the
     await world.add_agent("one")
     with pytest.raises(Conflict):
         await node(world, "one", {"alice": 1})
-    assert (await world.services.agents.list(ROOT))[0].state == "connected"
+    assert (await world.services[Agents].list(ROOT))[0].state == "connected"

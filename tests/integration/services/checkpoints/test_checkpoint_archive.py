@@ -22,9 +22,11 @@ from tornado.netutil import bind_sockets
 from detlab.errors import CheckpointError, NotFound
 from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
+from detlab_hub.services.base.callers import READ, Caller
 from detlab_hub.services.checkpoints.archives import Packing
+from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.checkpoints.stores import OpenStore
-from detlab_hub.services.kernel.callers import READ, Caller
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.web.auth import Identifier
 from detlab_hub.web.routes import Background, WebSettings, make_application
 
@@ -65,7 +67,7 @@ async def committed(make_world, root: Path, files: Mapping[str, bytes] = FILES):
     lay(root, files)
     found = {path: entry(data, 0o755 if path == "a/b.json" else 0o644) for path, data in files.items()}
     manifest = {"uuid": UUID, "steps_completed": 3, "files": found, "manifest_digest": "sha256:" + "0" * 64}
-    await world.services.tasks.commit_checkpoint(task.caller, CommitCheckpoint(**manifest))
+    await world.services[Tasks].commit_checkpoint(task.caller, CommitCheckpoint(**manifest))
     return world, task
 
 
@@ -130,7 +132,7 @@ async def test_archive_holds_every_file_and_tells_its_length_first(make_world, t
 
 async def test_archive_is_its_owners_and_of_what_is_there(make_world, tmp_path):
     world, task = await committed(make_world, tmp_path)
-    archive = world.services.checkpoints.open_archive
+    archive = world.services[Checkpoints].open_archive
     (await archive(ROOT, UUID)).chunks.close()
     for caller, uuid in ((BOB, UUID), (ALICE, UUID.replace("1", "2")), (ALICE, "../../etc")):
         with pytest.raises(NotFound):
@@ -141,7 +143,7 @@ async def test_archive_is_its_owners_and_of_what_is_there(make_world, tmp_path):
             reply = await client.get(f"checkpoints/{UUID}/archive", headers=headers)
             assert reply.status_code == status
             assert reply.json()["message"]
-    await world.services.tasks.delete_checkpoint(task.caller, UUID)
+    await world.services[Tasks].delete_checkpoint(task.caller, UUID)
     with pytest.raises(NotFound):
         await archive(ALICE, UUID)
 
@@ -151,7 +153,7 @@ async def test_archive_with_a_missing_cut_or_linked_file_is_refused_before_its_f
     folder = tmp_path / "checkpoints" / UUID
     (folder / LONG).write_bytes(b"longer")
     with pytest.raises(CheckpointError, match="not what was committed"):
-        await world.services.checkpoints.open_archive(ALICE, UUID)
+        await world.services[Checkpoints].open_archive(ALICE, UUID)
     (folder / LONG).unlink()
     async with served(world) as client:
         reply = await client.get(f"checkpoints/{UUID}/archive", headers={"Authorization": "Bearer alice"})
@@ -160,7 +162,7 @@ async def test_archive_with_a_missing_cut_or_linked_file_is_refused_before_its_f
     (tmp_path / "secret").write_bytes(b"long")
     (folder / LONG).symlink_to(tmp_path / "secret")
     with pytest.raises(NotFound):
-        await world.services.checkpoints.open_archive(ALICE, UUID)
+        await world.services[Checkpoints].open_archive(ALICE, UUID)
 
 
 async def test_archive_with_an_altered_file_breaks_off_where_it_is(make_world, tmp_path):

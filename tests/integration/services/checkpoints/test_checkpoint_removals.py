@@ -10,7 +10,12 @@ from services_scripted import ALICE, BOB, DIGEST, ROOT, CrashError, Flaw, config
 
 from detlab.errors import CheckpointError, ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.wire import EditCheckpoint, GrantRequest
-from detlab_hub.services.checkpoints.removals import AGAIN_AFTER, matching
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.checkpoints.checkpoints import Checkpoints
+from detlab_hub.services.checkpoints.removals import AGAIN_AFTER, Removals, matching
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.store.queries import checkpoints as queries
 from detlab_hub.store.tables import CheckpointRow
 
@@ -41,10 +46,10 @@ class Place:
 
     @property
     def removals(self):
-        return self.world.services.removals
+        return self.world.services[Removals]
 
     async def saved(self):
-        found = await self.world.services.experiments.checkpoints(ALICE, self.experiment)
+        found = await self.world.services[Experiments].checkpoints(ALICE, self.experiment)
         return sorted(found, key=lambda item: item.steps_completed)
 
     async def end(self) -> None:
@@ -56,7 +61,7 @@ class Place:
         return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
     async def pending(self) -> int:
-        return len(await self.world.services.shell.read(queries.removals))
+        return len(await self.world.services.context.read(queries.removals))
 
 
 @pytest.fixture
@@ -72,13 +77,13 @@ async def place(make_world, tmp_path: Path) -> Place:
 
     await world.until(both)
 
-    def add_files(turn) -> None:
-        for uuid in queries.of_experiment(turn.session, made.id):
-            turn.session.get_one(CheckpointRow, uuid).files = {
+    def add_files(unit) -> None:
+        for uuid in queries.of_experiment(unit.session, made.id):
+            unit.session.get_one(CheckpointRow, uuid).files = {
                 name: {"size": 1, "digest": DIGEST, "mode": 0o644} for name in NAMES
             }
 
-    await world.services.shell.write(add_files)
+    await world.services.context.write(add_files)
     for item in await here.saved():
         for name in NAMES:
             path = here.root / item.uuid / name
@@ -96,10 +101,10 @@ async def test_a_deleted_checkpoint_loses_its_files_and_keeps_its_record(place: 
     assert await place.pending() == 0
     assert view.removing, "as it was told"
     assert await place.removals.delete(ALICE, first.uuid) == view.model_copy(update={"removing": False})
-    actions = [item.action for item in (await place.world.services.audit.page(ROOT, action="checkpoint")).items]
+    actions = [item.action for item in (await place.world.services[Audit].page(ROOT, action="checkpoint")).items]
     assert actions == ["checkpoint.delete"]
     with pytest.raises(NotFound):
-        await place.world.services.checkpoints.open_archive(ALICE, first.uuid)
+        await place.world.services[Checkpoints].open_archive(ALICE, first.uuid)
 
 
 async def test_what_a_trial_would_resume_from_is_refused(place: Place) -> None:
@@ -114,7 +119,7 @@ async def test_what_a_trial_would_resume_from_is_refused(place: Place) -> None:
     other = await place.world.submit(config(source), activate=False)
     with pytest.raises(Conflict, match=f"experiment {other.id}, which has not ended, starts from it"):
         await place.removals.delete(ALICE, second.uuid)
-    await place.world.services.experiments.kill(ALICE, other.id)
+    await place.world.services[Experiments].kill(ALICE, other.id)
     await place.removals.delete(ALICE, second.uuid)
     (trial,) = await place.world.trials(place.experiment)
     assert trial.latest_checkpoint == first.uuid
@@ -128,7 +133,7 @@ async def test_some_files_are_removed_and_the_others_stay(place: Place) -> None:
     again = await place.removals.remove_files(ALICE, first.uuid, ["*.log"])
     assert again == view.model_copy(update={"removing": False})
     assert await place.pending() == 0
-    assert (await place.world.services.checkpoints.open_file(ALICE, first.uuid, DIGEST)).size == 1
+    assert (await place.world.services[Checkpoints].open_file(ALICE, first.uuid, DIGEST)).size == 1
     assert (await place.removals.remove_files(ALICE, first.uuid, ["**"])).state == "DELETED"
     assert not (place.root / first.uuid).exists()
 
@@ -182,12 +187,12 @@ async def test_a_removal_that_failed_is_repeated(place: Place, tmp_path: Path) -
 async def test_a_removal_survives_a_crash(place: Place, after_commit: bool) -> None:
     first, _ = await place.saved()
     world = place.world
-    world.services.shell.store._flaw = Flaw(world.writes[0] + 1, after_commit)
+    world.services.context.store._flaw = Flaw(world.writes[0] + 1, after_commit)
     with pytest.raises(CrashError):
         await place.removals.delete(ALICE, first.uuid)
     assert place.there(first.uuid) == set(NAMES)
     await world.reboot()
-    found = await world.services.checkpoints.get(ALICE, first.uuid)
+    found = await world.services[Checkpoints].get(ALICE, first.uuid)
     assert (found.state, bool(place.there(first.uuid))) == (("DELETED", False) if after_commit else ("COMPLETED", True))
     assert await place.pending() == 0
 
@@ -202,7 +207,7 @@ async def test_metadata_is_set_and_removed(place: Place) -> None:
     view = await edit(ALICE, first.uuid, EditCheckpoint(metadata={"a": "<b>"}, remove_metadata=["b", "none"]))
     assert view.metadata == {"a": "<b>"}
     assert await edit(ALICE, first.uuid, EditCheckpoint(metadata={"a": "<b>"})) == view
-    actions = [item.action for item in (await place.world.services.audit.page(ROOT, action="checkpoint")).items]
+    actions = [item.action for item in (await place.world.services[Audit].page(ROOT, action="checkpoint")).items]
     assert actions == ["checkpoint.edit"] * 2
     with pytest.raises(CheckpointError, match="at most"):
         await edit(ALICE, first.uuid, EditCheckpoint(metadata={"big": "x" * 2**20}))
@@ -213,7 +218,7 @@ async def test_i9_only_its_owner_deletes_a_checkpoint(place: Place) -> None:
     with pytest.raises(NotFound):
         await place.removals.delete(BOB, first.uuid)
     grant = GrantRequest(kind="user", name="bob", write=True)
-    await place.world.services.grants.put(ALICE, place.experiment, grant)
+    await place.world.services[Grants].put(ALICE, place.experiment, grant)
     for action in (
         place.removals.delete(BOB, first.uuid),
         place.removals.remove_files(BOB, first.uuid, ["*"]),
@@ -225,11 +230,11 @@ async def test_i9_only_its_owner_deletes_a_checkpoint(place: Place) -> None:
 
 
 async def test_checkpoints_have_the_metric_that_is_asked_for(place: Place) -> None:
-    found = await place.world.services.experiments.checkpoints(ALICE, place.experiment, "accuracy")
+    found = await place.world.services[Experiments].checkpoints(ALICE, place.experiment, "accuracy")
     assert sorted(item.metrics["accuracy"] for item in found) == [0.6, 0.7]
     assert all(not item.metrics for item in await place.saved())
     (trial,) = await place.world.trials(place.experiment)
-    assert [item.metrics for item in await place.world.services.trials.checkpoints(ALICE, trial.id, "nothing")] == [
+    assert [item.metrics for item in await place.world.services[Trials].checkpoints(ALICE, trial.id, "nothing")] == [
         {},
         {},
     ]
@@ -237,11 +242,11 @@ async def test_checkpoints_have_the_metric_that_is_asked_for(place: Place) -> No
 
 async def test_the_metrics_of_a_checkpoints_step_are_exact(place: Place) -> None:
     _, second = await place.saved()
-    found = await place.world.services.checkpoints.metrics(ALICE, second.uuid, "validation")
+    found = await place.world.services[Checkpoints].metrics(ALICE, second.uuid, "validation")
     assert [(one.name, one.steps) for one in found] == [("accuracy", [2]), ("f1", [2]), ("loss", [2])]
     assert (found[0].values, found[2].values) == ([0.7], [0.5])
     assert math.isnan(found[1].values[0])
-    every = await place.world.services.checkpoints.metrics(ALICE, second.uuid)
+    every = await place.world.services[Checkpoints].metrics(ALICE, second.uuid)
     assert (every[0].group, every[0].name) == ("training", "loss")
     assert len(every) == 4
 
@@ -251,13 +256,13 @@ async def test_an_experiment_with_an_unfinished_removal_is_deleted(place: Place,
     await place.end()
     place.root.rename(tmp_path / "away")
     await place.removals.delete(ALICE, first.uuid)
-    await place.world.services.experiments.delete(ALICE, place.experiment)
+    await place.world.services[Experiments].delete(ALICE, place.experiment)
     assert await place.pending() == 2, "the storage is away: it waits, and nothing is forgotten"
-    assert (await place.world.services.checkpoints.get(ALICE, first.uuid)).state == "DELETED"
+    assert (await place.world.services[Checkpoints].get(ALICE, first.uuid)).state == "DELETED"
     (tmp_path / "away").rename(place.root)
-    left = await place.world.services.experiments.delete(ALICE, place.experiment)
+    left = await place.world.services[Experiments].delete(ALICE, place.experiment)
     assert (left.checkpoints, left.event_files) == (0, True), "event files in a directory are a task's"
-    await place.world.services.experiments.forget_files(ROOT, place.experiment)
+    await place.world.services[Experiments].forget_files(ROOT, place.experiment)
     assert await place.pending() == 0
     with pytest.raises(NotFound):
-        await place.world.services.checkpoints.get(ALICE, first.uuid)
+        await place.world.services[Checkpoints].get(ALICE, first.uuid)

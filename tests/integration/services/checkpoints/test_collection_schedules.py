@@ -19,10 +19,10 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict
 from detlab.schemas.wire.storage import GcPolicy, Pin
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.base.settings import Settings
+from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints import collecting, pins, removals
-from detlab_hub.services.kernel.callers import Caller
-from detlab_hub.services.kernel.settings import Settings
-from detlab_hub.services.kernel.turn import Turn
 from detlab_hub.store.queries.storage import collection
 from detlab_hub.store.tables import Base, BookmarkRow, CheckpointRow, ExperimentRow, FreedRow, RemovalRow, TrialRow
 
@@ -61,12 +61,12 @@ class Cluster:
     happened: set[str] = field(default_factory=set)
     saved: int = 0
 
-    def write(self, act: Callable[[Turn], Any]) -> Any:
+    def write(self, act: Callable[[UnitOfWork], Any]) -> Any:
         """Run a transaction of the writer."""
         settings = Settings(state_dir=Path(), bundles_dir=Path(), trash_window=WINDOW)
-        turn: Any = Turn(self.session, self.now, settings, self.searches, lifecycle=None)  # type: ignore[arg-type]
+        unit: Any = UnitOfWork(self.session, self.now, settings, self.searches, lifecycle=None)  # type: ignore[arg-type]
         try:
-            found = act(turn)
+            found = act(unit)
             self.session.flush()
             self.session.commit()
         except BaseException:
@@ -82,7 +82,7 @@ class Cluster:
         found = self.completed()
         return self.rng.choice(found) if found else None
 
-    def save(self, turn: Turn, trial: TrialRow, step: int) -> str:
+    def save(self, unit: UnitOfWork, trial: TrialRow, step: int) -> str:
         """A trial commits a checkpoint."""
         self.saved += 1
         uuid = f"00000000-0000-4000-8000-{self.saved:012d}"
@@ -92,7 +92,7 @@ class Cluster:
             files={"model": {"size": 1, "digest": "", "mode": 420}},
             storage={"type": "directory", "container_path": "/ckpt"},
         )  # fmt: skip
-        turn.session.add(row)
+        unit.session.add(row)
         trial.latest_checkpoint = uuid
         return uuid
 
@@ -104,18 +104,18 @@ class Cluster:
 def begun(cluster: Cluster) -> None:
     """Four trials, each of which has saved twice and trains on."""
 
-    def make(turn: Turn) -> None:
+    def make(unit: UnitOfWork) -> None:
         config = {"searcher": {"name": "pbt", "metric": "loss"}}
-        turn.session.add(
+        unit.session.add(
             ExperimentRow(id=1, name="x", owner="alice", state="ACTIVE", config=config, searcher_name="pbt")
         )
-        turn.session.flush()
+        unit.session.flush()
         for idx in range(4):
             trial = TrialRow(id=idx + 1, experiment_id=1, idx=idx, request_id=f"{idx}", state="ACTIVE")
-            turn.session.add(trial)
-            turn.session.flush()
+            unit.session.add(trial)
+            unit.session.flush()
             for step in (1, 2):
-                cluster.save(turn, trial, step)
+                cluster.save(unit, trial, step)
 
     cluster.write(make)
 
@@ -130,15 +130,15 @@ def pbt(cluster: Cluster) -> Actor:
         if uuid is None:
             yield
             continue
-        cluster.write(lambda turn, uuid=uuid: cluster.searches.needed.add(uuid))
+        cluster.write(lambda unit, uuid=uuid: cluster.searches.needed.add(uuid))
         yield
         cluster.is_whole(uuid, "the search needs it")
 
-        def clone(turn: Turn, uuid: str = uuid) -> TrialRow:
-            number = len(turn.session.scalars(select(TrialRow.id)).all()) + 1
+        def clone(unit: UnitOfWork, uuid: str = uuid) -> TrialRow:
+            number = len(unit.session.scalars(select(TrialRow.id)).all()) + 1
             trial = TrialRow(id=number, experiment_id=1, idx=number - 1, request_id=f"{number}", state="ACTIVE",
                              parent_checkpoint=uuid)  # fmt: skip
-            turn.session.add(trial)
+            unit.session.add(trial)
             cluster.searches.needed.discard(uuid)
             return trial
 
@@ -146,9 +146,9 @@ def pbt(cluster: Cluster) -> Actor:
         yield
         cluster.is_whole(uuid, "a clone loads it")
         cluster.happened.add("cloned")
-        cluster.write(lambda turn, trial=trial: cluster.save(turn, turn.trial(trial.id), 3))
+        cluster.write(lambda unit, trial=trial: cluster.save(unit, unit.trial(trial.id), 3))
         yield
-        cluster.write(lambda turn, trial=trial: setattr(turn.trial(trial.id), "state", "COMPLETED"))
+        cluster.write(lambda unit, trial=trial: setattr(unit.trial(trial.id), "state", "COMPLETED"))
         yield
 
 
@@ -157,8 +157,8 @@ def promotion(cluster: Cluster) -> Actor:
     for number in range(1, 1_000):
         key = number % 4 + 1
 
-        def hold(turn: Turn, key: int = key) -> str:
-            trial = turn.trial(key)
+        def hold(unit: UnitOfWork, key: int = key) -> str:
+            trial = unit.trial(key)
             trial.hold = "search"
             assert trial.latest_checkpoint is not None
             return trial.latest_checkpoint
@@ -169,10 +169,10 @@ def promotion(cluster: Cluster) -> Actor:
         yield
         cluster.is_whole(uuid, "a trial is promoted and resumes from it")
 
-        def resume(turn: Turn, key: int = key, step: int = number + 2) -> None:
-            trial = turn.trial(key)
+        def resume(unit: UnitOfWork, key: int = key, step: int = number + 2) -> None:
+            trial = unit.trial(key)
             trial.hold = "none"
-            cluster.save(turn, trial, step)
+            cluster.save(unit, trial, step)
 
         cluster.write(resume)
         cluster.happened.add("promoted")
@@ -185,7 +185,7 @@ def registration(cluster: Cluster) -> Actor:
         uuid = cluster.some()
         yield
         if uuid is not None and cluster.session.get_one(CheckpointRow, uuid).state == "COMPLETED":
-            cluster.write(lambda turn, uuid=uuid: cluster.versions.setdefault(uuid, "version 1 of model digits"))
+            cluster.write(lambda unit, uuid=uuid: cluster.versions.setdefault(uuid, "version 1 of model digits"))
             cluster.happened.add("registered")
         yield
     while True:
@@ -210,11 +210,11 @@ def bookmarks(cluster: Cluster) -> Actor:
     while True:
         uuid = cluster.some()
         if uuid is not None:
-            cluster.write(lambda turn, uuid=uuid: turn.session.add(BookmarkRow(uuid=uuid, name="alice", note="")))
+            cluster.write(lambda unit, uuid=uuid: unit.session.add(BookmarkRow(uuid=uuid, name="alice", note="")))
             for _ in range(4):
                 yield
                 cluster.is_whole(uuid, "it is bookmarked")
-            cluster.write(lambda turn, uuid=uuid: turn.session.execute(delete(BookmarkRow)))
+            cluster.write(lambda unit, uuid=uuid: unit.session.execute(delete(BookmarkRow)))
         yield
 
 
@@ -227,11 +227,11 @@ def collector(cluster: Cluster) -> Actor:
         numbers = [cluster.rng.choice((0, 0, 1)) for _ in range(3)]
         policy = GcPolicy(save_experiment_best=numbers[0], save_trial_best=numbers[1], save_trial_latest=numbers[2])
 
-        def collect(turn: Turn, policy: GcPolicy = policy) -> int:
-            row = turn.experiment(1)
+        def collect(unit: UnitOfWork, policy: GcPolicy = policy) -> int:
+            row = unit.experiment(1)
             row.gc_policy = policy.model_dump()
-            plan = collecting._plan(turn.session, turn.searches, row)
-            return collecting.collect(turn, row, plan, turn.now + cluster.rng.choice((0.0, WINDOW)))
+            plan = collecting._plan(unit.session, unit.searches, row)
+            return collecting.collect(unit, row, plan, unit.now + cluster.rng.choice((0.0, WINDOW)))
 
         if cluster.write(collect):
             cluster.happened.add("collected")
@@ -247,13 +247,13 @@ def user(cluster: Cluster) -> Actor:
             continue
         try:
             now = cluster.rng.random() < 0.3
-            cluster.write(lambda turn, uuid=uuid, now=now: removals._delete(turn, ALICE, uuid, now=now, by_task=True))
+            cluster.write(lambda unit, uuid=uuid, now=now: removals._delete(unit, ALICE, uuid, now=now, by_task=True))
             cluster.happened.add("deleted")
         except Conflict as error:
             cluster.happened.add("refused" if "is in use" in str(error) else f"refused by mistake: {error}")
         yield
         try:
-            cluster.write(lambda turn, uuid=uuid: removals._undelete(turn, ALICE, uuid))
+            cluster.write(lambda unit, uuid=uuid: removals._undelete(unit, ALICE, uuid))
             cluster.is_whole(uuid, "it was restored")
             cluster.happened.add("restored")
         except Conflict as error:
@@ -266,10 +266,10 @@ def remover(cluster: Cluster) -> Actor:
     """A task lists, removes and reports; it may die between any two steps, and so may be followed by itself."""
     while True:
 
-        def listed(turn: Turn) -> list[str]:
-            found = collection.due_by_task(turn.session, turn.now, 1)
+        def listed(unit: UnitOfWork) -> list[str]:
+            found = collection.due_by_task(unit.session, unit.now, 1)
             for removal in found:
-                removal.begun_at = removal.begun_at or turn.now
+                removal.begun_at = removal.begun_at or unit.now
             return [removal.uuid for removal in found]
 
         for uuid in cluster.write(listed):
@@ -281,7 +281,7 @@ def remover(cluster: Cluster) -> Actor:
             yield
             if cluster.rng.random() < 0.2:
                 break
-            cluster.write(lambda turn, uuid=uuid: removals.end_removal(turn, uuid, None, ""))
+            cluster.write(lambda unit, uuid=uuid: removals.end_removal(unit, uuid, None, ""))
             cluster.happened.add("removed")
         yield
 

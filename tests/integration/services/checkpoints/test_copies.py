@@ -11,12 +11,17 @@ import pytest
 from services_scripted import ALICE, ROOT, World, config, seen_storage, training
 
 from detlab.errors import Conflict
-from detlab.storage.ownership import Holder
+from detlab.storage.ownership import StorageHolder
 from detlab.storage.posix import SharedFSStorage
-from detlab_hub.services.kernel.settings import A_COPY
+from detlab_hub.services.base.settings import A_COPY
+from detlab_hub.services.checkpoints.removals import Removals
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.stored_files import EventFiles
+from detlab_hub.services.queue.jobs import Jobs
 
 MakeWorld = Callable[..., Awaitable[World]]
-ORIGINAL = Holder("detlab", "original", 1)
+ORIGINAL = StorageHolder("detlab", "original", 1)
 
 
 @pytest.fixture
@@ -36,27 +41,27 @@ async def test_a_copy_starts_nothing_and_says_why(world: World) -> None:
     await world.add_agent("second")
     made = await world.submit(config())
     await world.services.schedule()
-    assert world.services.shell.pending_reasons
-    assert set(world.services.shell.pending_reasons.values()) == {A_COPY}
-    assert (await world.services.cluster.view(ALICE)).is_copy
-    why = await world.services.jobs.why(ALICE, str(made.id))
-    assert [item.detail for item in why.items] == [A_COPY]
+    assert world.services.context.pending_reasons
+    assert set(world.services.context.pending_reasons.values()) == {A_COPY}
+    assert (await world.services[Cluster].view(ALICE)).is_copy
+    why = await world.services[Jobs].why(ALICE, str(made.id))
+    assert [(item.reason, item.detail) for item in why.items] == [("copy", A_COPY)]
 
 
 async def test_a_copy_removes_nothing_whoever_asks(world: World, tmp_path: Path) -> None:
     made = await world.submit(config())
     await world.finish(made.id)
-    (saved, *_) = await world.services.experiments.checkpoints(ALICE, made.id)
+    (saved, *_) = await world.services[Experiments].checkpoints(ALICE, made.id)
     files = tmp_path / "checkpoints" / saved.uuid
     files.mkdir(exist_ok=True)
     (files / "model.pt").write_bytes(b"x")
     await becomes_a_copy(world)
     services = world.services
     asked: list[Callable[[], Awaitable[Any]]] = [
-        lambda: services.removals.delete(ALICE, saved.uuid, now=True),
-        lambda: services.removals.remove_files(ALICE, saved.uuid, ["*"]),
-        lambda: services.experiments.delete(ROOT, made.id),
-        lambda: services.event_files.delete(ALICE, made.id),
+        lambda: services[Removals].delete(ALICE, saved.uuid, now=True),
+        lambda: services[Removals].remove_files(ALICE, saved.uuid, ["*"]),
+        lambda: services[Experiments].delete(ROOT, made.id),
+        lambda: services[EventFiles].delete(ALICE, made.id),
     ]
     for ask in asked:
         with pytest.raises(Conflict, match="this cluster is a copy"):
@@ -64,7 +69,7 @@ async def test_a_copy_removes_nothing_whoever_asks(world: World, tmp_path: Path)
     world.now += 10 * 86400
     for _ in range(3):
         await services.tick()
-        await services.removals.finish()
+        await services[Removals].finish()
     assert (files / "model.pt").read_bytes() == b"x"
 
 
@@ -74,11 +79,11 @@ async def test_a_removal_of_the_original_is_not_carried_out_after_another_took_o
     """The master of the original still runs when its copy takes over: what is there is the copy's from then on."""
     made = await world.submit(config())
     await world.finish(made.id)
-    (saved, *_) = await world.services.experiments.checkpoints(ALICE, made.id)
+    (saved, *_) = await world.services[Experiments].checkpoints(ALICE, made.id)
     files = tmp_path / "checkpoints" / saved.uuid
     files.mkdir(exist_ok=True)
     (files / "model.pt").write_bytes(b"x")
-    SharedFSStorage(tmp_path / "checkpoints").held_by(Holder("detlab", "copy", 2)).check()
-    view = await world.services.removals.delete(ALICE, saved.uuid, now=True)
+    SharedFSStorage(tmp_path / "checkpoints").held_by(StorageHolder("detlab", "copy", 2)).check()
+    view = await world.services[Removals].delete(ALICE, saved.uuid, now=True)
     assert view.state == "DELETED"
     assert (files / "model.pt").read_bytes() == b"x"

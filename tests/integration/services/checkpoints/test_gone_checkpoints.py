@@ -6,6 +6,8 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, config, report
 
 from detlab.schemas.wire import TrialState
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
 
 TRACE = ("Traceback (most recent call last):", '  File "/w/train.py", line 3, in <module>')
 
@@ -72,14 +74,14 @@ async def test_an_earlier_checkpoint_serves_and_burns_no_restart(make_world, the
     world, view = await ended(make_world, trial, max_restarts=max_restarts)
     assert trial.given == given
     assert (view.state, view.restarts) == (TrialState.COMPLETED, 1), "the first attempt failed by itself"
-    series = await world.services.trials.metrics(ALICE, view.id, group="validation", names=["loss"])
+    series = await world.services[Trials].metrics(ALICE, view.id, group="validation", names=["loss"])
     assert series[0].steps == [1, 2, 3, 4, 5, 6, 7, 8], "no gap and no point twice"
-    full = await world.services.trials.get(ALICE, view.id)
+    full = await world.services[Trials].get(ALICE, view.id)
     (warning, *more) = full.warnings
     assert "step 6" in warning
     assert f"an earlier checkpoint is used, of step {there[0]}" in warning
     assert len(more) == 2 - len(there)
-    found = await world.services.trials.checkpoints(ALICE, view.id)
+    found = await world.services[Trials].checkpoints(ALICE, view.id)
     assert {step_of(one.uuid) for one in found if one.state == "DELETED"} == {2, 4, 6} - set(there)
 
 
@@ -89,12 +91,12 @@ async def test_where_none_is_left_it_ends_at_once_with_a_card_and_nothing_is_tak
     world, view = await ended(make_world, trial)
     assert trial.given == [(6, [4, 2])], "one attempt, not five"
     assert (view.state, view.restarts) == (TrialState.ERROR, 1)
-    card = (await world.services.trials.get(ALICE, view.id)).failure
+    card = (await world.services[Trials].get(ALICE, view.id)).failure
     assert card.kind == "checkpoint"
     assert "CheckpointMissing" in card.message
     assert all(word in card.hint for word in ("step 6", "mounted", "source_checkpoint_uuid", "Not restarted"))
     assert str(world.settings.state_dir) in card.hint, "which storage"
-    assert {one.state for one in await world.services.trials.checkpoints(ALICE, view.id)} == {"COMPLETED"}
+    assert {one.state for one in await world.services[Trials].checkpoints(ALICE, view.id)} == {"COMPLETED"}
 
 
 async def test_a_harness_that_says_nothing_of_earlier_ones_ends_it_as_well(make_world):
@@ -133,6 +135,6 @@ async def test_nobody_declares_anothers_checkpoint_gone(make_world):
     bobs = await world.submit(config(), BOB)
     await world.finish(bobs.id)
     for experiment in (alices.id, bobs.id):
-        found = await world.services.experiments.checkpoints(ROOT, experiment)
+        found = await world.services[Experiments].checkpoints(ROOT, experiment)
         assert {one.state for one in found} == {"COMPLETED"}
         assert len(found) == 3

@@ -14,11 +14,20 @@ from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import ExperimentState, ExperimentView
 from detlab.schemas.wire.registry import CreateModel, CreateVersion
 from detlab.schemas.wire.storage import Bookmark, Collected, CollectedFolders, CollectReport, GcRequest
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.base.fencing import caller_of
+from detlab_hub.services.checkpoints.checkpoints import Checkpoints
+from detlab_hub.services.checkpoints.collecting import Collecting
+from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.checkpoints.stores import NotTheClusters
 from detlab_hub.services.experiments import stored_files
-from detlab_hub.services.kernel.callers import TaskCaller
-from detlab_hub.services.kernel.fencing import caller_of
-from detlab_hub.services.usertasks.collection_tasks import AGAIN
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.registry.models import Models
+from detlab_hub.services.registry.versions import Versions
+from detlab_hub.services.usertasks.collection_tasks import AGAIN, CollectionTasks
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import AllocationRow, CheckpointRow, ExperimentRow, FreedRow, RemovalRow, TaskNote, TaskRow
 
 STORE = {"type": "s3", "bucket": "checkpoints"}
@@ -57,7 +66,7 @@ class Place:
         def read(s) -> TaskCaller:
             return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.trial_id.is_not(None))).one())
 
-        return await self.services.shell.read(read)
+        return await self.services.context.read(read)
 
     def store_files(self) -> None:
         """Make folders of the checkpoints, for the master to see them."""
@@ -78,39 +87,39 @@ class Place:
             task = s.get_one(ExperimentRow, self.experiment).gc_task
             return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == task)).one())
 
-        return await self.services.shell.read(read)
+        return await self.services.context.read(read)
 
     async def collected(self) -> list[str]:
         """Let the task remove all that it is told to, and end; return what that was."""
         caller, uuids, events = await self.collector(), [], None
-        found = await self.services.collection_tasks.list(caller)
+        found = await self.services[CollectionTasks].list(caller)
         while found.items or found.event_files:
             uuids += [one.uuid for one in found.items]
             if found.event_files:
                 events = CollectedFolders(freed=100)
             told = CollectReport(items=[Collected(uuid=one.uuid) for one in found.items], event_files=events)
-            found = await self.services.collection_tasks.report(caller, told)
+            found = await self.services[CollectionTasks].report(caller, told)
         await self.services.tick()
         return uuids
 
     async def exists(self) -> bool:
-        return await self.services.shell.read(lambda s: s.get(ExperimentRow, self.experiment)) is not None
+        return await self.services.context.read(lambda s: s.get(ExperimentRow, self.experiment)) is not None
 
     async def view(self) -> ExperimentView:
-        return await self.services.experiments.get(ALICE, self.experiment)
+        return await self.services[Experiments].get(ALICE, self.experiment)
 
     async def state(self, uuid: str) -> str:
-        return await self.services.shell.read(lambda s: s.get_one(CheckpointRow, uuid).state)
+        return await self.services.context.read(lambda s: s.get_one(CheckpointRow, uuid).state)
 
     async def freed(self) -> list[tuple[int, int]]:
-        rows = await self.services.shell.read(lambda s: list(s.scalars(select(FreedRow))))
+        rows = await self.services.context.read(lambda s: list(s.scalars(select(FreedRow))))
         return [(row.bytes, row.count) for row in rows]
 
     async def set_state(self, state: ExperimentState) -> None:
-        def change(turn) -> None:
-            turn.session.get_one(ExperimentRow, self.experiment).state = state.value
+        def change(unit) -> None:
+            unit.session.get_one(ExperimentRow, self.experiment).state = state.value
 
-        await self.services.shell.write(change)
+        await self.services.context.write(change)
 
 
 async def saved(make_world, **settings: Any) -> Place:
@@ -121,7 +130,7 @@ async def saved(make_world, **settings: Any) -> Place:
     here = Place(world, script, (await world.submit(config())).id)
 
     async def three() -> bool:
-        found = await here.services.experiments.checkpoints(ALICE, here.experiment)
+        found = await here.services[Experiments].checkpoints(ALICE, here.experiment)
         here.uuids = [one.uuid for one in sorted(found, key=lambda one: one.steps_completed)]
         return len(found) == 3
 
@@ -139,9 +148,9 @@ async def place(make_world) -> Place:
 
 async def test_a_trial_deletes_no_checkpoint_of_its_own_that_is_pinned(place: Place) -> None:
     first, second, _ = place.uuids
-    await place.services.collecting.bookmark(ALICE, first, Bookmark(note="for the paper"))
-    await place.services.models.create(ALICE, CreateModel(name="digits"))
-    await place.services.versions.register(ALICE, "digits", CreateVersion(checkpoint=second))
+    await place.services[Collecting].bookmark(ALICE, first, Bookmark(note="for the paper"))
+    await place.services[Models].create(ALICE, CreateModel(name="digits"))
+    await place.services[Versions].register(ALICE, "digits", CreateVersion(checkpoint=second))
     source = {"name": "single", "metric": "loss", "source_checkpoint_uuid": second}
     other = await place.world.submit(config(source), activate=False)
     task = await place.trial()
@@ -150,26 +159,26 @@ async def test_a_trial_deletes_no_checkpoint_of_its_own_that_is_pinned(place: Pl
         (second, ["it is a version of a model", f"experiment {other.id}, which has not ended, starts from it"]),
     ):
         with pytest.raises(Conflict) as refused:
-            await place.services.tasks.delete_checkpoint(task, uuid)
+            await place.services[Tasks].delete_checkpoint(task, uuid)
         assert all(reason in str(refused.value) for reason in said)
         assert await place.state(uuid) == "COMPLETED"
 
 
 async def test_a_trial_may_delete_what_it_would_itself_resume_from(place: Place) -> None:
-    await place.services.tasks.delete_checkpoint(await place.trial(), place.uuids[2])
+    await place.services[Tasks].delete_checkpoint(await place.trial(), place.uuids[2])
     (trial,) = await place.world.trials(place.experiment)
     assert trial.latest_checkpoint == place.uuids[1]
 
 
 async def test_what_a_trial_removes_from_the_trash_cannot_be_restored(place: Place) -> None:
     uuid = place.uuids[0]
-    await place.services.removals.delete(ALICE, uuid)
+    await place.services[Removals].delete(ALICE, uuid)
     for _ in range(2):
-        await place.services.tasks.delete_checkpoint(await place.trial(), uuid)
+        await place.services[Tasks].delete_checkpoint(await place.trial(), uuid)
     with pytest.raises(Conflict, match="cannot be restored: its files are being removed"):
-        await place.services.removals.undelete(ALICE, uuid)
+        await place.services[Removals].undelete(ALICE, uuid)
     await place.end()
-    found = await place.services.collection_tasks.list(await place.collector())
+    found = await place.services[CollectionTasks].list(await place.collector())
     assert [one.uuid for one in found.items] == [uuid], "a task sees to it that they are gone"
 
 
@@ -179,14 +188,14 @@ async def test_what_a_trial_removes_from_the_trash_cannot_be_restored(place: Pla
 async def test_nothing_begins_to_need_a_checkpoint_of_an_experiment_that_is_being_deleted(place: Place) -> None:
     uuid = place.uuids[0]
     await place.end()
-    await place.services.models.create(ALICE, CreateModel(name="digits"))
+    await place.services[Models].create(ALICE, CreateModel(name="digits"))
     (trial,) = await place.world.trials(place.experiment)
     await place.set_state(ExperimentState.DELETING)
     with pytest.raises(Conflict, match="is being deleted"):
-        await place.services.collecting.bookmark(ALICE, uuid, Bookmark())
+        await place.services[Collecting].bookmark(ALICE, uuid, Bookmark())
     for wanted in (CreateVersion(checkpoint=uuid), CreateVersion(experiment_id=place.experiment)):
         with pytest.raises(Conflict, match="is being deleted"):
-            await place.services.versions.register(ALICE, "digits", wanted)
+            await place.services[Versions].register(ALICE, "digits", wanted)
     for key, value in (("source_checkpoint_uuid", uuid), ("source_trial_id", trial.id)):
         with pytest.raises(ConfigError):
             await place.world.submit(config({"name": "single", "metric": "loss", key: value}))
@@ -194,7 +203,7 @@ async def test_nothing_begins_to_need_a_checkpoint_of_an_experiment_that_is_bein
     assert await place.exists(), "nobody has seen that its files are gone"
     assert sorted(await place.collected()) == sorted(place.uuids)
     assert not await place.exists()
-    assert await place.services.shell.read(lambda s: s.get(CheckpointRow, uuid)) is None
+    assert await place.services.context.read(lambda s: s.get(CheckpointRow, uuid)) is None
 
 
 @pytest.mark.parametrize("write", [1, 2, 3])
@@ -204,13 +213,13 @@ async def test_a_deletion_that_is_repeated_after_a_crash_frees_bytes_once(
 ) -> None:
     place.store_files()
     await place.end()
-    await place.services.removals.delete(ALICE, place.uuids[0])
-    place.services.shell.store._flaw = Flaw(place.world.writes[0] + write, after_commit)
+    await place.services[Removals].delete(ALICE, place.uuids[0])
+    place.services.context.store._flaw = Flaw(place.world.writes[0] + write, after_commit)
     with pytest.raises(CrashError):
-        await place.services.experiments.delete(ALICE, place.experiment)
+        await place.services[Experiments].delete(ALICE, place.experiment)
     await place.world.reboot()
     if write == 1 and not after_commit:  # it was never acknowledged
-        await place.services.experiments.delete(ALICE, place.experiment)
+        await place.services[Experiments].delete(ALICE, place.experiment)
     await place.collected()
     assert not await place.exists()
     assert await place.freed() == [(103, 3)], "of event files, too, which are no checkpoint"
@@ -219,54 +228,54 @@ async def test_a_deletion_that_is_repeated_after_a_crash_frees_bytes_once(
 async def test_a_deletion_books_nothing_that_a_task_of_collection_has_booked(place: Place) -> None:
     place.store_files()
     await place.end()
-    await place.services.collecting.apply(ALICE, place.experiment, GcRequest(purge=True))
+    await place.services[Collecting].apply(ALICE, place.experiment, GcRequest(purge=True))
     caller = await place.collector()
-    found = await place.services.collection_tasks.list(caller)
+    found = await place.services[CollectionTasks].list(caller)
     told = CollectReport(items=[Collected(uuid=one.uuid) for one in found.items])
-    await place.services.collection_tasks.report(caller, told)
+    await place.services[CollectionTasks].report(caller, told)
     before = await place.freed()
-    await place.services.experiments.delete(ALICE, place.experiment)
-    await place.services.collection_tasks.report(caller, told)
+    await place.services[Experiments].delete(ALICE, place.experiment)
+    await place.services[CollectionTasks].report(caller, told)
     assert await place.freed() == [(3, 3)]
     assert before == [(len(found.items), len(found.items))]
-    assert await place.services.shell.read(lambda s: list(s.scalars(select(RemovalRow)))) == []
+    assert await place.services.context.read(lambda s: list(s.scalars(select(RemovalRow)))) == []
 
 
 async def test_rows_of_an_experiment_stay_until_its_files_are_gone(place: Place) -> None:
     """They were dropped where the master could not remove files, which then lay there for ever, known to nobody."""
     await place.end()
-    left = await place.services.experiments.delete(ALICE, place.experiment)
+    left = await place.services[Experiments].delete(ALICE, place.experiment)
     assert left is not None
     assert (left.checkpoints, left.bytes, left.event_files, left.failure) == (3, 3, True, "")
     view = await place.view()
     assert view.state is ExperimentState.DELETING
     assert view.pending_reason == "3 checkpoints (3 B) and event files still stored: to be removed by a task"
     caller = await place.collector()
-    found = await place.services.collection_tasks.list(caller)
+    found = await place.services[CollectionTasks].list(caller)
     assert found.event_files is None, "they come when it is known that the storage is there"
     told = [Collected(uuid=one.uuid, failure="the store is away") for one in found.items]
-    again = await place.services.collection_tasks.report(caller, CollectReport(items=told))
+    again = await place.services[CollectionTasks].report(caller, CollectReport(items=told))
     assert (again.items, again.event_files) == ([], None)
     failed = await place.view()
     assert failed.pending_reason.endswith("still stored, and tried again later: the store is away")
     assert failed.deletion.retry_at == pytest.approx(place.world.now + AGAIN)
     assert failed.deletion.task is not None
-    (listed,), _ = await place.services.experiments.list(ALICE)
+    (listed,), _ = await place.services[Experiments].list(ALICE)
     assert listed.deletion == failed.deletion
     with pytest.raises(Conflict, match="is being deleted"):
-        await place.services.removals.undelete(ALICE, place.uuids[0])
+        await place.services[Removals].undelete(ALICE, place.uuids[0])
     # Once more, at once, by its owner's wish.
-    assert (await place.services.experiments.delete(ALICE, place.experiment)).failure == ""
-    found = await place.services.collection_tasks.list(caller)
+    assert (await place.services[Experiments].delete(ALICE, place.experiment)).failure == ""
+    found = await place.services[CollectionTasks].list(caller)
     assert len(found.items) == 3
     told = [Collected(uuid=one.uuid) for one in found.items]
-    found = await place.services.collection_tasks.report(caller, CollectReport(items=told))
+    found = await place.services[CollectionTasks].report(caller, CollectReport(items=told))
     trial = (await place.world.trials(place.experiment))[0].id
     assert found.event_files.names == [f"tensorboard-{place.world.settings.cluster_id}-{place.experiment}-{trial}"]
     await place.services.tick()
     assert (await place.view()).pending_reason.startswith("event files still stored")
     end = CollectReport(event_files=CollectedFolders(freed=7))
-    await place.services.collection_tasks.report(caller, end)
+    await place.services[CollectionTasks].report(caller, end)
     await place.services.tick()
     assert not await place.exists()
     assert await place.freed() == [(10, 3)]
@@ -275,31 +284,31 @@ async def test_rows_of_an_experiment_stay_until_its_files_are_gone(place: Place)
 async def test_a_task_that_says_nothing_of_event_files_is_not_followed_by_another_at_once(place: Place) -> None:
     """As those of older images do: there would be one task after another for ever."""
     await place.end()
-    await place.services.experiments.delete(ALICE, place.experiment)
+    await place.services[Experiments].delete(ALICE, place.experiment)
     caller = await place.collector()
-    found = await place.services.collection_tasks.list(caller)
+    found = await place.services[CollectionTasks].list(caller)
     told = [Collected(uuid=one.uuid) for one in found.items]
-    assert (await place.services.collection_tasks.report(caller, CollectReport(items=told))).event_files
-    row = await place.services.shell.read(lambda s: s.get_one(ExperimentRow, place.experiment))
+    assert (await place.services[CollectionTasks].report(caller, CollectReport(items=told))).event_files
+    row = await place.services.context.read(lambda s: s.get_one(ExperimentRow, place.experiment))
     assert row.event_files_due == pytest.approx(place.world.now + AGAIN)
-    assert (await place.services.collection_tasks.list(caller)).event_files is None
+    assert (await place.services[CollectionTasks].list(caller)).event_files is None
 
 
 async def test_only_an_administrator_gives_up_on_files_and_only_after_a_try(place: Place) -> None:
     await place.end()
     with pytest.raises(Forbidden):
-        await place.services.experiments.forget_files(ALICE, place.experiment)
+        await place.services[Experiments].forget_files(ALICE, place.experiment)
     with pytest.raises(NotFound):
-        await place.services.experiments.forget_files(BOB, place.experiment)
+        await place.services[Experiments].forget_files(BOB, place.experiment)
     with pytest.raises(Conflict, match="only when they could not be removed"):
-        await place.services.experiments.forget_files(ROOT, place.experiment)
-    await place.services.experiments.delete(ALICE, place.experiment)
+        await place.services[Experiments].forget_files(ROOT, place.experiment)
+    await place.services[Experiments].delete(ALICE, place.experiment)
     with pytest.raises(Forbidden):
-        await place.services.experiments.forget_files(ALICE, place.experiment)
-    await place.services.experiments.forget_files(ROOT, place.experiment)
+        await place.services[Experiments].forget_files(ALICE, place.experiment)
+    await place.services[Experiments].forget_files(ROOT, place.experiment)
     assert not await place.exists()
     assert await place.freed() == [], "nobody knows that anything is gone"
-    note = (await place.services.audit.page(ROOT, action="experiment.forget_files")).items[0]
+    note = (await place.services[Audit].page(ROOT, action="experiment.forget_files")).items[0]
     assert (note.actor, note.subject) == (ROOT.name, f"experiment {place.experiment}")
     assert "3 checkpoints (3 B)" in note.detail
 
@@ -309,19 +318,19 @@ async def test_only_an_administrator_gives_up_on_files_and_only_after_a_try(plac
 
 async def test_event_files_are_removed_of_an_experiment_that_has_ended(place: Place) -> None:
     with pytest.raises(Conflict, match="may still write event files"):
-        await place.services.event_files.delete(ALICE, place.experiment)
+        await place.services[stored_files.EventFiles].delete(ALICE, place.experiment)
     await place.end()
     with pytest.raises(NotFound):
-        await place.services.event_files.delete(BOB, place.experiment)
-    left = await place.services.event_files.delete(ALICE, place.experiment)
+        await place.services[stored_files.EventFiles].delete(BOB, place.experiment)
+    left = await place.services[stored_files.EventFiles].delete(ALICE, place.experiment)
     assert (left.checkpoints, left.event_files) == (0, True)
     caller = await place.collector()
-    assert (await place.services.collection_tasks.list(caller)).event_files
+    assert (await place.services[CollectionTasks].list(caller)).event_files
     end = CollectReport(event_files=CollectedFolders(freed=7))
     for _ in range(2):
-        await place.services.collection_tasks.report(caller, end)
+        await place.services[CollectionTasks].report(caller, end)
     assert await place.freed() == [(7, 0)], "counted once"
-    assert len(await place.services.experiments.checkpoints(ALICE, place.experiment)) == 3
+    assert len(await place.services[Experiments].checkpoints(ALICE, place.experiment)) == 3
     assert (await place.view()).state is ExperimentState.COMPLETED
 
 
@@ -337,14 +346,14 @@ async def test_a_task_of_collection_gets_credentials_of_its_experiment(make_worl
 
     place = await saved(make_world, storage_credentials=give)
 
-    def move(turn) -> None:
-        row = turn.session.get_one(ExperimentRow, place.experiment)
+    def move(unit) -> None:
+        row = unit.session.get_one(ExperimentRow, place.experiment)
         row.config = {**row.config, "checkpoint_storage": STORE}
 
     await place.end()
-    await place.services.shell.write(move)
-    await place.services.collecting.apply(ALICE, place.experiment, GcRequest(purge=True))
-    found = await place.services.tasks.storage_credentials(await place.collector())
+    await place.services.context.write(move)
+    await place.services[Collecting].apply(ALICE, place.experiment, GcRequest(purge=True))
+    found = await place.services[Tasks].storage_credentials(await place.collector())
     assert found.values == {"token": "t"}
     assert asked == [(ALICE.name, "checkpoints")]
 
@@ -353,16 +362,16 @@ async def test_a_users_own_task_gets_no_credentials_of_an_experiment(make_world)
     place = await saved(make_world, storage_credentials=lambda *_: {"token": "t"})
     await place.end()
     request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]})
-    made = await place.services.usertasks.create(ALICE, request)
+    made = await place.services[UserTasks].create(ALICE, request)
     noted = update(TaskRow).where(TaskRow.id == made.task.id).values(source={TaskNote.GC.value: place.experiment})
-    await place.services.shell.write(lambda turn: turn.session.execute(noted))
+    await place.services.context.write(lambda unit: unit.session.execute(noted))
     await place.world.steps(2)
 
     def read(s) -> TaskCaller:
         return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == made.task.id)).one())
 
     with pytest.raises(Conflict, match="only trials"):
-        await place.services.tasks.storage_credentials(await place.services.shell.read(read))
+        await place.services[Tasks].storage_credentials(await place.services.context.read(read))
 
 
 @pytest.mark.parametrize("given", [True, False, None])
@@ -381,14 +390,14 @@ async def test_an_experiment_is_deleted_with_the_keys_that_its_owner_has(
 
     place = await saved(make_world, storage_credentials=give, checkpoint_stores=(STORE,))
 
-    def move(turn) -> None:
+    def move(unit) -> None:
         for uuid in place.uuids:
-            turn.session.get_one(CheckpointRow, uuid).storage = STORE
+            unit.session.get_one(CheckpointRow, uuid).storage = STORE
 
     await place.end()
-    await place.services.shell.write(move)
+    await place.services.context.write(move)
     monkeypatch.setattr(stored_files.files, "remove", lambda store, *_: used.append(store.block) or "")
-    await place.services.experiments.delete(ALICE, place.experiment)
+    await place.services[Experiments].delete(ALICE, place.experiment)
     keys = {"access_key": "a", "secret_key": "b", "session_token": "t"} if given else {}
     assert used == [{**STORE, "prefix": None, **keys}] * 3
     assert asked == [ALICE.name], "asked once for all of a storage"
@@ -398,20 +407,20 @@ async def test_the_master_sends_its_keys_to_no_server_that_a_user_names(place: P
     await place.end()
     evil = {**STORE, "endpoint_url": f"http://127.0.0.1:{unused_tcp_port}"}
 
-    def move(turn) -> None:
+    def move(unit) -> None:
         for uuid in place.uuids:
-            turn.session.get_one(CheckpointRow, uuid).storage = evil
+            unit.session.get_one(CheckpointRow, uuid).storage = evil
 
-    await place.services.shell.write(move)
+    await place.services.context.write(move)
     uuid = place.uuids[0]
-    digest = (await place.services.checkpoints.get(ALICE, uuid)).files["model.pt"].digest
+    digest = (await place.services[Checkpoints].get(ALICE, uuid)).files["model.pt"].digest
     for ask in (
-        lambda: place.services.checkpoints.open_file(ALICE, uuid, digest),
-        lambda: place.services.checkpoints.open_archive(ALICE, uuid),
+        lambda: place.services[Checkpoints].open_file(ALICE, uuid, digest),
+        lambda: place.services[Checkpoints].open_archive(ALICE, uuid),
     ):
         with pytest.raises(NotTheClusters, match="one of the cluster's own"):
             await ask()
-    await place.services.experiments.delete(ALICE, place.experiment)
+    await place.services[Experiments].delete(ALICE, place.experiment)
     assert await place.freed() == [], "nothing was asked of that server, so nothing is known to be gone"
     assert (await place.view()).deletion.checkpoints == 3
 
@@ -424,21 +433,21 @@ async def test_nothing_is_restored_from_the_trash_whose_files_are_gone(place: Pl
     first, second, third = place.uuids
     await place.end()
 
-    def move(turn) -> None:
+    def move(unit) -> None:
         for uuid in place.uuids:
-            turn.session.get_one(CheckpointRow, uuid).storage = {"type": "shared_fs", "host_path": str(shared)}
+            unit.session.get_one(CheckpointRow, uuid).storage = {"type": "shared_fs", "host_path": str(shared)}
 
-    await place.services.shell.write(move)
+    await place.services.context.write(move)
     for uuid in place.uuids:
-        await place.services.removals.delete(ALICE, uuid)
-    assert (await place.services.removals.undelete(ALICE, third)).state == "COMPLETED", "not mounted: not judged"
+        await place.services[Removals].delete(ALICE, uuid)
+    assert (await place.services[Removals].undelete(ALICE, third)).state == "COMPLETED", "not mounted: not judged"
     (shared / second).mkdir(parents=True)
     (shared / second / "model.pt").write_bytes(b"x")
     with pytest.raises(Conflict, match="its files are gone from its storage"):
-        await place.services.removals.undelete(ALICE, first)
+        await place.services[Removals].undelete(ALICE, first)
     assert await place.state(first) == "DELETED"
-    assert (await place.services.removals.undelete(ALICE, second)).state == "COMPLETED"
-    assert (await place.services.removals.undelete(ALICE, second)).state == "COMPLETED"
+    assert (await place.services[Removals].undelete(ALICE, second)).state == "COMPLETED"
+    assert (await place.services[Removals].undelete(ALICE, second)).state == "COMPLETED"
 
 
 async def test_a_directory_without_the_checkpoint_is_another_machines(place: Place) -> None:
@@ -447,33 +456,47 @@ async def test_a_directory_without_the_checkpoint_is_another_machines(place: Pla
     here.mkdir()
     (here / "model.pt").write_bytes(b"x")
     for uuid in (first, second):
-        await place.services.removals.delete(ALICE, uuid, now=True)
+        await place.services[Removals].delete(ALICE, uuid, now=True)
     assert not here.exists()
     assert await place.freed() == [(1, 1)], "of the other nothing is known to be gone"
     await place.end()
-    found = await place.services.collection_tasks.list(await place.collector())
+    found = await place.services[CollectionTasks].list(await place.collector())
     assert [one.uuid for one in found.items] == [first]
+
+
+async def test_a_collection_whose_experiment_was_removed_meanwhile_has_nothing_to_do(make_world: Any) -> None:
+    """The master removes an experiment's files itself while its task starts; that task failed, with a card."""
+    place = await saved(make_world)
+    await place.end()
+    await place.services[Experiments].delete(ALICE, place.experiment)
+    caller = await place.collector()
+    await place.services[Experiments].forget_files(ROOT, place.experiment)
+    assert not await place.exists()
+    found = await place.services[CollectionTasks].list(caller)
+    assert (found.experiment_id, found.items, found.event_files) == (place.experiment, [], None)
+    told = CollectReport(items=[Collected(uuid=place.uuids[0])], event_files=CollectedFolders(freed=100))
+    assert (await place.services[CollectionTasks].report(caller, told)).items == []
 
 
 async def test_a_killed_collection_waits_longer_each_time_and_people_can_retry_it(make_world: Any) -> None:
     place = await saved(make_world)
     await place.end()
     uuid = place.uuids[0]
-    await place.services.removals.delete(ALICE, uuid, now=True)
+    await place.services[Removals].delete(ALICE, uuid, now=True)
 
     async def killed() -> str:
         await place.world.steps(4)
         caller = await place.collector()
-        await place.services.collection_tasks.list(caller)
+        await place.services[CollectionTasks].list(caller)
         task = caller.holder_id if hasattr(caller, "holder_id") else None
-        row = await place.services.shell.read(lambda s: s.get_one(ExperimentRow, place.experiment).gc_task)
+        row = await place.services.context.read(lambda s: s.get_one(ExperimentRow, place.experiment).gc_task)
         assert task in (None, row)
         await place.services.end_task(ALICE, row)
         await place.world.steps(6)
         return row
 
     def current() -> Any:
-        return place.services.shell.read(lambda s: s.get_one(ExperimentRow, place.experiment).gc_task)
+        return place.services.context.read(lambda s: s.get_one(ExperimentRow, place.experiment).gc_task)
 
     async def pause_after(task: str) -> float:
         """Seconds until another task is there."""
@@ -488,11 +511,13 @@ async def test_a_killed_collection_waits_longer_each_time_and_people_can_retry_i
     assert pauses == sorted(pauses)
     assert pauses[0] <= 11
     assert pauses[3] > 8 * pauses[1] > 16 * pauses[0] / 10
-    (view,) = [one for one in await place.services.experiments.checkpoints(ALICE, place.experiment) if one.uuid == uuid]
+    (view,) = [
+        one for one in await place.services[Experiments].checkpoints(ALICE, place.experiment) if one.uuid == uuid
+    ]
     assert view.removing, "it is listed as being removed"
     task = await killed()
     with pytest.raises((Forbidden, NotFound)):
-        await place.services.collecting.apply(BOB, place.experiment, GcRequest(retry=True))
-    assert (await place.services.collecting.apply(ALICE, place.experiment, GcRequest(retry=True))).going == 1
+        await place.services[Collecting].apply(BOB, place.experiment, GcRequest(retry=True))
+    assert (await place.services[Collecting].apply(ALICE, place.experiment, GcRequest(retry=True))).going == 1
     await place.services.tick()
     assert await current() not in (None, task), "a new one begins now"

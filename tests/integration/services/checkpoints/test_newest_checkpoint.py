@@ -11,6 +11,8 @@ from services_scripted import ALICE, ROOT, config, report
 
 from detlab.client.ordering import newest_checkpoint, sort_checkpoints
 from detlab.schemas.wire import CheckpointView
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.ingest.tasks import Tasks
 
 HOUR = 3600.0
 
@@ -56,7 +58,7 @@ async def saved(make_world):
 
 async def by_steps(world, trial_id):
     """uuid of each checkpoint, most steps first; and a check that time says the opposite."""
-    found = await world.services.trials.checkpoints(ROOT, trial_id)
+    found = await world.services[Trials].checkpoints(ROOT, trial_id)
     times = [item.created_at for item in sorted(found, key=lambda item: item.steps_completed)]
     assert times == sorted(times, reverse=True)
     assert len(set(times)) == len(times) == 3
@@ -75,13 +77,13 @@ async def test_a_trials_view_names_the_most_steps(saved):
     (trial,) = await world.trials(experiment)
     newest, *_ = await by_steps(world, trial.id)
     assert trial.latest_checkpoint == newest
-    assert (await world.services.trials.get(ALICE, trial.id)).latest_checkpoint == newest
+    assert (await world.services[Trials].get(ALICE, trial.id)).latest_checkpoint == newest
 
 
 async def test_a_trials_checkpoints_are_listed_by_steps(saved):
     world, _, experiment = saved
     (trial,) = await world.trials(experiment)
-    found = await world.services.trials.checkpoints(ALICE, trial.id)
+    found = await world.services[Trials].checkpoints(ALICE, trial.id)
     assert [item.steps_completed for item in found] == [6, 4, 2]
 
 
@@ -91,8 +93,8 @@ async def test_the_next_one_is_newest_when_the_newest_is_deleted(saved):
     first, second, _ = await by_steps(world, trial.id)
     (agent,) = world.agents.values()
     running = next(task for task in agent.tasks.values() if not task.exited)
-    await world.services.tasks.delete_checkpoint(running.caller, first)
-    assert (await world.services.trials.get(ALICE, trial.id)).latest_checkpoint == second
+    await world.services[Tasks].delete_checkpoint(running.caller, first)
+    assert (await world.services[Trials].get(ALICE, trial.id)).latest_checkpoint == second
 
 
 async def test_a_warm_start_takes_the_most_steps(saved):
@@ -156,7 +158,7 @@ async def test_a_trials_attempts_say_where_they_went_on(saved):
     assert trial.attempts == []  # only a single trial has them
     course.done = True
     await world.finish(experiment)
-    first, second = (await world.services.trials.get(ALICE, trial.id)).attempts
+    first, second = (await world.services[Trials].get(ALICE, trial.id)).attempts
     assert [(one.run, one.resume_step, one.agent_id) for one in (first, second)] == [
         (1, None, second.agent_id),
         (2, 6, second.agent_id),

@@ -12,11 +12,15 @@ from test_lost_checkpoints import Place, saved
 from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, ReadCheckpoint, TaskKind, TaskView
 from detlab.schemas.wire import GrantRequest
-from detlab_hub.services.kernel.callers import Caller, TaskCaller
-from detlab_hub.services.kernel.fencing import caller_of
-from detlab_hub.services.kernel.settings import MIB
+from detlab_hub.services.base.callers import Caller, TaskCaller
+from detlab_hub.services.base.fencing import caller_of
+from detlab_hub.services.base.settings import MIB
+from detlab_hub.services.checkpoints.removals import Removals
+from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.usertasks.outputs import OutputsTooLarge
-from detlab_hub.services.usertasks.reading_tasks import PROGRAM
+from detlab_hub.services.usertasks.reading_tasks import PROGRAM, ReadingTasks
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import AllocationRow, CheckpointRow, TaskRow
 
 STORE = {"type": "s3", "bucket": "hers", "access_key": "AKIA", "secret_key": "only-alice-has-it"}
@@ -32,11 +36,11 @@ async def hers(make_world: Any, **settings: Any) -> Place:
 async def moved(place: Place) -> None:
     await place.end()
 
-    def move(turn: Any) -> None:
+    def move(unit: Any) -> None:
         for uuid in place.uuids:
-            turn.session.get_one(CheckpointRow, uuid).storage = STORE
+            unit.session.get_one(CheckpointRow, uuid).storage = STORE
 
-    await place.services.shell.write(move)
+    await place.services.context.write(move)
 
 
 async def start(place: Place, caller: Caller = ALICE, *paths: str, **more: Any) -> TaskView:
@@ -53,18 +57,18 @@ async def caller_in(place: Place, task_id: str) -> TaskCaller:
     def read(s: Any) -> TaskCaller:
         return caller_of(s.scalars(select(AllocationRow).where(AllocationRow.task_id == task_id)).one())
 
-    return await place.services.shell.read(read)
+    return await place.services.context.read(read)
 
 
 async def test_the_owners_task_gets_the_block_with_its_keys(make_world: Any) -> None:
     place = await hers(make_world)
     task = await start(place, ALICE, "model.pt")
     assert (task.owner, task.config["entrypoint"], task.config["resources"]["slots"]) == (ALICE.name, PROGRAM, 0)
-    found = await place.services.reading_tasks.get(await caller_in(place, task.id))
+    found = await place.services[ReadingTasks].get(await caller_in(place, task.id))
     assert (found.uuid, found.storage, found.hands_over) == (place.uuids[0], STORE, True)
     assert found.files.keys() == {"model.pt"}
     task = await start(place)
-    found = await place.services.reading_tasks.get(await caller_in(place, task.id))
+    found = await place.services[ReadingTasks].get(await caller_in(place, task.id))
     assert (found.hands_over, len(found.files)) == (False, len(found.files) or 1)
 
 
@@ -73,7 +77,7 @@ async def test_nobody_else_gets_the_owners_keys(make_world: Any) -> None:
     place = await hers(make_world)
     with pytest.raises(NotFound):
         await start(place, BOB, "model.pt")
-    await place.services.grants.put(ALICE, place.experiment, GrantRequest(kind="user", name=BOB.name, write=True))
+    await place.services[Grants].put(ALICE, place.experiment, GrantRequest(kind="user", name=BOB.name, write=True))
     for caller in (BOB, ROOT):
         for more in ({}, {"dry_run": True}):
             with pytest.raises(Forbidden, match="--mode direct"):
@@ -85,17 +89,17 @@ async def test_a_task_whose_owner_is_another_than_the_checkpoints_gets_none(make
     task = await start(place, ALICE, "model.pt")
     caller = await caller_in(place, task.id)
     theirs = update(TaskRow).where(TaskRow.id == task.id).values(owner=BOB.name)
-    await place.services.shell.write(lambda turn: turn.session.execute(theirs))
+    await place.services.context.write(lambda unit: unit.session.execute(theirs))
     with pytest.raises(NotFound, match="reads no checkpoint"):
-        await place.services.reading_tasks.get(caller)
+        await place.services[ReadingTasks].get(caller)
 
 
 async def test_another_task_of_hers_gets_none(make_world: Any) -> None:
     place = await hers(make_world)
     request = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": ["true"]})
-    made = await place.services.usertasks.create(ALICE, request)
+    made = await place.services[UserTasks].create(ALICE, request)
     with pytest.raises(NotFound, match="reads no checkpoint"):
-        await place.services.reading_tasks.get(await caller_in(place, made.task.id))
+        await place.services[ReadingTasks].get(await caller_in(place, made.task.id))
 
 
 async def test_the_command_is_the_masters_own(make_world: Any) -> None:
@@ -119,7 +123,7 @@ async def test_what_the_master_opens_needs_no_task(make_world: Any) -> None:
     with pytest.raises(Conflict, match="--mode master"):
         await start(place)
     await moved(place)
-    await place.services.removals.delete(ALICE, place.uuids[0])
+    await place.services[Removals].delete(ALICE, place.uuids[0])
     with pytest.raises(Conflict, match="were deleted"):
         await start(place)
 
@@ -133,6 +137,6 @@ async def test_short_lived_keys_are_those_of_the_checkpoints_storage(make_world:
 
     place = await hers(make_world, storage_credentials=give)
     task = await start(place)
-    found = await place.services.tasks.storage_credentials(await caller_in(place, task.id))
+    found = await place.services[Tasks].storage_credentials(await caller_in(place, task.id))
     assert found.values == {"token": "t"}
     assert asked == [(ALICE.name, "hers")]

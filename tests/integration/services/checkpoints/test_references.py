@@ -13,8 +13,13 @@ from sqlalchemy import event, insert, select, text
 from detlab.errors import ConfigError, Conflict
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import GrantRequest
+from detlab_hub.services.base.references import MOST_NAMED
+from detlab_hub.services.checkpoints.collecting import Collecting
 from detlab_hub.services.checkpoints.pins import pins_of
-from detlab_hub.services.kernel.references import MOST_NAMED
+from detlab_hub.services.checkpoints.removals import Removals
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ReferenceRow
 
 
@@ -36,17 +41,17 @@ class Place:
         self.services = world.services
 
     async def kinds(self) -> list[str]:
-        return [pin.kind for pin in (await self.services.collecting.pins(ALICE, self.uuid)).items]
+        return [pin.kind for pin in (await self.services[Collecting].pins(ALICE, self.uuid)).items]
 
     async def recorded(self) -> list[tuple[str, str, str]]:
         def read(s: Any) -> list[tuple[str, str, str]]:
             return [(row.referrer, row.referrer_id, row.purpose) for row in s.scalars(select(ReferenceRow))]
 
-        return await self.services.shell.read(read)
+        return await self.services.context.read(read)
 
     async def command(self, caller: Any, *words: str, **more: Any) -> str:
         wanted = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": list(words), **more})
-        return (await self.services.usertasks.create(caller, wanted)).task.id
+        return (await self.services[UserTasks].create(caller, wanted)).task.id
 
 
 @pytest.fixture
@@ -55,7 +60,7 @@ async def place(make_world: Any) -> Place:
     await world.add_agent()
     made = await world.submit(config())
     await world.finish(made.id)
-    (found,) = await world.services.experiments.checkpoints(ALICE, made.id)
+    (found,) = await world.services[Experiments].checkpoints(ALICE, made.id)
     return Place(world, made.id, found.uuid)
 
 
@@ -80,7 +85,7 @@ async def test_a_mention_pins_nothing(place: Place, caller: Any) -> None:
     await place.command(caller, "sleep", f"1 {place.uuid}", description=place.uuid, **variables)
     assert await place.recorded() == []
     assert await place.kinds() == []
-    await place.services.removals.delete(ALICE, place.uuid)
+    await place.services[Removals].delete(ALICE, place.uuid)
 
 
 async def test_words_of_an_entrypoint_pin_what_their_owner_may_read_until_the_end(place: Place) -> None:
@@ -89,14 +94,14 @@ async def test_words_of_an_entrypoint_pin_what_their_owner_may_read_until_the_en
     made = await place.world.submit(config(entrypoint=["evaluate", place.uuid]), activate=False)
     assert await place.kinds() == ["evaluation"] * 3
     with pytest.raises(Conflict, match=f"experiment {made.id}, which has not ended, names it in its entrypoint"):
-        await place.services.removals.delete(ALICE, place.uuid)
+        await place.services[Removals].delete(ALICE, place.uuid)
     for task in tasks:
-        await place.services.usertasks.end(ALICE, task)
+        await place.services[UserTasks].end(ALICE, task)
     await place.world.steps(4)
     assert await place.recorded() == [("experiment", str(made.id), "evaluation")]
-    await place.services.experiments.kill(ALICE, made.id)
+    await place.services[Experiments].kill(ALICE, made.id)
     assert await place.recorded() == []
-    await place.services.removals.delete(ALICE, place.uuid)
+    await place.services[Removals].delete(ALICE, place.uuid)
 
 
 async def test_a_reference_needs_the_right_to_read(place: Place) -> None:
@@ -107,7 +112,7 @@ async def test_a_reference_needs_the_right_to_read(place: Place) -> None:
     with pytest.raises(ConfigError, match=f"there is no checkpoint {place.uuid}"):
         await place.world.submit(config(source), caller=BOB, activate=False)
     assert await place.recorded() == []
-    await place.services.grants.put(ALICE, place.experiment, GrantRequest(kind="user", name="bob"))
+    await place.services[Grants].put(ALICE, place.experiment, GrantRequest(kind="user", name="bob"))
     task = await place.command(BOB, "evaluate", place.uuid)
     assert await place.recorded() == [("task", task, "evaluation")]
     made = await place.world.submit(config(source), caller=BOB, activate=False)
@@ -119,12 +124,12 @@ async def test_a_warm_start_by_a_trial_refers_to_the_checkpoint_of_then(place: P
     source = {"name": "single", "metric": "loss", "source_trial_id": trial.id}
     made = await place.world.submit(config(source), activate=False)
     assert await place.kinds() == ["warm_start"]
-    await place.services.experiments.kill(ALICE, made.id)
+    await place.services[Experiments].kill(ALICE, made.id)
     assert await place.kinds() == []
 
 
 async def test_what_is_deleted_is_referred_to_by_nothing_new(place: Place) -> None:
-    await place.services.removals.delete(ALICE, place.uuid)
+    await place.services[Removals].delete(ALICE, place.uuid)
     await place.command(ALICE, "evaluate", place.uuid)
     assert await place.recorded() == []
 
@@ -157,15 +162,15 @@ async def test_pins_cost_the_same_however_much_others_have_stored(place: Place) 
             event.remove(engine, "before_cursor_execute", note)
         return said
 
-    before = await place.services.shell.read(asked)
+    before = await place.services.context.read(asked)
     large = json.loads(json.dumps(mentioning(place.uuid) | {"description": f"{place.uuid} " * 10_000}))
     common = {"labels": [], "source": {}, "warnings": [], "owner_groups": [], "searcher_name": "single"}
     rows = [
         {"id": 1000 + number, "name": "x", "owner": "bob", "state": "PAUSED", "config": large, **common}
         for number in range(20)
     ]
-    await place.services.shell.write(lambda turn: turn.session.execute(insert(ExperimentRow), rows) and None)
-    after = await place.services.shell.read(asked)
+    await place.services.context.write(lambda unit: unit.session.execute(insert(ExperimentRow), rows) and None)
+    after = await place.services.context.read(asked)
     assert after == before
     assert len(after) <= 6
     assert [statement for statement in after if "config" in statement] == []
@@ -177,4 +182,4 @@ async def test_pins_cost_the_same_however_much_others_have_stored(place: Place) 
         places = ("checkpoint_references", "uuid"), ("trials", "parent_checkpoint"), ("checkpoint_bookmarks", "uuid")
         return [s.execute(text(f"EXPLAIN QUERY PLAN {by_uuid.format(*each)}")).one()[3] for each in places]
 
-    assert [plan for plan in await place.services.shell.read(plans) if not plan.startswith("SEARCH")] == []
+    assert [plan for plan in await place.services.context.read(plans) if not plan.startswith("SEARCH")] == []

@@ -8,6 +8,8 @@ from sqlalchemy import select
 
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.store.tables import AllocationRow
 
 PREEMPTING = Pools({"default": PoolConfig("default", Pool(preemption=True))})
@@ -22,7 +24,7 @@ def wants(priority, slots=1):
 async def asked_at(world, experiment_id):
     """When the first attempt of an experiment was asked to leave, None: it was not."""
     query = select(AllocationRow.preempt_at).where(AllocationRow.experiment_id == experiment_id, AllocationRow.run == 1)
-    return await world.services.shell.read(lambda s: s.scalar(query))
+    return await world.services.context.read(lambda s: s.scalar(query))
 
 
 async def saves(world, agent, experiment_id):
@@ -36,7 +38,7 @@ async def saves(world, agent, experiment_id):
             files={"model.pt": file},
             manifest_digest=DIGEST,
         )
-        await world.services.tasks.commit_checkpoint(task.caller, commit)
+        await world.services[Tasks].commit_checkpoint(task.caller, commit)
 
 
 async def saving_each_minute(make_world, slots=1, **settings):
@@ -62,14 +64,14 @@ async def test_a_trial_that_saves_soon_is_asked_to_leave_right_after_it(make_wor
     high = await world.submit(config(resources=wants(10)), BOB)
     await passes_by(world, 5)
     assert await asked_at(world, low.id) is None
-    assert set(world.services.shell.pending_codes.values()) == {"releasing"}
-    assert world.services.shell.saving
-    world.services.shell.scheduler_kick.clear()
+    assert set(world.services.context.pending_codes.values()) == {"releasing"}
+    assert world.services.context.saving
+    world.services.context.scheduler_kick.clear()
     await saves(world, agent, low.id)
-    assert world.services.shell.scheduler_kick.is_set(), "the commit has the scheduler look again"
+    assert world.services.context.scheduler_kick.is_set(), "the commit has the scheduler look again"
     await world.services.schedule()
     assert await asked_at(world, low.id) == world.now
-    assert not world.services.shell.saving
+    assert not world.services.context.saving
     assert (await world.view(high.id)).pending_reason
 
 
@@ -158,9 +160,9 @@ async def test_nothing_is_kept_for_the_one_that_waited_when_it_is_gone(make_worl
     world, agent, victims, high = await two_of_which_one_saves_soon(make_world)
     await world.submit(config(resources=wants(95, 2)), BOB)
     await passes_by(world, 1)
-    await world.services.experiments.pause(BOB, high.id)
+    await world.services[Experiments].pause(BOB, high.id)
     await passes_by(world, 3)
-    assert not world.services.shell.saving
+    assert not world.services.context.saving
     await saves(world, agent, victims[0].id)
     await passes_by(world, 30)
     assert [await asked_at(world, one.id) for one in victims] == [None, None]
@@ -210,27 +212,27 @@ async def test_a_checkpoint_right_after_the_pass_is_not_missed(make_world):
     world, agent, low = await saving_each_minute(make_world)
     await passes_by(world, 48)
     await world.submit(config(resources=wants(10)), BOB)
-    shell = world.services.shell
-    write = shell.write
+    context = world.services.context
+    write = context.write
 
     async def saves_before_the_caller_goes_on(action):
         result = await write(action)
-        if shell.write is not write:
-            shell.write = write
-            shell.scheduler_kick.clear()
+        if context.write is not write:
+            context.write = write
+            context.scheduler_kick.clear()
             await saves(world, agent, low.id)
         return result
 
-    shell.write = saves_before_the_caller_goes_on
+    context.write = saves_before_the_caller_goes_on
     await world.services.schedule()
-    assert shell.saving
-    assert shell.scheduler_kick.is_set()
+    assert context.saving
+    assert context.scheduler_kick.is_set()
 
 
 async def asked_by_trial(world, experiment_id):
     """When the first attempt of each trial of an experiment was asked to leave, sorted; None: it was not."""
     query = select(AllocationRow.preempt_at).where(AllocationRow.experiment_id == experiment_id, AllocationRow.run == 1)
-    times = await world.services.shell.read(lambda s: s.scalars(query).all())
+    times = await world.services.context.read(lambda s: s.scalars(query).all())
     return sorted(times, key=lambda at: (at is not None, at))
 
 
@@ -256,12 +258,12 @@ async def test_under_fair_share_too_what_is_beyond_a_share_is_given_back_right_a
     world, agent, first, other, _ = await two_that_share_a_pool(make_world)
     assert await asked_by_trial(world, first.id) == [None, None]
     assert (await world.view(other.id)).pending_reason.endswith("after a checkpoint that is near")
-    assert len(world.services.shell.saving) == 1, "one slot is wanted, one trial is to leave"
+    assert len(world.services.context.saving) == 1, "one slot is wanted, one trial is to leave"
     await saves(world, agent, first.id)
     await world.services.schedule()
     assert await asked_by_trial(world, first.id) == [None, world.now]
     await passes_by(world, 5)
-    assert not world.services.shell.saving
+    assert not world.services.context.saving
     assert [at is None for at in await asked_by_trial(world, first.id)] == [True, False], "the other stays"
 
 

@@ -17,10 +17,16 @@ from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab.schemas.wire.storage import GcRequest
 from detlab.storage.objects import obstores
+from detlab_hub.services.base.callers import Caller, TaskCaller
+from detlab_hub.services.base.threads import user_of
 from detlab_hub.services.checkpoints import files
+from detlab_hub.services.checkpoints.checkpoints import Checkpoints
+from detlab_hub.services.checkpoints.collecting import Collecting
+from detlab_hub.services.checkpoints.removals import Removals
 from detlab_hub.services.checkpoints.stores import NotTheClusters, OpenStore
-from detlab_hub.services.kernel.callers import Caller, TaskCaller
-from detlab_hub.services.kernel.threads import user_of
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.stored_files import EventFiles
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow
 
 DIGEST = f"sha256:{'0' * 64}"
@@ -102,24 +108,24 @@ class Place:
         uuid = checkpoint_id(self.saved << 80, task.trial_id or 0)
         files = {"model.pt": CheckpointFile(size=7, digest=DIGEST)}
         commit = CommitCheckpoint(uuid=uuid, steps_completed=self.saved, files=files, manifest_digest=DIGEST)
-        await self.services.tasks.commit_checkpoint(task, commit)
+        await self.services[Tasks].commit_checkpoint(task, commit)
         return uuid
 
     async def moved(self, caller: Caller, block: dict[str, Any], count: int = 1) -> list[str]:
         """Checkpoints of a user that are, the database says, in another store."""
         uuids = [await self.commit(caller) for _ in range(count)]
 
-        def move(turn) -> None:
+        def move(unit) -> None:
             for uuid in uuids:
-                turn.session.get_one(CheckpointRow, uuid).storage = block
-            row = turn.session.get_one(ExperimentRow, self.experiments[caller.name])
+                unit.session.get_one(CheckpointRow, uuid).storage = block
+            row = unit.session.get_one(ExperimentRow, self.experiments[caller.name])
             row.config = {**row.config, "checkpoint_storage": block}
 
-        await self.services.shell.write(move)
+        await self.services.context.write(move)
         return uuids
 
     async def end(self, caller: Caller) -> None:
-        await self.services.experiments.kill(caller, self.experiments[caller.name])
+        await self.services[Experiments].kill(caller, self.experiments[caller.name])
         await self.world.finish(self.experiments[caller.name])
 
 
@@ -142,7 +148,7 @@ async def test_a_commit_is_the_trials_word_where_the_master_does_not_open_the_st
     assert user_of(place.task(ALICE)) == user_of(ALICE), "by its token a task is in its owner's turn"
     with within(PROMPT):
         uuid = await place.commit(ALICE)
-    assert (await place.services.checkpoints.get(ALICE, uuid)).size == 7
+    assert (await place.services[Checkpoints].get(ALICE, uuid)).size == 7
     assert silent.connections == 0
 
 
@@ -151,7 +157,7 @@ async def test_nothing_is_asked_of_a_store_that_only_a_user_names(make_world, si
     place = await made(make_world, trash_window=60.0)
     experiment = await place.begin(ALICE, checkpoint_storage=silent.block())
     first, second, third = [await place.commit(ALICE) for _ in range(3)]
-    removals, checkpoints = place.services.removals, place.services.checkpoints
+    removals, checkpoints = place.services[Removals], place.services[Checkpoints]
     with within(2 * PROMPT):
         for refused in (checkpoints.open_file(ALICE, first, DIGEST), checkpoints.open_archive(ALICE, first)):
             with pytest.raises(NotTheClusters, match="--mode direct"):
@@ -162,12 +168,12 @@ async def test_nothing_is_asked_of_a_store_that_only_a_user_names(make_world, si
         assert (await removals.remove_files(ALICE, second, ["*"])).state == "DELETED"
     await place.end(ALICE)
     with within(2 * PROMPT):
-        await place.services.event_files.delete(ALICE, experiment)
-        await place.services.collecting.apply(ALICE, experiment, GcRequest(purge=True))
+        await place.services[EventFiles].delete(ALICE, experiment)
+        await place.services[Collecting].apply(ALICE, experiment, GcRequest(purge=True))
         await removals.finish()
-        left = await place.services.experiments.delete(ALICE, experiment)
+        left = await place.services[Experiments].delete(ALICE, experiment)
     assert left is not None, "a task of hers removes them"
-    assert (await place.services.experiments.get(ALICE, experiment)).deletion.checkpoints == 3
+    assert (await place.services[Experiments].get(ALICE, experiment)).deletion.checkpoints == 3
     assert third
     assert silent.connections == 0
 
@@ -183,7 +189,7 @@ async def test_a_bucket_that_only_a_user_names_is_not_opened_with_the_masters_ke
     await place.begin(ALICE, checkpoint_storage={"type": "s3", "bucket": "another-teams"})
     uuid = await place.commit(ALICE)
     with pytest.raises(NotTheClusters):
-        await place.services.checkpoints.open_file(ALICE, uuid, DIGEST)
+        await place.services[Checkpoints].open_file(ALICE, uuid, DIGEST)
     assert silent.connections == 0
 
 
@@ -194,21 +200,21 @@ async def test_the_operators_store_is_opened_by_the_operators_block(make_world, 
     (his,) = await place.moved(BOB, silent.block(prefix="runs-evil"))
     (uuid,) = await place.moved(ALICE, silent.block(prefix="runs/alice"))
     with pytest.raises(NotTheClusters):
-        await place.services.checkpoints.open_file(BOB, his, DIGEST)
+        await place.services[Checkpoints].open_file(BOB, his, DIGEST)
     assert silent.connections == 0
     with pytest.raises(DetlabError, match="it took too long"):
-        await place.services.checkpoints.open_file(ALICE, uuid, DIGEST)
+        await place.services[Checkpoints].open_file(ALICE, uuid, DIGEST)
     assert silent.connections > 0
 
 
 Ask = Callable[[Place, str], Awaitable[Any]]
 OPERATIONS: dict[str, Ask] = {
     "commit": lambda place, uuid: place.commit(ALICE),
-    "download": lambda place, uuid: place.services.checkpoints.open_file(ALICE, uuid, DIGEST),
-    "archive": lambda place, uuid: place.services.checkpoints.open_archive(ALICE, uuid),
-    "undelete": lambda place, uuid: place.services.removals.undelete(ALICE, uuid),
-    "delete": lambda place, uuid: place.services.removals.delete(ALICE, uuid, now=True),
-    "gc": lambda place, uuid: place.services.collecting.apply(
+    "download": lambda place, uuid: place.services[Checkpoints].open_file(ALICE, uuid, DIGEST),
+    "archive": lambda place, uuid: place.services[Checkpoints].open_archive(ALICE, uuid),
+    "undelete": lambda place, uuid: place.services[Removals].undelete(ALICE, uuid),
+    "delete": lambda place, uuid: place.services[Removals].delete(ALICE, uuid, now=True),
+    "gc": lambda place, uuid: place.services[Collecting].apply(
         ALICE, place.experiments[ALICE.name], GcRequest(now=True, purge=True)
     ),
 }
@@ -225,19 +231,19 @@ async def test_the_clusters_own_store_holds_a_worker_for_seconds_and_nobody_else
     his = await place.commit(BOB)
     uuid, *_ = await place.moved(ALICE, silent.block(), 2)
     if operation == "undelete":
-        await place.services.removals.delete(ALICE, uuid)
+        await place.services[Removals].delete(ALICE, uuid)
     began = time.monotonic()
     slow = [asyncio.ensure_future(OPERATIONS[operation](place, uuid))]
     slow += [asyncio.ensure_future(OPERATIONS["commit"](place, uuid)) for _ in range(8)]
     await asyncio.sleep(0.3)
     with within(PROMPT):
         await place.commit(BOB)
-        await place.services.removals.delete(BOB, his)
-        await place.services.removals.undelete(BOB, his)
+        await place.services[Removals].delete(BOB, his)
+        await place.services[Removals].undelete(BOB, his)
     with contextlib.suppress(DetlabError):
         await slow[0]
     assert time.monotonic() - began < 2 * BRIEFLY + PROMPT
-    await place.services.experiments.kill(ALICE, place.experiments[ALICE.name])
+    await place.services[Experiments].kill(ALICE, place.experiments[ALICE.name])
     await place.world.finish(place.experiments[ALICE.name])
     # What is queued of a trial that is over is not served: at most the one call that had begun.
     with within(BRIEFLY + PROMPT):
@@ -254,18 +260,18 @@ async def test_event_files_and_a_deletion_in_the_clusters_own_store_hold_up_nobo
     await place.moved(ALICE, silent.block(), 2)
     await place.end(ALICE)
     began = time.monotonic()
-    slow = asyncio.ensure_future(place.services.experiments.delete(ALICE, experiment))
+    slow = asyncio.ensure_future(place.services[Experiments].delete(ALICE, experiment))
     await asyncio.sleep(0.3)
     with within(PROMPT):
         await place.commit(BOB)
-        await place.services.removals.delete(BOB, his)
+        await place.services[Removals].delete(BOB, his)
     assert await slow is not None, "what is left is for a task of the owner"
     assert time.monotonic() - began < 3 * BRIEFLY + PROMPT, "its checkpoints once, then its event files"
 
     def row(s) -> ExperimentRow | None:
         return s.scalars(select(ExperimentRow).where(ExperimentRow.id == experiment)).one_or_none()
 
-    assert await place.services.shell.read(row) is not None
+    assert await place.services.context.read(row) is not None
 
 
 async def test_one_look_at_a_store_that_does_not_answer_is_given_up_within_seconds(silent: Silent) -> None:

@@ -12,7 +12,8 @@ from services_scripted import ALICE, config
 
 from detlab.errors import StaleAttempt, Unavailable
 from detlab.schemas.wire import LogRecord, RecordBatch
-from detlab_hub.services.kernel.callers import TaskCaller
+from detlab_hub.services.base.callers import TaskCaller
+from detlab_hub.services.ingest.tasks import Tasks
 
 BLOCK = {"type": "s3", "bucket": "checkpoints", "prefix": "users/alice"}
 SECRET = "hunter2-secret"
@@ -41,7 +42,7 @@ async def test_a_trial_gets_those_of_its_owner_and_storage(make_world):
         return {"access_key_id": "A", "token": None, "expires_at": datetime.fromtimestamp(5000, UTC)}
 
     world, caller = await running(make_world, give)
-    found = await world.services.tasks.storage_credentials(caller)
+    found = await world.services[Tasks].storage_credentials(caller)
     assert (found.values, found.expires_at) == ({"access_key_id": "A"}, 5000.0)
     ((owner, block),) = asked
     assert owner == ALICE.name
@@ -52,7 +53,7 @@ async def test_a_trial_gets_those_of_its_owner_and_storage(make_world):
 @pytest.mark.parametrize("give", [None, lambda owner, block: None, lambda owner, block: {}])
 async def test_without_any_the_task_looks_elsewhere(make_world, give):
     world, caller = await running(make_world, give)
-    found = await world.services.tasks.storage_credentials(caller)
+    found = await world.services[Tasks].storage_credentials(caller)
     assert (found.values, found.expires_at) == ({}, None)
 
 
@@ -61,7 +62,7 @@ async def test_only_the_current_attempt_gets_them(make_world):
     world, caller = await running(make_world, lambda *given: asked.append(given))
     old = TaskCaller(caller.allocation_id, caller.trial_id, caller.experiment_id, run=caller.run + 1)
     with pytest.raises(StaleAttempt):
-        await world.services.tasks.storage_credentials(old)
+        await world.services[Tasks].storage_credentials(old)
     assert asked == []
 
 
@@ -75,7 +76,7 @@ def fails(owner, block):
 async def test_what_goes_wrong_is_told_without_secrets(make_world, caplog, give):
     world, caller = await running(make_world, give)
     with caplog.at_level(logging.DEBUG), pytest.raises(Unavailable) as found:
-        await world.services.tasks.storage_credentials(caller)
+        await world.services[Tasks].storage_credentials(caller)
     assert SECRET not in str(found.value)
     assert SECRET not in caplog.text
     assert "storage_credentials failed for alice: " in caplog.text
@@ -84,9 +85,9 @@ async def test_what_goes_wrong_is_told_without_secrets(make_world, caplog, give)
 async def test_a_slow_function_holds_up_nothing_else(make_world):
     gate = threading.Event()
     world, caller = await running(make_world, lambda *_: gate.wait(20) and None)
-    asked = [asyncio.ensure_future(world.services.tasks.storage_credentials(caller)) for _ in range(4)]
+    asked = [asyncio.ensure_future(world.services[Tasks].storage_credentials(caller)) for _ in range(4)]
     await asyncio.sleep(0.05)
     records = RecordBatch(stream="logs", records=[LogRecord(seq=1, time=1.0, text="x")])
-    assert (await world.services.tasks.records(caller, records)).acked == 1
+    assert (await world.services[Tasks].records(caller, records)).acked == 1
     gate.set()
     assert [found.values for found in await asyncio.gather(*asked)] == [{}] * 4

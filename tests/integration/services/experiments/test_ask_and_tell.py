@@ -12,6 +12,10 @@ from stream_reading import until
 
 from detlab.errors import ConfigError, Conflict, NotFound, StaleAttempt
 from detlab.schemas.wire import AskTrial, ExperimentState, SteerSearch, TellTrial, TrialState
+from detlab_hub.services.experiments.by_hand import ByHand
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.steering import SearchSteering
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.store.tables import AuditRow
 
 RANDOM = {"name": "random", "metric": "loss", "max_trials": 3}
@@ -33,7 +37,7 @@ def by_hand(searcher: dict | None = None, **more):
 
 
 async def ask(world: World, experiment_id: int, caller=ALICE, **wanted):
-    return await world.services.by_hand.ask(caller, experiment_id, AskTrial(**wanted))
+    return await world.services[ByHand].ask(caller, experiment_id, AskTrial(**wanted))
 
 
 async def tell(world: World, experiment_id: int, trial, value=None, step=None, caller=ALICE, **more):
@@ -41,7 +45,7 @@ async def tell(world: World, experiment_id: int, trial, value=None, step=None, c
     state = more.pop("state", "completed" if step is None else "running")
     run = more.pop("run", trial.run)
     told = TellTrial(trial_id=trial.id, run=run, metrics=metrics, steps_completed=step, state=state, **more)
-    return await world.services.by_hand.tell(caller, experiment_id, told)
+    return await world.services[ByHand].tell(caller, experiment_id, told)
 
 
 async def test_a_search_is_evaluated_by_hand_without_any_agent(make_world):
@@ -122,7 +126,7 @@ async def test_a_trial_of_a_notebook_that_died_is_handed_out_again(make_world):
     await tell(world, made.id, lost, 0.05, 2)
     again = (await ask(world, made.id, again=True)).trial
     assert (again.id, again.run, again.steps_completed) == (lost.id, 2, 2)
-    noted = await world.services.shell.read(lambda s: s.scalars(select(AuditRow).order_by(AuditRow.id)).all())
+    noted = await world.services.context.read(lambda s: s.scalars(select(AuditRow).order_by(AuditRow.id)).all())
     assert [(row.actor, row.action, row.subject) for row in noted] == [
         ("alice", "experiment.create", f"experiment {made.id}"),
         ("alice", "search.again", f"trial {lost.id}"),
@@ -143,7 +147,7 @@ async def test_enqueued_points_are_the_next_ones_in_their_order(make_world):
     world = await make_world(training(1))
     made = await world.submit(by_hand())
     points = [{"lr": 0.05}, {"lr": 0.06}]
-    await world.services.steering.steer(ALICE, made.id, SteerSearch(act="add", points=points))
+    await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="add", points=points))
     rates = []
     while (trial := (await ask(world, made.id)).trial) is not None:
         rates.append(trial.hyperparameters["lr"])
@@ -200,7 +204,7 @@ async def test_failed_and_invalid_trials_end_as_such(make_world):
     assert (await ask(world, made.id)).over
     shown = [(trial.state, trial.end_reason) for trial in await world.trials(made.id)]
     assert shown == [("ERROR", "error"), ("COMPLETED", "invalid_hp"), ("COMPLETED", "completed")]
-    failed = await world.services.trials.get(ALICE, trial.id)
+    failed = await world.services[Trials].get(ALICE, trial.id)
     assert failed.card.message == "no memory"
 
 
@@ -209,13 +213,13 @@ async def test_a_trial_stopped_by_somebody_else_says_so_when_it_is_told(make_wor
     made = await world.submit(by_hand())
     trial = (await ask(world, made.id)).trial
     await tell(world, made.id, trial, 0.5, 1)
-    await world.services.steering.steer(ALICE, made.id, SteerSearch(act="stop", trial_ids=[trial.id]))
+    await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="stop", trial_ids=[trial.id]))
     told = await tell(world, made.id, trial, 0.4, 2)
     assert (told.stop, told.why) == (True, "stopped by alice")
     with pytest.raises(Conflict, match="this result is refused"):
         await tell(world, made.id, trial, 0.4)
     other = (await ask(world, made.id)).trial
-    await world.services.experiments.cancel(ALICE, made.id)
+    await world.services[Experiments].cancel(ALICE, made.id)
     assert (await tell(world, made.id, other, 0.4, 1)).state is TrialState.CANCELED
     assert (await ask(world, made.id)).over
 
@@ -224,11 +228,11 @@ async def test_a_paused_experiment_takes_values_and_hands_out_nothing(make_world
     world = await make_world(training(1))
     made = await world.submit(by_hand())
     trial = (await ask(world, made.id)).trial
-    await world.services.experiments.pause(ALICE, made.id)
+    await world.services[Experiments].pause(ALICE, made.id)
     with pytest.raises(Conflict, match="is paused; it hands out no trials"):
         await ask(world, made.id)
     await tell(world, made.id, trial, 0.5)
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     assert (await ask(world, made.id)).trial.number == 1
 
 
@@ -240,7 +244,7 @@ async def test_who_asks_waits_for_the_trial_that_becomes_free(make_world):
     assert (none.trial, none.over) == (None, False)
     assert f"knows the value of trial {trial.id}, which alice asked for" in none.why
     waiting = asyncio.ensure_future(ask(world, made.id, timeout=30))
-    await until(lambda: world.services.shell.wakeups.has_waiters(("search", made.id)))
+    await until(lambda: world.services.context.wakeups.has_waiters(("search", made.id)))
     await tell(world, made.id, trial, state="invalid")  # a replacement is drawn
     assert (await waiting).trial.number == 1
 
@@ -328,7 +332,7 @@ async def test_a_search_whose_points_are_all_invalid_is_paused_and_says_what_to_
     with pytest.raises(Conflict, match="is paused: 10 points in a row were invalid") as refused:
         await ask(world, made.id)
     assert refused.value.hint == f"Activate it: det experiment activate {made.id}"
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     assert (await world.view(made.id)).failure is None
     for _ in range(2):
         await tell(world, made.id, (await ask(world, made.id)).trial, 0.5)

@@ -6,7 +6,8 @@ from services_scripted import ALICE, World, config, training
 from sqlalchemy import select
 
 from detlab.schemas.wire import ExperimentState
-from detlab_hub.services.kernel.pending import Pending
+from detlab_hub.services.base.pending import PendingReasons
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.streams.reads import LogRead
 from detlab_hub.store.tables import SearcherJournal
 
@@ -53,11 +54,11 @@ async def test_a_snapshot_and_the_events_after_it_say_what_is_used(make_world):
     world = await make_world(training(1000))
     await world.add_agent(slots=2)
     made = await world.submit(config(LONG | {"budget": {"slot_hours": 1}}))
-    before = await world.services.experiments.curves(ALICE, made.id)
+    before = await world.services[Experiments].curves(ALICE, made.id)
     assert [(one.name, one.limit) for one in before.experiment.budgets] == [("slot_hours", 1.0)]
     await world.steps(10)
-    after = await world.services.experiments.curves(ALICE, made.id)
+    after = await world.services[Experiments].curves(ALICE, made.id)
     assert after.experiment.budgets[0].used > before.experiment.budgets[0].used
-    read = LogRead(before.cursor, world.now, Pending(), made.id)
+    read = LogRead(before.cursor, world.now, PendingReasons(), made.id)
     events = [line.event.data for line in world.store.read_sync(read).lines if line.event.kind == "experiment"]
     assert events[-1]["budgets"][0]["used"] == after.experiment.budgets[0].used

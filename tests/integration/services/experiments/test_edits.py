@@ -9,15 +9,21 @@ from services_scripted import ALICE, BOB, ROOT, config, training
 
 from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.wire import EditExperiment, ExperimentState, GrantRequest
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.cluster.overview import Overview
+from detlab_hub.services.experiments.edits import Edits
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.experiments.timeline import Timeline
 
 
 async def actions(world) -> list[tuple[str, str, str]]:
-    page = await world.services.audit.page(ROOT, action="experiment")
+    page = await world.services[Audit].page(ROOT, action="experiment")
     return [(item.actor, item.action, item.detail) for item in reversed(page.items)]
 
 
 async def edit(world, number, caller=ALICE, **changes):
-    return await world.services.edits.edit(caller, number, EditExperiment(**changes))
+    return await world.services[Edits].edit(caller, number, EditExperiment(**changes))
 
 
 @pytest.fixture
@@ -38,11 +44,11 @@ async def test_an_edit_is_kept_audited_and_told_once(ended) -> None:
     await world.reboot()
     found = await world.view(number)
     assert (found.name, found.notes, found.config["name"]) == ("second", view.notes, "first")
-    (listed,), _ = await world.services.experiments.list(ALICE)
+    (listed,), _ = await world.services[Experiments].list(ALICE)
     assert (listed.name, listed.labels, listed.notes, listed.edited_at) == ("second", ["x", "y"], None, view.edited_at)
-    before = (await world.services.experiments.curves(ALICE, number)).cursor
+    before = (await world.services[Experiments].curves(ALICE, number)).cursor
     await edit(world, number, name="second", add_labels=["x"], remove_labels=["z"])
-    assert (await world.services.experiments.curves(ALICE, number)).cursor == before
+    assert (await world.services[Experiments].curves(ALICE, number)).cursor == before
     edits = [one for one in await actions(world) if one[1] == "experiment.edit"]
     assert edits == [("alice", "experiment.edit", "name, description, notes, labels")]
 
@@ -60,7 +66,7 @@ async def test_archived_experiments_are_left_out_of_lists(ended) -> None:
     other = await world.submit(config(name="other"))
 
     async def listed(**wanted):
-        return [view.id for view in (await world.services.experiments.list(ALICE, **wanted))[0]]
+        return [view.id for view in (await world.services[Experiments].list(ALICE, **wanted))[0]]
 
     view = await edit(world, number, archived=True)
     assert view.archived_at == world.now
@@ -69,13 +75,13 @@ async def test_archived_experiments_are_left_out_of_lists(ended) -> None:
     assert await listed() == await listed(archived="no") == [other.id]
     assert await listed(archived="only") == [number]
     assert await listed(archived="any") == [other.id, number]
-    shown = await world.services.overview.view(ALICE)
+    shown = await world.services[Overview].view(ALICE)
     assert [one.id for one in shown.experiments] == [other.id]
     assert (await edit(world, number, archived=False)).archived_at is None
     assert await listed() == [other.id, number]
     said = [one[1] for one in await actions(world) if "archive" in one[1]]
     assert said == ["experiment.archive", "experiment.unarchive"]
-    timeline = await world.services.timeline.view(ALICE, number)
+    timeline = await world.services[Timeline].view(ALICE, number)
     assert [item.what for item in timeline.items][-2:] == ["archived", "unarchived"]
 
 
@@ -91,10 +97,10 @@ async def test_i9_who_may_change_it_may_edit_it(ended) -> None:
     world, number = ended
     with pytest.raises(NotFound):
         await edit(world, number, BOB, name="bob's")
-    await world.services.grants.put(ALICE, number, GrantRequest(kind="user", name="bob"))
+    await world.services[Grants].put(ALICE, number, GrantRequest(kind="user", name="bob"))
     with pytest.raises(Forbidden):
         await edit(world, number, BOB, name="bob's")
-    await world.services.grants.put(ALICE, number, GrantRequest(kind="user", name="bob", write=True))
+    await world.services[Grants].put(ALICE, number, GrantRequest(kind="user", name="bob", write=True))
     assert (await edit(world, number, BOB, name="bob's")).name == "bob's"
     for archived in (True, False):
         with pytest.raises(Forbidden, match="only they and administrators"):
@@ -109,17 +115,17 @@ async def test_took_counts_no_pause(make_world) -> None:
     made = await world.submit(config(), activate=False)
     world.now += 500
     world.store.renew_lease()
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     await world.until(lambda: begun(world, made.id))
     started = (await world.view(made.id)).started_at
     for _ in range(2):
-        await world.services.experiments.pause(ALICE, made.id)
-        view = await world.services.experiments.pause(ALICE, made.id)
+        await world.services[Experiments].pause(ALICE, made.id)
+        view = await world.services[Experiments].pause(ALICE, made.id)
         assert view.paused_at == world.now
         await world.steps(4)
         world.now += 1000 - (world.now - view.paused_at)
         world.store.renew_lease()
-        await world.services.experiments.activate(ALICE, made.id)
+        await world.services[Experiments].activate(ALICE, made.id)
         await world.steps(4)
     done = await world.finish(made.id)
     assert done.state is ExperimentState.COMPLETED

@@ -7,7 +7,9 @@ import asyncio
 import pytest
 from services_scripted import ALICE, CrashError, Flaw, asha, config, training
 
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.notify.consumers import CONSUMERS, Consumers, installed
+from detlab_hub.services.streams.stream import Stream
 from detlab_hub.store.queries import consumers, events
 from detlab_hub.store.tables import EventConsumerRow
 
@@ -37,7 +39,7 @@ class Collector:
 
 
 def loops(world, *found):
-    return Consumers(world.services.shell, found)
+    return Consumers(world.services.context, found)
 
 
 async def catch_up(world, consumer):
@@ -70,7 +72,7 @@ async def test_streams_do_not_show_what_is_for_consumers(make_world):
     await world.add_agent()
     made = await world.submit(config())
     await world.finish(made.id)
-    reader = world.services.stream.events(ALICE, made.id, after=0)
+    reader = world.services[Stream].events(ALICE, made.id, after=0)
     seen = await anext(reader)
     await reader.aclose()
     told = [event for event in seen if event.kind == "experiment"]
@@ -164,8 +166,8 @@ async def test_the_log_keeps_what_a_consumer_has_not_taken_within_bounds(make_wo
     await catch_up(world, collector)
     cursor = row_of(world).cursor
     made = await world.submit(config())
-    await world.services.experiments.pause(ALICE, made.id)
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].pause(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
 
     def trim(s):
         return events.trim(s, 1, needed=consumers.slowest(s, {"collector"})), events.bounds(s)
@@ -188,8 +190,8 @@ async def test_one_that_was_away_for_too_long_is_told_how_much_it_lost(make_worl
     cursor = row_of(world).cursor
     made = await world.submit(config())
     for _ in range(4):
-        await world.services.experiments.pause(ALICE, made.id)
-        await world.services.experiments.activate(ALICE, made.id)
+        await world.services[Experiments].pause(ALICE, made.id)
+        await world.services[Experiments].activate(ALICE, made.id)
     world.store.write_sync(lambda s: events.trim(s, 1, needed=consumers.slowest(s, {"collector"})))
     floor = world.store.read_sync(events.floor)
     assert floor > cursor, "a consumer cannot make the log grow without bound"

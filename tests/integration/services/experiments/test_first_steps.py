@@ -15,7 +15,9 @@ from detlab.schemas.space import Space
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.searchers import RULES, Started, make_searcher
 from detlab_hub.services.admission.preparing import seed_of
-from detlab_hub.services.kernel.searches import FirstStep
+from detlab_hub.services.base.searches import FirstStep
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.suggestions import Drawing
 
 HALVES = {name: {"type": "double", "minval": 0.0, "maxval": 1.0} for name in ("a", "b", "c")}
 RARE = {
@@ -51,7 +53,7 @@ async def test_nor_of_those_that_come_later_if_they_are_rare(make_world, drawing
     made = await world.submit(config({**RARE, "max_concurrent_trials": 3}, hyperparameters=HALVES))
 
     async def ended():
-        await world.services.drawing.take()
+        await world.services[Drawing].take()
         return (await world.view(made.id)).state.terminal
 
     await world.until(ended)
@@ -76,16 +78,16 @@ async def test_I8_its_journal_replays_as_one_that_was_decided_inside(make_world)
 async def test_a_submission_that_is_not_stored_leaves_no_search(make_world, monkeypatch):
     world = await make_world(training(3))
     wanted = CreateExperiment(config=config(RARE, hyperparameters=HALVES), idempotency_key="one")
-    finish = world.services.shell.lifecycle.finish
+    finish = world.services.context.lifecycle.finish
 
     def full(turn: Any) -> None:
         raise Unavailable("the disk is full")
 
-    object.__setattr__(world.services.shell.lifecycle, "finish", full)
+    object.__setattr__(world.services.context.lifecycle, "finish", full)
     with pytest.raises(Unavailable):
-        await world.services.experiments.create(ALICE, wanted)
-    object.__setattr__(world.services.shell.lifecycle, "finish", finish)
-    made = (await world.services.experiments.create(ALICE, wanted)).experiment
+        await world.services[Experiments].create(ALICE, wanted)
+    object.__setattr__(world.services.context.lifecycle, "finish", finish)
+    made = (await world.services[Experiments].create(ALICE, wanted)).experiment
     assert len(await world.trials(made.id)) == 12
     assert [event["type"] for event, _ in await journal(world, made.id)][:2] == ["started", "trial_created"]
 

@@ -8,7 +8,12 @@ from services_scripted import ALICE, ROOT, asha, config, deaf, training
 from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import EndReason, ExperimentState, TrialState
 from detlab_hub.services.agents import drains
+from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.usertasks import time_limits
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
 
 def bounded(seconds, slots=1, **more):
@@ -40,7 +45,7 @@ async def test_a_trial_leaves_for_good_at_its_maximum_time_and_its_card_says_so(
     )
     assert trial.latest_checkpoint
     assert 20 <= trial.ended_at - trial.started_at < 25
-    card = (await world.services.trials.get(ALICE, trial.id)).card
+    card = (await world.services[Trials].get(ALICE, trial.id)).card
     assert card.kind == "max_time"
     assert (
         card.message == "max time reached: attempt 1 ran for its resources.max_time of 20 s; it stopped when requested"
@@ -55,7 +60,7 @@ async def test_a_trial_that_does_not_leave_is_killed_when_its_preemption_timeout
     trial = await trial_of(world, made)
     assert (trial.state, trial.end_reason, trial.run) == (TrialState.COMPLETED, EndReason.MAX_TIME, 1)
     assert 35 <= trial.ended_at - trial.started_at < 40
-    assert "it was killed" in (await world.services.trials.get(ALICE, trial.id)).card.message
+    assert "it was killed" in (await world.services[Trials].get(ALICE, trial.id)).card.message
 
 
 async def test_the_time_goes_on_while_the_master_is_away(make_world):
@@ -95,13 +100,13 @@ async def test_a_user_task_is_ended_at_its_maximum_time_and_its_log_says_why(mak
     task = await command(world, max_time="30s")
 
     async def over():
-        return (await world.services.usertasks.get(ALICE, task.id)).state.terminal
+        return (await world.services[UserTasks].get(ALICE, task.id)).state.terminal
 
     await world.until(over)
-    view = await world.services.usertasks.get(ALICE, task.id)
+    view = await world.services[UserTasks].get(ALICE, task.id)
     assert (view.state, view.end_reason) == (TrialState.CANCELED, TaskEnd.MAX_TIME)
     assert 30 <= view.ended_at - view.started_at < 45
-    lines, _ = await world.services.usertasks.logs(ALICE, task.id)
+    lines, _ = await world.services[UserTasks].logs(ALICE, task.id)
     assert "detlab: this command has run for its resources.max_time of 30 s: it is ended" in [one.text for one in lines]
 
 
@@ -115,7 +120,7 @@ async def test_what_is_short_passes_by_a_task_that_waits_for_something_longer(ma
     long = await command(world, max_time="11m")
     short = await command(world, max_time="5m")
     await world.steps(3)
-    states = [(await world.services.usertasks.get(ALICE, one.id)).display_state for one in (big, long, short)]
+    states = [(await world.services[UserTasks].get(ALICE, one.id)).display_state for one in (big, long, short)]
     assert states == ["QUEUED", "QUEUED", "RUNNING"]
 
 
@@ -126,14 +131,14 @@ async def test_a_trial_that_its_user_paused_is_not_over_when_its_time_passes_whi
     made = await world.submit(bounded(20, preemption_timeout=600))
     await world.steps(6)
     (task,) = agent.tasks.values()
-    await world.services.experiments.pause(ALICE, made.id)
+    await world.services[Experiments].pause(ALICE, made.id)
     await world.steps(60)
     assert (await trial_of(world, made)).state is TrialState.PAUSED
-    assert await world.services.shell.read(lambda s: time_limits.due(s, world.now)) == []
-    await world.services.tasks.ack_preempt(task.caller)
+    assert await world.services.context.read(lambda s: time_limits.due(s, world.now)) == []
+    await world.services[Tasks].ack_preempt(task.caller)
     task._exit(0)
     await world.steps(3)
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     await world.steps(3)
     trial = await trial_of(world, made)
     assert (trial.state, trial.run, trial.restarts) == (TrialState.ACTIVE, 2, 0)
@@ -146,7 +151,7 @@ async def test_who_was_told_that_its_time_is_up_is_not_told_again(make_world):
     made = await world.submit(bounded(20, preemption_timeout=600))
     await world.steps(50)
     assert (await trial_of(world, made)).state is TrialState.STOPPING_COMPLETED
-    assert await world.services.shell.read(lambda s: time_limits.due(s, world.now)) == []
+    assert await world.services.context.read(lambda s: time_limits.due(s, world.now)) == []
     before = world.writes[0]
     for _ in range(5):
         world.now += 0.5
@@ -159,7 +164,7 @@ async def test_a_trial_that_leaves_for_another_node_does_not_come_back_when_its_
     await world.add_agent()
     made = await world.submit(bounded(20, preemption_timeout=60))
     await world.steps(6)
-    await world.services.nodes.drain(ROOT, "node", drains.Drain.LEAVE)
+    await world.services[Nodes].drain(ROOT, "node", drains.Drain.LEAVE)
     await world.finish(made.id)
     trial = await trial_of(world, made)
     assert (trial.state, trial.end_reason, trial.run) == (TrialState.COMPLETED, EndReason.MAX_TIME, 1)
@@ -173,14 +178,14 @@ async def test_one_whose_end_fails_keeps_neither_the_others_nor_a_drain(make_wor
     (ill,) = await world.trials(bad.id)
     act, drained = time_limits.act, []
 
-    def failing(turn, allocation_id):
-        if turn.allocation(allocation_id).trial_id == ill.id:
+    def failing(unit, allocation_id):
+        if unit.allocation(allocation_id).trial_id == ill.id:
             raise ZeroDivisionError
-        act(turn, allocation_id)
+        act(unit, allocation_id)
 
     monkeypatch.setattr(time_limits, "act", failing)
     monkeypatch.setattr(drains, "due", lambda s, now: ["node"])
-    monkeypatch.setattr(drains, "act_on_deadline", lambda turn, agent_id: drained.append(agent_id))
+    monkeypatch.setattr(drains, "act_on_deadline", lambda unit, agent_id: drained.append(agent_id))
     world.now += 60
     world.services.connections.forgive(60)
     with pytest.raises(ExceptionGroup, match="deadlines") as failed:

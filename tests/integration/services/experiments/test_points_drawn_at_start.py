@@ -12,6 +12,10 @@ from test_points_drawn_late import TPE, finish, journal, warnings
 
 from detlab.errors import StaleAttempt
 from detlab.schemas.wire import SteerSearch
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.steering import SearchSteering
+from detlab_hub.services.experiments.suggestions import Suggestions
+from detlab_hub.services.ingest.tasks import Tasks
 
 
 async def batch(world: Any, **more: Any) -> Batch:
@@ -83,19 +87,19 @@ async def test_I3_a_replaced_attempt_gets_no_point_and_draws_none(make_world):
     await agent.turn()
     first = next(iter(agent.waiting.values()))
     caller = await agent.caller(first)
-    await world.services.experiments.pause(ALICE, made.id)
+    await world.services[Experiments].pause(ALICE, made.id)
     await agent.turn()
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     await world.services.schedule()
     await agent.turn()
     with pytest.raises(StaleAttempt):
-        await world.services.tasks.point(caller, 0.0)
+        await world.services[Tasks].point(caller, 0.0)
     assert all(one.point_due for one in await world.trials(made.id))
     agent.places = 2
     assert (await finish(world, made.id)).state == "COMPLETED"
     assert not any(one.point_due for one in await world.trials(made.id))
     with pytest.raises(StaleAttempt):
-        await world.services.tasks.point(caller, 0.0)
+        await world.services[Tasks].point(caller, 0.0)
 
 
 async def test_a_job_that_waits_for_its_point_leaves_at_once(make_world):
@@ -108,7 +112,7 @@ async def test_a_job_that_waits_for_its_point_leaves_at_once(make_world):
     await agent.turn()
     key = agent.asked[-1]
     [due] = [one for one in await world.trials(made.id) if one.point_due and one.index == 1]
-    await world.services.steering.steer(ALICE, made.id, SteerSearch(act="stop", trial_ids=[due.id]))
+    await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="stop", trial_ids=[due.id]))
     await agent.turn()
     assert key not in agent.waiting
     assert (await finish(world, made.id)).state == "COMPLETED"
@@ -124,15 +128,15 @@ async def test_a_question_waits_for_the_answer(make_world):
     await world.services.schedule()
     await agent.turn()
     callers = [await agent.caller(launch) for launch in agent.waiting.values()]
-    assert (await world.services.tasks.point(callers[0], 0.0)).ready
-    waits = asyncio.create_task(world.services.tasks.point(callers[1], 30.0))
-    while not world.services.shell.questions:
+    assert (await world.services[Tasks].point(callers[0], 0.0)).ready
+    waits = asyncio.create_task(world.services[Tasks].point(callers[1], 30.0))
+    while not world.services.context.questions:
         await asyncio.sleep(0.01)
     assert not waits.done()
-    await asyncio.gather(*world.services.suggestions.take())
+    await asyncio.gather(*world.services[Suggestions].take())
     reply = await waits
     assert reply.ready
-    assert reply == await world.services.tasks.point(callers[1], 0.0)
+    assert reply == await world.services[Tasks].point(callers[1], 0.0)
     [row] = [one for one in await world.trials(made.id) if one.index == 1]
     assert row.hparams == reply.hparams
 

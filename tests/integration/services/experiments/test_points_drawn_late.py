@@ -9,6 +9,9 @@ from services_scripted import ALICE, config, training
 from sqlalchemy import select
 
 from detlab.schemas.wire import CreateExperiment, SteerSearch
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.steering import SearchSteering
+from detlab_hub.services.experiments.suggestions import Suggestions
 from detlab_hub.store.tables import SearcherJournal
 
 TPE = {"name": "tpe", "metric": "loss", "max_trials": 20}
@@ -19,14 +22,14 @@ async def journal(world, experiment_id):
         query = select(SearcherJournal).where(SearcherJournal.experiment_id == experiment_id)
         return [(row.event, row.decisions) for row in s.scalars(query.order_by(SearcherJournal.seq))]
 
-    return await world.services.shell.read(read)
+    return await world.services.context.read(read)
 
 
 async def finish(world, experiment_id):
     """Go on to the end; answer the questions of the search as the master does."""
 
     async def ended():
-        await asyncio.gather(*world.services.suggestions.take())
+        await asyncio.gather(*world.services[Suggestions].take())
         return (await world.view(experiment_id)).state.terminal
 
     await world.until(ended)
@@ -34,7 +37,7 @@ async def finish(world, experiment_id):
 
 
 async def warnings(world, **more):
-    reply = await world.services.experiments.create(
+    reply = await world.services[Experiments].create(
         ALICE, CreateExperiment(config=config({**TPE, **more}), dry_run=True)
     )
     return [one.message for one in reply.warnings]
@@ -86,7 +89,7 @@ async def test_killing_a_trial_that_waits_for_its_point_frees_its_slot(make_worl
     made = await world.submit(config({**TPE, "max_trials": 4, "startup_trials": 1}))
     await world.services.schedule()
     [due] = [one for one in await world.trials(made.id) if one.point_due and one.allocation_state == "ASSIGNED"]
-    await world.services.steering.steer(ALICE, made.id, SteerSearch(act="stop", trial_ids=[due.id]))
+    await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="stop", trial_ids=[due.id]))
     view = await finish(world, made.id)
     assert view.state == "COMPLETED"
     ended = {one.id: one for one in await world.trials(made.id)}

@@ -9,6 +9,7 @@ import pytest
 from services_scripted import ALICE, config, report
 
 from detlab.schemas.wire import MetricsRecord, RecordBatch, ResumedRecord
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.store.tables import AllocationRow
 
 
@@ -62,7 +63,7 @@ def resume_step(world: Any, task: Any) -> int | None:
 
 
 async def curve(world: Any, task: Any) -> dict[int, float]:
-    series = await world.services.trials.metrics(ALICE, task.caller.trial_id, group="validation", names=["loss"])
+    series = await world.services[Trials].metrics(ALICE, task.caller.trial_id, group="validation", names=["loss"])
     return dict(zip(series[0].steps, series[0].values, strict=True))
 
 
@@ -72,9 +73,9 @@ async def test_resumed_supersedes_from_the_older_step_once(second_run: Any) -> N
     assert (await task.send("metrics", *first)).refused == []
     assert (await task.send("metrics", *first, metrics(3, 4, loss=8.5))).acked == 3
     assert await curve(world, task) == {1: 9.0, 2: 8.0, 3: 9.0, 4: 8.5}
-    values, _ = await world.services.trials.values(ALICE, task.caller.trial_id)
+    values, _ = await world.services[Trials].values(ALICE, task.caller.trial_id)
     assert [value["steps_completed"] for value in values] == [1, 2]
-    trial = await world.services.trials.get(ALICE, task.caller.trial_id)
+    trial = await world.services[Trials].get(ALICE, task.caller.trial_id)
     assert (trial.steps_completed, trial.best_validation) == (4, 8.0)
     best = (await world.view(made.id)).best
     assert (best.steps_completed, best.value) == (2, 8.0)
@@ -159,6 +160,6 @@ async def test_resumed_after_minus_infinity_keeps_the_best_number(make_world: An
     assert resume_step(world, task) == 2
     assert (await world.view(made.id)).best.value == 3.0
     await task.send("metrics", metrics(1, 3, loss=7.0))
-    assert (await world.services.trials.get(ALICE, task.caller.trial_id)).best_validation == 5.0
+    assert (await world.services[Trials].get(ALICE, task.caller.trial_id)).best_validation == 5.0
     best = (await world.view(made.id)).best
     assert (best.steps_completed, best.value) == (2, 5.0)

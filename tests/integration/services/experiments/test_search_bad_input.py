@@ -14,6 +14,10 @@ from sqlalchemy import select
 
 from detlab.errors import ConfigError, Conflict, Forbidden
 from detlab.schemas.wire import EndReason, ExperimentState, GrantRequest, Launch, SteerSearch, TrialState
+from detlab_hub.services.admission.bundles import Bundles
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.store.tables import AuditRow, ExperimentRow, TrialRow
 
 
@@ -40,7 +44,7 @@ async def sent(world: World, folder: Path, text: str) -> str:
     with tarfile.open(upload, "w:gz") as tar:
         tar.add(folder / "train.py", "train.py")
     digest = "sha256:" + hashlib.sha256(upload.read_bytes()).hexdigest()
-    await world.services.bundles.put(ALICE, digest, upload)
+    await world.services[Bundles].put(ALICE, digest, upload)
     return digest
 
 
@@ -78,8 +82,8 @@ async def test_a_missing_metric_pauses_the_search_which_continues_by_its_right_n
     assert view.warnings == []
     assert {trial.state for trial in trials_of(world)} == {TrialState.PAUSED.value}, "nothing is lost"
 
-    await world.services.steering.steer(ALICE, made.id, SteerSearch(act="metric", metric="val_loss"))
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="metric", metric="val_loss"))
+    await world.services[Experiments].activate(ALICE, made.id)
     view = await world.finish(made.id)
     assert (view.state, view.failure, view.metric) == (ExperimentState.COMPLETED, None, "val_loss")
     assert view.best.trial_id == first.id
@@ -94,11 +98,11 @@ async def test_a_missing_metric_pauses_again_until_the_code_is_mended(make_world
     await world.add_agent(slots=1)
     made = await world.submit(config(asha(trials=2, concurrent=1)))
     await paused(world, made.id)
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     again = await paused(world, made.id)
     assert "without ever reporting the searcher metric 'loss'" in again.failure.message
     world.script = naming("loss")
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     view = await world.finish(made.id)
     assert view.state is ExperimentState.COMPLETED
     # It began anew: from its checkpoint of step 9 it would have had nothing left to report.
@@ -130,15 +134,15 @@ async def test_a_trial_that_begins_anew_resumes_from_checkpoints_made_since_only
         yield ("exit", 0)
 
     world.script = slow
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
 
     async def reported() -> bool:
         return trials_of(world)[0].searcher_metric_seen
 
     await world.until(reported)
-    await world.services.experiments.pause(ALICE, made.id)
+    await world.services[Experiments].pause(ALICE, made.id)
     await paused(world, made.id)
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
     assert resumed == [None, 1], "not from step 9 of the attempt without the metric"
 
@@ -165,9 +169,9 @@ async def test_the_metric_of_a_search_that_has_values_of_it_keeps_its_name(make_
 
     await world.until(judged)
     with pytest.raises(Conflict, match="has values of 'loss'"):
-        await world.services.steering.steer(ALICE, made.id, SteerSearch(act="metric", metric="val_loss"))
+        await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="metric", metric="val_loss"))
     with pytest.raises(ConfigError):
-        await world.services.steering.steer(ALICE, made.id, SteerSearch(act="metric"))
+        await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="metric"))
 
 
 async def test_code_of_trials_is_replaced_while_they_are_paused_and_by_the_owner_only(make_world, tmp_path):
@@ -177,17 +181,17 @@ async def test_code_of_trials_is_replaced_while_they_are_paused_and_by_the_owner
     made = await world.submit(config(asha(trials=2, concurrent=1)), bundle=old)
     code = SteerSearch(act="code", bundle=await sent(world, tmp_path, "mended = True\n"))
     with pytest.raises(Conflict, match="its trials may run"):
-        await world.services.steering.steer(ALICE, made.id, code)
+        await world.services[SearchSteering].steer(ALICE, made.id, code)
     await paused(world, made.id)
-    await world.services.grants.put(ALICE, made.id, GrantRequest(kind="user", name=BOB.name, write=True))
+    await world.services[Grants].put(ALICE, made.id, GrantRequest(kind="user", name=BOB.name, write=True))
     with pytest.raises(Forbidden):
-        await world.services.steering.steer(BOB, made.id, code)
+        await world.services[SearchSteering].steer(BOB, made.id, code)
     with pytest.raises(ConfigError, match="is not code that you have uploaded"):
-        await world.services.steering.steer(ALICE, made.id, SteerSearch(act="code", bundle="sha256:" + 64 * "0"))
-    await world.services.steering.steer(ALICE, made.id, code)
+        await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="code", bundle="sha256:" + 64 * "0"))
+    await world.services[SearchSteering].steer(ALICE, made.id, code)
     assert world.store.read_sync(lambda s: s.get(ExperimentRow, made.id).bundle) == code.bundle != old
     world.script = naming("loss")
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
 
 
@@ -211,7 +215,7 @@ async def decided(make_world, *steps: int) -> tuple[list[Any], list[str], list[s
     made = await world.submit(config(asha(trials=3, concurrent=1, max_time=9)))
     view = await world.finish(made.id)
     assert view.state is ExperimentState.COMPLETED
-    journal = (await world.services.steering.journal(ALICE, made.id, 0, 1000))[0]
+    journal = (await world.services[SearchSteering].journal(ALICE, made.id, 0, 1000))[0]
     trials = await world.trials(made.id)
     return (
         [one.decisions for one in journal],

@@ -7,6 +7,9 @@ from sqlalchemy import select
 
 from detlab.errors import Conflict
 from detlab.schemas.wire import ExperimentState, TrialState
+from detlab_hub.services.checkpoints.removals import Removals
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.store.tables import CheckpointRow, TrialRow
 
 PBT = {
@@ -102,7 +105,7 @@ async def test_pbt_clones_start_from_their_parents_checkpoints_which_cannot_be_d
     async def over() -> bool:
         for row in rows(world, CheckpointRow):
             try:
-                await world.services.removals.delete(ALICE, row.uuid)
+                await world.services[Removals].delete(ALICE, row.uuid)
             except Conflict as error:
                 refused.append(error.message)
         return (await world.view(made.id)).state.terminal
@@ -118,7 +121,7 @@ async def test_pbt_clones_start_from_their_parents_checkpoints_which_cannot_be_d
     parents = [(one.index, one.parent and one.parent.parent_id) for one in views]
     assert all((parent is not None) == (index >= 4) for index, parent in parents)
     told = {one.trial_id: one.parent_id for one in [view.parent for view in views] if one is not None}
-    replay = await world.services.steering.replay(ALICE, made.id, None)
+    replay = await world.services[SearchSteering].replay(ALICE, made.id, None)
     assert told == {one.id: one.parent.parent_id for one in replay.trials if one.parent is not None}
     assert any("in round 1: " in view.stop_evidence for view in views), [view.stop_evidence for view in views]
     assert any("in round 1: " in one.why for one in replay.trials)
@@ -145,5 +148,5 @@ async def test_pbt_without_checkpoints_pauses_the_experiment_which_continues_onc
     assert "left round 1 without a checkpoint" in view.failure.message
     assert TrialState.ERROR.value not in {trial.state for trial in rows(world, TrialRow)}
     world.script = training(20)
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     assert (await ended(world, made.id)).state is ExperimentState.COMPLETED

@@ -17,9 +17,11 @@ from detlab.schemas import expconf
 from detlab.schemas.expconf.blocks import searchers as blocks
 from detlab.schemas.wire import ExperimentState, SteerSearch
 from detlab_hub.core.searchers import Extended, Question, StopRequested, event_to_json, registry
+from detlab_hub.services.base.searches import UNDECIDED
 from detlab_hub.services.experiments.answer_process import AnswerProcess
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.experiments.suggestions import Suggestions
-from detlab_hub.services.kernel.searches import UNDECIDED
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
 PLUGIN = '''
@@ -110,7 +112,7 @@ class Asking(SearchMethod):
 def forget_methods() -> None:
     blocks.SEARCHERS.forget()
     registry.method_class.cache_clear()
-    blocks._of_plugin.cache_clear()
+    blocks.MEMBERS.of_plugin.cache_clear()
 
 
 @pytest.fixture
@@ -136,7 +138,7 @@ def asking(**more):
 
 
 async def answer(world: World) -> None:
-    await asyncio.gather(*world.services.suggestions.take())
+    await asyncio.gather(*world.services[Suggestions].take())
 
 
 async def finish(world: World, experiment_id: int):
@@ -224,7 +226,7 @@ async def test_questions_of_several_users_are_answered_in_turn(make_world, plugi
         return [{"lr": 0.1}]
 
     slow = asyncio.Event()
-    begun = Suggestions(world.services.shell, note).take()
+    begun = Suggestions(world.services.context, note).take()
     await asyncio.wait_for(asked.wait(), 10)
     assert (len(begun), len(answered)) == (4, 1)
     slow.set()
@@ -236,9 +238,9 @@ async def test_questions_of_several_users_are_answered_in_turn(make_world, plugi
 async def test_a_second_answer_to_one_question_changes_nothing(make_world, plugin):
     world = await make_world(training(1))
     made = await world.submit(config(asking()))
-    [asked] = world.services.shell.questions
+    [asked] = world.services.context.questions
     await answer(world)
-    world.services.shell.questions.append(asked)
+    world.services.context.questions.append(asked)
     await answer(world)
     assert len(await world.trials(made.id)) == 1
     assert [entry.event["type"] for entry in journal(world, made.id)].count("suggested") == 1
@@ -337,12 +339,12 @@ async def test_I8_a_journal_that_this_version_does_not_decide_pauses_the_experim
     assert any(one.decisions == [{"type": "undecided"}] for one in journal(world, made.id))
 
     with pytest.raises(Conflict, match="its search cannot continue under this version"):
-        await world.services.experiments.activate(ALICE, made.id)
+        await world.services[Experiments].activate(ALICE, made.id)
     assert (await world.view(made.id)).state is ExperimentState.PAUSED
 
     mend(world, entry)
     await world.reboot()
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     view = await world.finish(made.id)
     assert view.state is ExperimentState.COMPLETED
     assert view.failure is None
@@ -364,11 +366,11 @@ async def test_an_event_that_the_search_refuses_when_it_catches_up_does_not_brea
     world.store.write_sync(lambda s: s.add(undecided))
     mend(world, entry)
     await world.reboot()
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     assert [{"type": "refused"}] in [one.decisions for one in journal(world, made.id)]
     await world.reboot()
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
-    replay = await world.services.steering.replay(ALICE, made.id, None)
+    replay = await world.services[SearchSteering].replay(ALICE, made.id, None)
     assert replay.events == len(journal(world, made.id))
 
 
@@ -393,9 +395,9 @@ async def test_a_method_that_raises_pauses_its_experiment_and_loses_nothing(make
     other = await world.submit(config(asha(2), name="other"))
     await finish(world, other.id)
     with pytest.raises(Conflict, match="cannot continue yet: the search method failed at TrialExited"):
-        await world.services.experiments.activate(ALICE, made.id)
+        await world.services[Experiments].activate(ALICE, made.id)
     broken.clear()
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     view = await finish(world, made.id)
     assert view.state is ExperimentState.COMPLETED
     assert [trial.hparams["lr"] for trial in await world.trials(made.id)] == [0.1, 0.01, 0.001]
@@ -449,7 +451,7 @@ async def test_what_follows_from_a_decision_that_was_caught_up_waits_until_all_a
     world.store.write_sync(lambda s: s.add(SearcherJournal(**place, event=event, decisions=UNDECIDED)))
     await world.reboot()
     importlib.import_module("detlab_chain").BROKEN.clear()
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     assert [trial.hparams["lr"] for trial in await world.trials(made.id)] == [0.1, 0.01, 0.001, 0.0001]
     kinds = [one.event["type"] for one in journal(world, made.id)]
     assert kinds.index("extended") < kinds.index("continued") < len(kinds) - 1 - kinds[::-1].index("trial_exited")
@@ -465,7 +467,7 @@ async def test_a_method_that_raises_at_a_users_act_refuses_it_and_goes_on(make_w
     broken = importlib.import_module("detlab_asking").BROKEN
     broken.add("extended")
     with pytest.raises(Conflict, match="the search method failed at Extended: KeyError: 5"):
-        await world.services.steering.steer(ALICE, made.id, SteerSearch(act="extend", trials=5))
+        await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="extend", trials=5))
     broken.clear()
     await finish(world, made.id)
     assert len(await world.trials(made.id)) == 3
@@ -487,7 +489,7 @@ async def test_an_experiment_whose_search_cannot_be_replayed_can_be_killed(make_
     damage(world, made.id)
     await world.reboot()
     await world.steps(5)
-    await world.services.experiments.kill(ALICE, made.id)
+    await world.services[Experiments].kill(ALICE, made.id)
     assert (await world.finish(made.id)).state is ExperimentState.CANCELED
 
 
@@ -511,7 +513,7 @@ async def test_a_method_that_was_uninstalled_pauses_its_experiment_until_it_is_b
     assert "there is no search method 'asking' here; installed: adaptive_asha" in view.failure.message
     points.write_text(installed)
     forget_methods()
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     assert (await finish(world, made.id)).state is ExperimentState.COMPLETED
 
 

@@ -11,6 +11,7 @@ from detlab.client.submission import clone_of
 from detlab.errors import ConfigError
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.searchers import Started, Suggest, TrialPlaced, make_searcher
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.store.tables import ExperimentRow
 
 SPACE: dict[str, Any] = {
@@ -23,7 +24,7 @@ RANDOM = {"name": "random", "metric": "loss", "max_trials": 6, "require": ["widt
 
 
 async def stored(world: Any, experiment_id: int) -> dict[str, Any]:
-    row = await world.services.shell.read(lambda s: s.get(ExperimentRow, experiment_id).config)
+    row = await world.services.context.read(lambda s: s.get(ExperimentRow, experiment_id).config)
     return dict(row["searcher"])
 
 
@@ -122,4 +123,4 @@ async def test_warm_start_from_what_the_caller_cannot_use_is_refused_at_once(mak
     other = {"lr": {"type": "double", "minval": 5, "maxval": 6}}
     with pytest.raises(ConfigError, match="is in this space; of one, lr is"):
         await world.submit(config(TPE | {"warm_start": [mine.id]}, hyperparameters=other))
-    assert (await world.services.experiments.get(ALICE, mine.id)).state == ExperimentState.COMPLETED
+    assert (await world.services[Experiments].get(ALICE, mine.id)).state == ExperimentState.COMPLETED

@@ -24,7 +24,14 @@ from detlab.schemas.wire import (
     StatusRecord,
 )
 from detlab_hub.services import AgentCaller, EnrolCaller
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.checkpoints.checkpoints import Checkpoints
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
 from detlab_hub.services.master import TIDY_PERIOD
+from detlab_hub.services.streams.stream import Stream
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import SearcherJournal
 from testbed.waiting import soon
@@ -57,22 +64,22 @@ async def test_records_are_taken_once_and_in_order(make_world):
     assert (await task.send("metrics", *first)).acked == 2
     assert (await task.send("metrics", *first, metrics(3, {"loss": 0.25}, step=3))).acked == 3
     assert (await task.send("metrics", first[0])).acked == 3
-    trial = await world.services.trials.get(ALICE, task.caller.trial_id)
+    trial = await world.services[Trials].get(ALICE, task.caller.trial_id)
     assert trial.summary["validation"]["loss"].count == 3
     assert (trial.best_validation, trial.latest_validation, trial.steps_completed) == (0.25, 0.25, 3)
     lines = [LogRecord(seq=n, time=1.0, text=f"line {n}", rank=n % 2) for n in (1, 2, 3)]
     assert (await task.send("logs", *lines)).acked == 3
     assert (await task.send("logs", *lines)).acked == 3
-    got, edges = await world.services.trials.logs(ALICE, trial.id)
+    got, edges = await world.services[Trials].logs(ALICE, trial.id)
     assert [line.text for line in got] == ["line 1", "line 2", "line 3"]
     assert (edges.next, edges.older) == (None, None)
-    page, edges = await world.services.trials.logs(ALICE, trial.id, limit=2)
+    page, edges = await world.services[Trials].logs(ALICE, trial.id, limit=2)
     assert edges.next is not None
-    rest, _ = await world.services.trials.logs(ALICE, trial.id, after=edges.next)
+    rest, _ = await world.services[Trials].logs(ALICE, trial.id, after=edges.next)
     assert [line.text for line in page + rest] == ["line 1", "line 2", "line 3"]
-    tail, _ = await world.services.trials.logs(ALICE, trial.id, tail=1)
+    tail, _ = await world.services[Trials].logs(ALICE, trial.id, tail=1)
     assert [line.text for line in tail] == ["line 3"]
-    ranked, _ = await world.services.trials.logs(ALICE, trial.id, rank=1)
+    ranked, _ = await world.services[Trials].logs(ALICE, trial.id, rank=1)
     assert [line.text for line in ranked] == ["line 1", "line 3"]
 
 
@@ -92,9 +99,9 @@ async def test_records_that_can_never_be_taken_do_not_block_the_rest(make_world)
     assert ack.acked == 7
     assert [refused.seq for refused in ack.refused] == [2**70, 1, 2, 3, 4, 5, 6]
     assert all(refused.code and refused.message for refused in ack.refused)
-    trial = await world.services.trials.get(ALICE, task.caller.trial_id)
+    trial = await world.services[Trials].get(ALICE, task.caller.trial_id)
     assert trial.summary["validation"]["<img onerror=x>"].last == 1.0
-    values, _ = await world.services.trials.values(ALICE, trial.id)
+    values, _ = await world.services[Trials].values(ALICE, trial.id)
     assert {value["name"]: value["value"] for value in values} == {"matrix": [[1, 2], [3, 4]], "huge": 10**400}
 
 
@@ -103,9 +110,9 @@ async def test_records_with_times_that_are_none_are_kept(make_world):
     nan, inf = float("nan"), float("inf")
     await task.send("metrics", metrics(1, {"loss": 1.0}, time=nan), ProgressRecord(seq=2, time=1.0, progress=nan))
     await task.send("logs", LogRecord(seq=1, time=inf, rank=2**40, text="a\x00b\ud800"))
-    trial = await world.services.trials.get(ALICE, task.caller.trial_id)
+    trial = await world.services[Trials].get(ALICE, task.caller.trial_id)
     assert trial.summary["validation"]["loss"].count == 1
-    ((line,), _) = await world.services.trials.logs(ALICE, trial.id)
+    ((line,), _) = await world.services[Trials].logs(ALICE, trial.id)
     assert (line.rank, line.time) == (None, world.now)
 
 
@@ -115,14 +122,14 @@ async def test_records_a_metric_that_is_minus_infinity_is_not_the_best(make_worl
     for step, loss in ((1, -math.inf), (2, 0.5), (3, -math.inf)):
         await task.send("metrics", metrics(step, {"loss": loss}, step=step))
     assert (await world.view(made.id)).best.value == 0.5
-    trial = await world.services.trials.get(ALICE, task.caller.trial_id)
+    trial = await world.services[Trials].get(ALICE, task.caller.trial_id)
     assert (trial.best_validation, trial.latest_validation) == (0.5, -math.inf)
 
     def stored(s):
         low = curves.trial_best(s, trial.id, "validation", "loss", True)
         return low, curves.experiment_best(s, made.id, "validation", "loss", True)
 
-    assert await world.services.shell.read(stored) == ((2, 0.5), (trial.id, 2, 0.5))
+    assert await world.services.context.read(stored) == ((2, 0.5), (trial.id, 2, 0.5))
 
 
 async def test_records_of_progress_and_status_show_up(make_world):
@@ -130,7 +137,7 @@ async def test_records_of_progress_and_status_show_up(make_world):
     await task.send(
         "metrics", ProgressRecord(seq=1, time=1.0, progress=0.5), StatusRecord(seq=2, time=1.0, status="warm")
     )
-    trial = await world.services.trials.get(ALICE, task.caller.trial_id)
+    trial = await world.services[Trials].get(ALICE, task.caller.trial_id)
     assert (trial.progress, trial.status) == (0.5, "warm")
     assert (await world.view(made.id)).progress == 0.5
     await world.reboot()
@@ -171,18 +178,18 @@ async def test_records_a_damaged_journal_fails_the_experiment_not_the_master(mak
 
 async def test_records_preempt_wakes_at_once(make_world):
     world, made, task = await one_task(make_world)
-    waiting = asyncio.create_task(world.services.tasks.preempt(task.caller, 60))
-    await soon(lambda: world.services.shell.wakeups.has_waiters(("allocation", task.caller.allocation_id)))
+    waiting = asyncio.create_task(world.services[Tasks].preempt(task.caller, 60))
+    await soon(lambda: world.services.context.wakeups.has_waiters(("allocation", task.caller.allocation_id)))
     assert not waiting.done()
-    await world.services.experiments.pause(ALICE, made.id)
+    await world.services[Experiments].pause(ALICE, made.id)
     reply = await asyncio.wait_for(waiting, 2)
     assert (reply.preempt, reply.reason) == (True, "pause")
-    assert (await world.services.tasks.preempt(task.caller, 60)).preempt
+    assert (await world.services[Tasks].preempt(task.caller, 60)).preempt
 
 
 async def test_records_preempt_returns_when_its_time_is_over(make_world):
     world, _made, task = await one_task(make_world)
-    reply = await asyncio.wait_for(world.services.tasks.preempt(task.caller, 0.05), 5)
+    reply = await asyncio.wait_for(world.services[Tasks].preempt(task.caller, 0.05), 5)
     assert not reply.preempt
 
 
@@ -202,7 +209,7 @@ def commit(**more):
 
 async def test_I5_a_commit_is_idempotent_and_never_replaced(make_world):
     world, made, task = await one_task(make_world)
-    tasks = world.services.tasks
+    tasks = world.services[Tasks]
     first = await tasks.commit_checkpoint(task.caller, commit(metadata={"a": 1}))
     assert await tasks.commit_checkpoint(task.caller, commit(metadata={"a": 1})) == first
     with pytest.raises(Conflict):
@@ -240,8 +247,8 @@ async def test_records_manifests_that_are_none_are_refused(make_world):
     world, made, task = await one_task(make_world)
     for wrong in WRONG_COMMITS:
         with pytest.raises(CheckpointError):
-            await world.services.tasks.commit_checkpoint(task.caller, commit(**wrong))
-    assert await world.services.experiments.checkpoints(ALICE, made.id) == []
+            await world.services[Tasks].commit_checkpoint(task.caller, commit(**wrong))
+    assert await world.services[Experiments].checkpoints(ALICE, made.id) == []
 
 
 async def test_records_checkpoint_files_are_served_by_digest_and_verified(make_world, tmp_path):
@@ -251,15 +258,15 @@ async def test_records_checkpoint_files_are_served_by_digest_and_verified(make_w
     folder = tmp_path / "checkpoints" / UUID / "a"
     folder.mkdir(parents=True)
     (folder / "b.pt").write_bytes(data)
-    await world.services.tasks.commit_checkpoint(
+    await world.services[Tasks].commit_checkpoint(
         task.caller, commit(files={"a/b.pt": CheckpointFile(size=len(data), digest=digest)})
     )
-    found = await world.services.checkpoints.open_file(ALICE, UUID, digest)
+    found = await world.services[Checkpoints].open_file(ALICE, UUID, digest)
     assert (b"".join(found.chunks), found.size) == (data, len(data))
     with pytest.raises(NotFound):
-        await world.services.checkpoints.open_file(ALICE, UUID, DIGEST)
+        await world.services[Checkpoints].open_file(ALICE, UUID, DIGEST)
     (folder / "b.pt").write_bytes(b"altered")
-    found = await world.services.checkpoints.open_file(ALICE, UUID, digest)
+    found = await world.services[Checkpoints].open_file(ALICE, UUID, digest)
     with pytest.raises(CheckpointError, match="not what was committed"):
         next(filter(None, found.chunks))
     secret = tmp_path / "secret"
@@ -267,7 +274,7 @@ async def test_records_checkpoint_files_are_served_by_digest_and_verified(make_w
     (folder / "b.pt").unlink()
     (folder / "b.pt").symlink_to(secret)
     with pytest.raises(NotFound):
-        await world.services.checkpoints.open_file(ALICE, UUID, digest)
+        await world.services[Checkpoints].open_file(ALICE, UUID, digest)
 
 
 async def test_records_a_manifest_whose_sizes_are_not_those_of_the_files_is_refused(make_world, tmp_path):
@@ -276,12 +283,12 @@ async def test_records_a_manifest_whose_sizes_are_not_those_of_the_files_is_refu
     folder.mkdir(parents=True)
     (folder / "b.pt").write_bytes(b"weights")
     with pytest.raises(CheckpointError, match="has 7 bytes in the storage, not the 6"):
-        await world.services.tasks.commit_checkpoint(
+        await world.services[Tasks].commit_checkpoint(
             task.caller, commit(files={"b.pt": CheckpointFile(size=6, digest=DIGEST)})
         )
-    assert await world.services.experiments.checkpoints(ALICE, made.id) == []
+    assert await world.services[Experiments].checkpoints(ALICE, made.id) == []
     seen_elsewhere = {"b.pt": CheckpointFile(size=7, digest=DIGEST), "c.pt": CheckpointFile(size=9, digest=DIGEST)}
-    await world.services.tasks.commit_checkpoint(task.caller, commit(files=seen_elsewhere))
+    await world.services[Tasks].commit_checkpoint(task.caller, commit(files=seen_elsewhere))
 
 
 async def test_records_a_task_reads_only_its_own_checkpoints(make_world):
@@ -291,20 +298,20 @@ async def test_records_a_task_reads_only_its_own_checkpoints(make_world):
     await world.submit(config(), caller=BOB)
     await world.steps(2)
     mine, other = agent.tasks.values()
-    await world.services.tasks.commit_checkpoint(mine.caller, commit())
+    await world.services[Tasks].commit_checkpoint(mine.caller, commit())
     for call in (
-        world.services.tasks.get_checkpoint(other.caller, UUID),
-        world.services.tasks.delete_checkpoint(other.caller, UUID),
+        world.services[Tasks].get_checkpoint(other.caller, UUID),
+        world.services[Tasks].delete_checkpoint(other.caller, UUID),
     ):
         with pytest.raises(NotFound):
             await call
     with pytest.raises(Forbidden):
-        await world.services.tasks.commit_checkpoint(other.caller, commit())
+        await world.services[Tasks].commit_checkpoint(other.caller, commit())
 
 
 async def test_records_metadata_and_best_validation(make_world):
     world, _made, task = await one_task(make_world)
-    tasks = world.services.tasks
+    tasks = world.services[Tasks]
     assert await tasks.get_metadata(task.caller) == {}
     await tasks.put_metadata(task.caller, {"a": {"b": 1}})
     assert await tasks.get_metadata(task.caller) == {"a": {"b": 1}}
@@ -318,10 +325,10 @@ async def test_records_metadata_and_best_validation(make_world):
 
 async def test_records_tokens_expire_renew_and_are_known_by_their_hash(make_world):
     world, _made, task = await one_task(make_world, task_token_ttl=100.0, agent_reconnect_wait=1e9)
-    tokens, old = world.services.tokens, task.launch.task_token
+    tokens, old = world.services[Tokens], task.launch.task_token
     assert await tokens.resolve(old) == task.caller
     world.now += 60
-    fresh = await world.services.tasks.renew_token(task.caller)
+    fresh = await world.services[Tasks].renew_token(task.caller)
     assert await tokens.resolve(old) == task.caller
     world.now += 60
     assert await tokens.resolve(old) is None
@@ -336,7 +343,7 @@ async def test_records_a_long_outage_of_the_master_does_not_cost_a_task_its_toke
     world, _made, task = await one_task(make_world, task_token_ttl=100.0)
     world.now += 5000
     await world.reboot()
-    assert await world.services.tokens.resolve(task.launch.task_token) == task.caller
+    assert await world.services[Tokens].resolve(task.launch.task_token) == task.caller
 
 
 async def test_a_launcher_that_is_cut_off_longer_than_its_token_lives_is_not_locked_out(make_world):
@@ -345,15 +352,15 @@ async def test_a_launcher_that_is_cut_off_longer_than_its_token_lives_is_not_loc
     for _ in range(10):  # two hundred seconds in which the launcher does not come through
         await world.steps(4, 5.0)
         await world.services.tidy()
-    assert await world.services.tokens.resolve(task.launch.task_token) == task.caller
-    fresh = await world.services.tasks.renew_token(task.caller)
+    assert await world.services[Tokens].resolve(task.launch.task_token) == task.caller
+    fresh = await world.services[Tasks].renew_token(task.caller)
     assert (await task.send("logs", LogRecord(seq=1, time=1.0, text="back"))).acked == 1
     for _ in range(6):
         await world.steps(4, 5.0)
-        await world.services.tasks.renew_token(task.caller)
+        await world.services[Tasks].renew_token(task.caller)
         await world.services.tidy()
-    assert await world.services.tokens.resolve(task.launch.task_token) is None, "who renews needs nobody's word"
-    assert await world.services.tokens.resolve(fresh.token) is None
+    assert await world.services[Tokens].resolve(task.launch.task_token) is None, "who renews needs nobody's word"
+    assert await world.services[Tokens].resolve(fresh.token) is None
 
 
 async def test_no_token_ends_between_two_looks_at_late_launchers_however_short_its_life_is(make_world):
@@ -362,7 +369,7 @@ async def test_no_token_ends_between_two_looks_at_late_launchers_however_short_i
     for _ in range(6):
         await world.steps(12, TIDY_PERIOD / 12)
         await world.services.tidy()
-        assert await world.services.tokens.resolve(task.launch.task_token) == task.caller
+        assert await world.services[Tokens].resolve(task.launch.task_token) == task.caller
 
 
 async def test_nobody_vouches_for_the_launcher_of_a_lost_agent(make_world):
@@ -371,13 +378,13 @@ async def test_nobody_vouches_for_the_launcher_of_a_lost_agent(make_world):
     for _ in range(10):
         world.now += 20
         await world.services.tidy()
-    assert await world.services.tokens.resolve(task.launch.task_token) is None
+    assert await world.services[Tokens].resolve(task.launch.task_token) is None
 
 
 async def test_records_enrolment(make_world):
     secret = "dtenrol_embedded"
     world = await make_world(enrolment_secret_hash=hashlib.sha256(secret.encode()).hexdigest())
-    agents, tokens = world.services.agents, world.services.tokens
+    agents, tokens = world.services[Agents], world.services[Tokens]
     with pytest.raises(Forbidden):
         await agents.create_enrolment(ALICE, 60)
     made = await agents.create_enrolment(ROOT, 60)
@@ -403,29 +410,29 @@ async def test_records_nobody_enrols_under_the_name_of_a_connected_agent(make_wo
     world = await make_world()
     agent = await world.add_agent("node")
     with pytest.raises(Conflict, match="is connected"):
-        await world.services.agents.enrol(EnrolCaller(), EnrolRequest(agent_id="node"))
+        await world.services[Agents].enrol(EnrolCaller(), EnrolRequest(agent_id="node"))
     agent.drop()
-    reply = await world.services.agents.enrol(EnrolCaller(), EnrolRequest(agent_id="node"))
-    assert await world.services.tokens.resolve(reply.token) == AgentCaller("node")
+    reply = await world.services[Agents].enrol(EnrolCaller(), EnrolRequest(agent_id="node"))
+    assert await world.services[Tokens].resolve(reply.token) == AgentCaller("node")
 
 
 async def test_records_an_agent_delivers_only_for_its_own_tasks(make_world):
     world, _made, task = await one_task(make_world)
     batch = RecordBatch(stream="logs", records=[LogRecord(seq=1, time=1.0, text="left behind")])
     allocation = task.caller.allocation_id
-    assert (await world.services.agents.records(AgentCaller("node"), allocation, batch)).acked == 1
+    assert (await world.services[Agents].records(AgentCaller("node"), allocation, batch)).acked == 1
     for agent, name in ((AgentCaller("other"), allocation), (AgentCaller("node"), "1.x.1")):
         with pytest.raises(Forbidden):
-            await world.services.agents.records(agent, name, batch)
+            await world.services[Agents].records(agent, name, batch)
     with pytest.raises(Forbidden):
-        await world.services.agents.connect(AgentCaller("x"), world.agents["node"].hello(), lambda message: None)
+        await world.services[Agents].connect(AgentCaller("x"), world.agents["node"].hello(), lambda message: None)
 
 
 async def test_records_slots_of_others_are_shown_without_their_allocation(make_world):
     world, _made, task = await one_task(make_world)
     shown = {}
     for caller in (ALICE, BOB, ROOT):
-        (agent,) = await world.services.agents.list(caller)
+        (agent,) = await world.services[Agents].list(caller)
         shown[caller.name] = agent.slots[0].allocation_id
     assert shown == {"alice": task.caller.allocation_id, "bob": "another user", "root": task.caller.allocation_id}
 
@@ -451,10 +458,10 @@ async def collect(stream, until, seconds=5.0):
 async def test_records_the_stream_goes_on_from_the_snapshot(make_world):
     world, made, task = await one_task(make_world)
     await task.send("metrics", metrics(1, {"loss": 1.0, "acc": 0.1}))
-    snapshot = await world.services.experiments.curves(ALICE, made.id, group="validation", names=["loss"])
+    snapshot = await world.services[Experiments].curves(ALICE, made.id, group="validation", names=["loss"])
     assert [curve.values for curve in snapshot.curves] == [[1.0]]
     await task.send("metrics", metrics(2, {"loss": "NaN", "acc": 0.2}, step=2), metrics(3, {"acc": 1.0}, step=3))
-    stream = world.services.stream.events(ALICE, made.id, after=snapshot.cursor, names=["loss"])
+    stream = world.services[Stream].events(ALICE, made.id, after=snapshot.cursor, names=["loss"])
     got = await collect(stream, lambda events: len(events) >= 2)
     (metric,) = [event for event in got if event.kind == "metrics"]
     assert metric.data["metrics"] == {"loss": "NaN"}
@@ -467,14 +474,14 @@ async def test_records_the_stream_goes_on_from_the_snapshot(make_world):
 
 async def test_records_the_stream_wakes_on_commit_and_ends_with_the_services(make_world):
     world, made, task = await one_task(make_world)
-    stream = world.services.stream.events(ALICE, made.id)
+    stream = world.services[Stream].events(ALICE, made.id)
     reading = asyncio.create_task(collect(stream, lambda events: any(e.kind == "metrics" for e in events)))
-    await soon(lambda: world.services.shell.wakeups.has_waiters("streams"))
+    await soon(lambda: world.services.context.wakeups.has_waiters("streams"))
     await task.send("metrics", metrics(1, {"loss": 1.0}))
     assert await asyncio.wait_for(reading, 5)
-    stream = world.services.stream.events(ALICE, None)
+    stream = world.services[Stream].events(ALICE, None)
     waiting = asyncio.ensure_future(anext(stream))
-    await soon(lambda: world.services.shell.wakeups.has_waiters("streams"))
+    await soon(lambda: world.services.context.wakeups.has_waiters("streams"))
     await world.services.stop()
     with pytest.raises(StopAsyncIteration):
         await asyncio.wait_for(waiting, 5)
@@ -485,9 +492,9 @@ async def test_records_a_cursor_that_was_trimmed_gets_a_resync(make_world):
     for seq in range(1, 20):
         await task.send("metrics", metrics(seq, {"loss": 1.0}, step=seq))
     await world.services.tidy()
-    got = await collect(world.services.stream.events(ALICE, made.id, after=1), bool)
+    got = await collect(world.services[Stream].events(ALICE, made.id, after=1), bool)
     assert [event.kind for event in got] == ["resync"]
-    got = await collect(world.services.stream.events(ALICE, made.id, after=10**9), bool)
+    got = await collect(world.services[Stream].events(ALICE, made.id, after=10**9), bool)
     assert [event.kind for event in got] == ["resync"]
 
 
@@ -499,7 +506,7 @@ async def test_I9_the_stream_of_everything_shows_ones_own(make_world):
     await world.finish(mine.id)
     await world.finish(other.id)
     for caller, wanted in ((ALICE, {mine.id}), (ROOT, {mine.id, other.id})):
-        stream = world.services.stream.events(caller, None, after=0)
+        stream = world.services[Stream].events(caller, None, after=0)
         got = await collect(
             stream,
             lambda events, wanted=wanted: (
@@ -525,7 +532,7 @@ async def test_records_log_streams_end_with_the_trial(make_world):
     lines = []
 
     async def read():
-        async for batch in world.services.stream.logs(ALICE, trial.id):
+        async for batch in world.services[Stream].logs(ALICE, trial.id):
             lines.extend(line.text for line in batch)
 
     reading = asyncio.create_task(read())
@@ -544,6 +551,6 @@ async def test_records_curves_of_many_trials_show_the_best_and_the_newest(make_w
     searcher = {"name": "random", "metric": "loss", "max_trials": 10, "max_concurrent_trials": 4}
     made = await world.submit(config(searcher))
     await world.finish(made.id)
-    snapshot = await world.services.experiments.curves(ALICE, made.id, max_trials=4)
+    snapshot = await world.services[Experiments].curves(ALICE, made.id, max_trials=4)
     assert [trial.index for trial in snapshot.trials] == [1, 2, 8, 9]
     assert {curve.trial_id for curve in snapshot.curves} == {trial.id for trial in snapshot.trials}

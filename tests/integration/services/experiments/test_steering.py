@@ -11,13 +11,15 @@ from sqlalchemy import update
 
 from detlab.errors import ConfigError, Conflict, NotFound
 from detlab.schemas.wire import AskTrial, ExperimentState, GrantRequest, SteerSearch, TellTrial
+from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.store.tables import SearcherJournal
 
 RANDOM = {"name": "random", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 1}
 
 
 async def steer(world: World, experiment_id: int, **wanted):
-    return await world.services.steering.steer(ALICE, experiment_id, SteerSearch(**wanted))
+    return await world.services[SearchSteering].steer(ALICE, experiment_id, SteerSearch(**wanted))
 
 
 async def finished(world: World, experiment_id: int):
@@ -41,12 +43,12 @@ async def test_a_search_is_extended_and_given_a_point_and_its_journal_names_who_
     rates = [trial.hparams["lr"] for trial in await world.trials(made.id)]
     assert len(rates) == 4
     assert rates[1] == 0.05
-    entries = (await world.services.steering.journal(ALICE, made.id, 0, 100))[0]
+    entries = (await world.services[SearchSteering].journal(ALICE, made.id, 0, 100))[0]
     acts = [(one.event["type"], one.event["author"]) for one in entries if "author" in one.event]
     assert acts == [("extended", "alice"), ("points_added", "alice")]
-    only = (await world.services.steering.journal(ALICE, made.id, 0, 100, acts=True))[0]
+    only = (await world.services[SearchSteering].journal(ALICE, made.id, 0, 100, acts=True))[0]
     assert [one.event for one in only] == [one.event for one in entries if "author" in one.event]
-    assert (await world.services.steering.journal(ALICE, made.id, only[0].seq, 1, acts=True))[0] == only[1:]
+    assert (await world.services[SearchSteering].journal(ALICE, made.id, only[0].seq, 1, acts=True))[0] == only[1:]
 
 
 async def test_the_same_act_sent_twice_happens_once(make_world):
@@ -54,7 +56,7 @@ async def test_the_same_act_sent_twice_happens_once(make_world):
     made = await world.submit(config(RANDOM))
     for _ in range(2):
         await steer(world, made.id, act="extend", trials=3, idempotency_key="once")
-    assert (await world.services.steering.replay(ALICE, made.id, None)).trials_total == 5
+    assert (await world.services[SearchSteering].replay(ALICE, made.id, None)).trials_total == 5
 
 
 async def test_a_trial_stopped_by_hand_says_who_did_and_the_search_continues(make_world):
@@ -72,7 +74,7 @@ async def test_a_trial_stopped_by_hand_says_who_did_and_the_search_continues(mak
 async def test_refused_acts_change_nothing_and_say_why(make_world):
     world = await make_world(training(1))
     made = await world.submit(config(RANDOM))
-    before = (await world.services.steering.journal(ALICE, made.id, 0, 100))[0]
+    before = (await world.services[SearchSteering].journal(ALICE, made.id, 0, 100))[0]
     with pytest.raises(Conflict, match="lr"):
         await steer(world, made.id, act="add", points=[{"lr": 99.0}])
     with pytest.raises(ConfigError) as twice:
@@ -89,7 +91,7 @@ async def test_refused_acts_change_nothing_and_say_why(make_world):
         await steer(world, made.id, act="stop", trial_ids=[999])
     with pytest.raises(ConfigError, match="must be above 0"):
         await steer(world, made.id, act="extend")
-    assert (await world.services.steering.journal(ALICE, made.id, 0, 100))[0] == before
+    assert (await world.services[SearchSteering].journal(ALICE, made.id, 0, 100))[0] == before
 
 
 async def test_edited_bounds_hold_for_further_trials(make_world):
@@ -172,7 +174,7 @@ async def test_hostile_points_are_refused(make_world):
     ):
         with pytest.raises(Conflict, match="point 0: "):
             await steer(world, made.id, act="add", points=[point])
-    assert (await world.services.steering.replay(ALICE, made.id, None)).trials_total == 2
+    assert (await world.services[SearchSteering].replay(ALICE, made.id, None)).trials_total == 2
 
 
 async def test_no_act_makes_more_trials_than_a_submit_could(make_world):
@@ -188,9 +190,9 @@ async def test_two_people_steer_at_once_and_both_acts_count(make_world):
     world = await make_world(training(2))
     await world.add_agent()
     made = await world.submit(config(RANDOM))
-    await world.services.grants.put(ALICE, made.id, GrantRequest(kind="user", name="bob", write=True))
+    await world.services[Grants].put(ALICE, made.id, GrantRequest(kind="user", name="bob", write=True))
     acts = [
-        world.services.steering.steer(who, made.id, SteerSearch(act="extend", trials=1, idempotency_key="same"))
+        world.services[SearchSteering].steer(who, made.id, SteerSearch(act="extend", trials=1, idempotency_key="same"))
         for who in (ALICE, BOB)
         for _ in range(3)
     ]
@@ -198,7 +200,7 @@ async def test_two_people_steer_at_once_and_both_acts_count(make_world):
     view = await finished(world, made.id)
     assert view.state is ExperimentState.COMPLETED
     assert len(await world.trials(made.id)) == 5
-    entries = (await world.services.steering.journal(ALICE, made.id, 0, 100))[0]
+    entries = (await world.services[SearchSteering].journal(ALICE, made.id, 0, 100))[0]
     assert sorted(one.event["author"] for one in entries if "author" in one.event) == ["alice", "alice", "bob"]
 
 
@@ -230,7 +232,7 @@ async def test_a_replay_says_at_every_event_what_trials_did_and_why_they_were_st
     await world.add_agent()
     made = await world.submit(config(asha(6)))
     await finished(world, made.id)
-    last = await world.services.steering.replay(ALICE, made.id, None)
+    last = await world.services[SearchSteering].replay(ALICE, made.id, None)
     assert last.over
     assert last.at == last.events
     ended = last.standing[0].counts
@@ -239,13 +241,13 @@ async def test_a_replay_says_at_every_event_what_trials_did_and_why_they_were_st
     assert stopped, [one.why for one in last.trials]
     assert {one.state for one in last.trials} == {"ended"}
     made_until = [
-        len((await world.services.steering.replay(ALICE, made.id, at)).trials) for at in range(last.events + 1)
+        len((await world.services[SearchSteering].replay(ALICE, made.id, at)).trials) for at in range(last.events + 1)
     ]
     assert made_until[0] == 0
     assert made_until == sorted(made_until)
     assert made_until[-1] == 6
     with pytest.raises(NotFound, match="has no event"):
-        await world.services.steering.replay(ALICE, made.id, last.events + 1)
+        await world.services[SearchSteering].replay(ALICE, made.id, last.events + 1)
 
 
 async def test_a_replay_says_what_was_best_what_waited_and_what_was_left_of_the_budget(make_world):
@@ -254,13 +256,13 @@ async def test_a_replay_says_what_was_best_what_waited_and_what_was_left_of_the_
     searcher = {**asha(6, concurrent=4), "budget": {"slot_hours": 2.0}}
     made = await world.submit(config(searcher))
     await finished(world, made.id)
-    last = await world.services.steering.replay(ALICE, made.id, None)
+    last = await world.services[SearchSteering].replay(ALICE, made.id, None)
     view = await world.view(made.id)
     assert last.best is not None
     assert view.best is not None
     assert (last.best.trial_id, last.best.value) == (view.best.trial_id, view.best.value)
     assert [(one.name, one.used) for one in last.budgets] == [(one.name, one.used) for one in view.budgets]
-    course = [await world.services.steering.replay(ALICE, made.id, at) for at in range(last.events)]
+    course = [await world.services[SearchSteering].replay(ALICE, made.id, at) for at in range(last.events)]
     assert course[0].best is None
     assert [one.state for one in course[1].trials] == ["running", "running", "waiting", "waiting"]
     values = [one.best.value for one in course if one.best]
@@ -281,8 +283,8 @@ async def test_a_replay_says_that_the_best_trial_keeps_the_constraints_and_how_t
     searcher = {**RANDOM, "max_trials": 3, "constraints": {"size": {"max": 0.5}}}
     made = await world.submit(config(searcher, max_restarts=0))
     await finished(world, made.id)
-    last = await world.services.steering.replay(ALICE, made.id, None)
-    before = await world.services.steering.replay(ALICE, made.id, last.events - 1)
+    last = await world.services[SearchSteering].replay(ALICE, made.id, None)
+    before = await world.services[SearchSteering].replay(ALICE, made.id, last.events - 1)
     for then in (before, last):
         assert then.best is not None
         assert (then.best.trial_index, then.best.value) == (0, 1.0)
@@ -299,12 +301,12 @@ async def test_a_replay_by_another_algorithm_than_decided_is_refused(make_world)
     await world.add_agent()
     made = await world.submit(config(asha(6)))
     await finished(world, made.id)
-    [first, *_] = (await world.services.steering.journal(ALICE, made.id, 0, 1))[0]
+    [first, *_] = (await world.services[SearchSteering].journal(ALICE, made.id, 0, 1))[0]
     place = SearcherJournal.experiment_id == made.id, SearcherJournal.seq == first.seq
     fewer = update(SearcherJournal).where(*place).values(decisions=first.decisions[:-1])
     world.store.write_sync(lambda s: s.execute(fewer))
     with pytest.raises(Conflict, match="this version of detlab cannot replay"):
-        await world.services.steering.replay(ALICE, made.id, None)
+        await world.services[SearchSteering].replay(ALICE, made.id, None)
 
 
 async def test_the_key_of_a_submit_or_of_an_act_on_another_experiment_is_not_that_of_an_act(make_world):
@@ -313,7 +315,9 @@ async def test_the_key_of_a_submit_or_of_an_act_on_another_experiment_is_not_tha
     second = await world.submit(config(RANDOM))
     for made in (first, second):
         await steer(world, made.id, act="extend", trials=1, idempotency_key="same")
-    totals = [(await world.services.steering.replay(ALICE, made.id, None)).trials_total for made in (first, second)]
+    totals = [
+        (await world.services[SearchSteering].replay(ALICE, made.id, None)).trials_total for made in (first, second)
+    ]
     assert totals == [3, 3]
 
 
@@ -332,7 +336,7 @@ async def test_a_search_that_waits_for_another_version_refuses_acts_and_journals
     await world.until(paused)
     with pytest.raises(Conflict, match="waits"):
         await steer(world, made.id, act="extend", trials=1)
-    entries = (await world.services.steering.journal(ALICE, made.id, 0, 1000))[0]
+    entries = (await world.services[SearchSteering].journal(ALICE, made.id, 0, 1000))[0]
     assert not [one for one in entries if one.event["type"] == "extended"]
 
 
@@ -345,7 +349,7 @@ async def test_a_trial_is_promoted_to_one_rung_which_the_answer_names(make_world
     said = f"trial {trial.id} is promoted to {done.promoted_to} {done.time_metric} already"
     with pytest.raises(Conflict, match=said):
         await steer(world, made.id, act="promote", trial_ids=[trial.id])
-    [act] = (await world.services.steering.journal(ALICE, made.id, 0, 100, acts=True))[0]
+    [act] = (await world.services[SearchSteering].journal(ALICE, made.id, 0, 100, acts=True))[0]
     assert act.event == {
         "type": "promotion_requested",
         "request_id": trial.request_id,

@@ -8,6 +8,7 @@ from services_scripted import ALICE, Op, World, asha, config, report, training
 from sqlalchemy import select
 
 from detlab.schemas.wire import ExperimentState, Launch, TrialState
+from detlab_hub.services.experiments.timeline import Timeline
 from detlab_hub.store.tables import SearcherJournal, TrialRow
 
 
@@ -47,7 +48,7 @@ async def test_a_policy_stops_a_trial_and_its_row_says_why(make_world):
         "at batches 4: the best of the last 3 reports is 0.5, better than 0.5 was needed (no_improvement)"
     )
     assert row.would_stop == []
-    [item] = [one for one in (await world.services.timeline.view(ALICE, made.id)).items if one.what == "trial stopped"]
+    [item] = [one for one in (await world.services[Timeline].view(ALICE, made.id)).items if one.what == "trial stopped"]
     assert (item.trial_id, item.detail) == (row.id, row.stop_evidence)
 
 
@@ -61,7 +62,7 @@ async def test_a_dry_run_notes_once_what_it_would_have_stopped_and_lets_it_train
     assert (row.state, row.steps_completed, row.stop_evidence) == (TrialState.COMPLETED, 12, "")
     [noted] = row.would_stop
     assert noted.startswith("at batches 4: ")
-    course = (await world.services.timeline.view(ALICE, made.id)).items
+    course = (await world.services[Timeline].view(ALICE, made.id)).items
     [item] = [one for one in course if one.what == "trial would have been stopped"]
     assert (item.trial_id, item.detail) == (row.id, noted)
     assert "trial stopped" not in [one.what for one in course]
@@ -117,7 +118,7 @@ async def test_a_rung_that_stops_a_trial_is_in_the_timeline_with_the_place(make_
     await world.add_agent()
     made = await world.submit(config(asha(6)))
     await world.finish(made.id)
-    course = (await world.services.timeline.view(ALICE, made.id)).items
+    course = (await world.services[Timeline].view(ALICE, made.id)).items
     said = {one.trial_id: one.detail for one in course if one.what == "trial stopped"}
     assert said == {row.id: row.stop_evidence for row in rows(world, made.id) if row.stop_evidence}
     assert any("place" in detail for detail in said.values())

@@ -7,6 +7,8 @@ from services_scripted import ALICE, config, training
 from test_points_drawn_late import journal
 
 from detlab.schemas.wire import SteerSearch
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.steering import SearchSteering
 from detlab_hub.services.lifecycle import trials_to_make
 
 MANY = {"name": "random", "metric": "loss", "max_trials": 12, "max_concurrent_trials": 0}
@@ -19,7 +21,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def due(world):
-    return await world.services.shell.read(trials_to_make.due)
+    return await world.services.context.read(trials_to_make.due)
 
 
 async def test_the_rest_of_the_trials_follows_in_order(make_world):
@@ -58,7 +60,7 @@ async def test_I1_I8_a_master_that_dies_between_two_parts_goes_on(make_world):
 async def test_trials_of_a_search_that_ends_before_they_are_made_are_not(make_world):
     world = await make_world(training(3))
     made = await world.submit(config(MANY))
-    await world.services.experiments.kill(ALICE, made.id)
+    await world.services[Experiments].kill(ALICE, made.id)
     await world.steps(2)
     assert (await world.view(made.id)).state == "CANCELED"
     assert len(await world.trials(made.id)) == 5
@@ -68,10 +70,10 @@ async def test_trials_of_a_search_that_ends_before_they_are_made_are_not(make_wo
 async def test_a_paused_search_gets_them_once_it_is_active(make_world):
     world = await make_world(training(3))
     made = await world.submit(config(MANY))
-    await world.services.experiments.pause(ALICE, made.id)
+    await world.services[Experiments].pause(ALICE, made.id)
     await world.services.tick()
     assert len(await world.trials(made.id)) == 5
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     await world.add_agent(slots=4)
     assert (await world.finish(made.id)).state == "COMPLETED"
     assert len(await world.trials(made.id)) == 12
@@ -96,7 +98,7 @@ async def test_a_goal_that_is_reached_before_they_are_made_ends_the_search(make_
 async def test_an_extension_by_many_trials_comes_in_parts(make_world):
     world = await make_world(training(3))
     made = await world.submit(config({**MANY, "max_trials": 2}))
-    await world.services.steering.steer(ALICE, made.id, SteerSearch(act="extend", trials=9))
+    await world.services[SearchSteering].steer(ALICE, made.id, SteerSearch(act="extend", trials=9))
     assert len(await world.trials(made.id)) == 7
     await world.services.tick()
     assert len(await world.trials(made.id)) == 11

@@ -20,6 +20,7 @@ from sqlalchemy import select
 from test_services_promises import check_slots
 
 from detlab.schemas.wire import CreateExperiment
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.lifecycle import trials_to_make
 from detlab_hub.store import InlineExecutor, Store
 from detlab_hub.store.tables import SearcherJournal, TrialRow
@@ -56,8 +57,8 @@ class FragileWorld(World):
     async def step(self, seconds: float = 0.5) -> None:
         """One round of everything, in which the scheduler works only when it is told to, as in the master's loop."""
         try:
-            if self.services.shell.scheduler_kick.is_set():
-                self.services.shell.scheduler_kick.clear()
+            if self.services.context.scheduler_kick.is_set():
+                self.services.context.scheduler_kick.clear()
                 await self.services.schedule()
             for agent in self.agents.values():
                 await agent.turn()
@@ -88,12 +89,12 @@ async def course(url: str, folder: Path, wire: Tripwire) -> tuple[FragileWorld, 
         await world.boot()
         await world.insist(lambda: world.add_agent(slots=1))
         wanted = CreateExperiment(config=small_search.CONFIG, idempotency_key="one submit")
-        made = (await world.insist(lambda: world.services.experiments.create(ALICE, wanted))).experiment
+        made = (await world.insist(lambda: world.services[Experiments].create(ALICE, wanted))).experiment
         trial, _, step = small_search.PAUSED
         await go_on_until(world, lambda states: states[trial : trial + 1] == [("ACTIVE", step)])
-        await world.insist(lambda: world.services.experiments.pause(ALICE, made.id))
+        await world.insist(lambda: world.services[Experiments].pause(ALICE, made.id))
         await go_on_until(world, lambda states: states[trial][0] == "PAUSED")
-        await world.insist(lambda: world.services.experiments.activate(ALICE, made.id))
+        await world.insist(lambda: world.services[Experiments].activate(ALICE, made.id))
         await world.insist(lambda: chores(world))
         await world.until(lambda: ended(world), 300)
         check_slots(world)
@@ -111,7 +112,7 @@ async def late_course(url: str, folder: Path, wire: Tripwire) -> tuple[FragileWo
         await world.insist(agent.connect)
         searcher = {"name": "tpe", "metric": "loss", "max_trials": 3, "startup_trials": 3}
         wanted = CreateExperiment(config=config(searcher), idempotency_key="one submit")
-        made = (await world.insist(lambda: world.services.experiments.create(ALICE, wanted))).experiment
+        made = (await world.insist(lambda: world.services[Experiments].create(ALICE, wanted))).experiment
         await world.until(lambda: ended(world), 300)
         assert len(agent.launches) == 3
         query = select(TrialRow).where(TrialRow.experiment_id == made.id).order_by(TrialRow.idx)

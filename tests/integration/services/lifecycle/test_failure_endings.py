@@ -9,13 +9,16 @@ from services_scripted import ALICE, ROOT, config, deaf, report, training
 
 from detlab.client.facts import without_result
 from detlab.schemas.wire import ExperimentState, FailureView, TrialState, TrialView
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
 
 GLOO = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to complete"
 
 
 async def only_trial(world, experiment_id: int) -> TrialView:
     (trial,) = await world.trials(experiment_id)
-    return await world.services.trials.get(ALICE, trial.id)
+    return await world.services[Trials].get(ALICE, trial.id)
 
 
 def told(card: FailureView | None) -> tuple[str, str, str | None]:
@@ -28,8 +31,8 @@ async def test_who_stopped_an_experiment_or_a_trial_stands_on_its_card(make_worl
     await world.add_agent(slots=2)
     canceled, killed = [await world.submit(config()) for _ in range(2)]
     await world.steps(6)
-    await world.services.experiments.cancel(ALICE, canceled.id)
-    await world.services.trials.kill(ROOT, (await only_trial(world, killed.id)).id)
+    await world.services[Experiments].cancel(ALICE, canceled.id)
+    await world.services[Trials].kill(ROOT, (await only_trial(world, killed.id)).id)
     view = await world.finish(canceled.id)
     assert (view.state, view.failure) == (ExperimentState.CANCELED, None)
     number = canceled.id
@@ -70,7 +73,7 @@ async def test_a_preempted_trial_says_why_it_waits(make_world):
     await world.add_agent()
     made = await world.submit(config())
     await world.steps(6)
-    await world.services.cluster.drain(ROOT, 1.0)
+    await world.services[Cluster].drain(ROOT, 1.0)
     await world.steps(20)
     trial = await only_trial(world, made.id)
     kind, message, command = told(trial.card)

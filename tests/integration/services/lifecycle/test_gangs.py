@@ -21,8 +21,15 @@ from detlab.schemas.wire import (
     TaskExited,
     TrialState,
 )
+from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.agents.drains import Drain
+from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.cluster.usage import Usage
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest.rank_states import KEPT
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
 from detlab_hub.services.placement.active_rows import PLACED
 from detlab_hub.store.queries import parts
 from detlab_hub.store.tables import AllocationRow
@@ -73,7 +80,7 @@ async def a_gang(make_world, script: Script | None = None, **more):
 
 
 async def views_of(world):
-    return {view.id: view for view in await world.services.agents.list(ROOT)}
+    return {view.id: view for view in await world.services[Agents].list(ROOT)}
 
 
 async def test_gang_starts_on_both_agents_and_ends_once(make_world):
@@ -109,7 +116,7 @@ async def test_gang_waits_for_all_its_slots_and_starts_nothing_before(make_world
     assert trial.allocation_state == "PENDING"
     assert "3 of 4 free" in (trial.pending_reason or "")
     assert len(left.launches) + len(right.launches) == 1
-    await world.services.experiments.kill(ALICE, small.id)
+    await world.services[Experiments].kill(ALICE, small.id)
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
 
 
@@ -123,7 +130,7 @@ async def test_gang_a_failed_part_ends_the_others_and_the_trial_resumes_counted(
     assert (trial.run, trial.restarts, trial.state) == (2, 1, TrialState.COMPLETED)
     assert len(left.launches) == len(right.launches) == 2
     # The chief of the first attempt was killed in the middle; the second went on from its checkpoint.
-    (loss,) = await world.services.trials.metrics(ALICE, trial.id, group="validation", names=["loss"])
+    (loss,) = await world.services[Trials].metrics(ALICE, trial.id, group="validation", names=["loss"])
     assert loss.steps == list(range(1, 31))
 
 
@@ -135,7 +142,7 @@ async def test_gang_a_lost_agent_ends_the_attempt_everywhere_uncounted(make_worl
     assert not left.tasks, "the part on the agent that lives was ended"
     (trial,) = await world.trials(made.id)
     assert (trial.run, trial.restarts, trial.allocation_state) == (2, 0, "PENDING")
-    card = (await world.services.trials.get(ALICE, trial.id)).card
+    card = (await world.services[Trials].get(ALICE, trial.id)).card
     assert card is not None
     assert card.message == "attempt 1 was lost with agent right"
     right.online = True
@@ -216,11 +223,11 @@ async def test_gang_an_agent_that_forgot_its_part_ends_the_attempt_uncounted(mak
 async def test_gang_is_paused_by_its_chief_and_goes_on(make_world):
     world, (left, right), made = await a_gang(make_world, Ranks(60))
     await world.steps(10)
-    await world.services.experiments.pause(ALICE, made.id)
+    await world.services[Experiments].pause(ALICE, made.id)
     await world.steps(10)
     assert not left.tasks
     assert not right.tasks
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     ended = await world.finish(made.id)
     (trial,) = await world.trials(made.id)
     assert (ended.state, trial.run, trial.restarts) == (ExperimentState.COMPLETED, 2, 0)
@@ -232,7 +239,7 @@ async def test_gang_counts_the_records_of_each_node(make_world):
     world.twice = True
     await world.finish(made.id)
     (trial,) = await world.trials(made.id)
-    lines, _ = await world.services.trials.logs(ALICE, trial.id)
+    lines, _ = await world.services[Trials].logs(ALICE, trial.id)
     said = sorted(line.text for line in lines)
     assert said == sorted([*(f"chief at {step}" for step in range(1, 6)), "worker is here"])
 
@@ -241,7 +248,7 @@ async def test_gang_pays_for_the_slots_of_all_its_agents(make_world):
     world, _, made = await a_gang(make_world)
     began = world.now
     await world.finish(made.id)
-    usage = await world.services.usage.view(ROOT)
+    usage = await world.services[Usage].view(ROOT)
     (item,) = usage.items
     assert 0 < item.slot_hours <= 4 * (world.now - began) / 3600
     assert item.slot_hours > 2 * 30 / 3600
@@ -250,7 +257,7 @@ async def test_gang_pays_for_the_slots_of_all_its_agents(make_world):
 async def row_of(world, made) -> AllocationRow:
     """The newest attempt, as it is stored."""
     newest = select(AllocationRow).where(AllocationRow.experiment_id == made.id).order_by(AllocationRow.run.desc())
-    return await world.services.shell.read(lambda s: s.scalars(newest).first())
+    return await world.services.context.read(lambda s: s.scalars(newest).first())
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["chief", "other"])
@@ -265,7 +272,7 @@ async def test_gang_an_agent_is_lost_once_though_the_other_part_is_slow_to_end(m
     await world.steps(80)
     assert stays.tasks, "it is still ending"
     assert caplog.messages.count(f"agent {gone.name} is lost") == 1
-    assert await world.services.shell.read(lambda s: parts.agents_with(s, PLACED)) == {stays.name}
+    assert await world.services.context.read(lambda s: parts.agents_with(s, PLACED)) == {stays.name}
 
 
 async def test_gang_an_agent_that_came_back_while_others_were_given_up_is_not_lost(make_world, monkeypatch):
@@ -275,16 +282,16 @@ async def test_gang_an_agent_that_came_back_while_others_were_given_up_is_not_lo
     for agent in (left, right, alone):
         agent.drop()
     world.now += 1000.0
-    write = world.services.shell.write
+    write = world.services.context.write
 
     async def write_while_they_return(fn):
-        monkeypatch.setattr(world.services.shell, "write", write)
+        monkeypatch.setattr(world.services.context, "write", write)
         await write(fn)
         await left.connect()
         await right.connect()
 
-    monkeypatch.setattr(world.services.shell, "write", write_while_they_return)
-    await world.services.agents.lose_silent()
+    monkeypatch.setattr(world.services.context, "write", write_while_they_return)
+    await world.services[Agents].lose_silent()
     states = {view.id: view.state for view in (await views_of(world)).values()}
     assert states == {"alone": "lost", "left": "connected", "right": "connected"}
     await world.steps(4)
@@ -330,8 +337,8 @@ async def test_gang_records_of_a_node_that_it_has_not_are_refused(make_world):
     (task,) = left.tasks.values()
     line = RecordBatch(stream="logs", records=[LogRecord(seq=1000, time=1.0, text="whose?")])
     with pytest.raises(Conflict, match="has 2 nodes, and no node 7"):
-        await world.services.tasks.records(task.caller, line, 7)
-    said = await world.services.tasks.records(task.caller, line.model_copy(update={"records": []}), 0)
+        await world.services[Tasks].records(task.caller, line, 7)
+    said = await world.services[Tasks].records(task.caller, line.model_copy(update={"records": []}), 0)
     assert said.acked < 1000
 
 
@@ -342,9 +349,9 @@ async def test_gang_each_launcher_that_is_cut_off_keeps_its_token(make_world):
     (chief,), (other,) = left.tasks.values(), right.tasks.values()
     for _ in range(10):  # two hundred seconds in which the chief renews, and the other does not come through
         await world.steps(4, 5.0)
-        await world.services.tasks.renew_token(chief.caller)
+        await world.services[Tasks].renew_token(chief.caller)
         await world.services.tidy()
-    assert await world.services.tokens.resolve(other.launch.task_token) == other.caller
+    assert await world.services[Tokens].resolve(other.launch.task_token) == other.caller
 
 
 # --- agents of an older version
@@ -414,7 +421,7 @@ async def test_gang_dry_run_names_all_agents(make_world):
     await world.add_agent("left", 2)
     await world.add_agent("right", 2)
     request = CreateExperiment(config=config(resources=TWO_NODES), dry_run=True)
-    reply = await world.services.experiments.create(ALICE, request)
+    reply = await world.services[Experiments].create(ALICE, request)
     assert reply.forecast is not None
     assert reply.forecast.agent_id == "left, right"
 
@@ -426,20 +433,20 @@ async def test_gang_rendezvous_is_ready_when_all_nodes_are_there_and_forgets_its
     world, agents, made = await a_gang(make_world)
     await world.steps(6)
     chief, other = (next(iter(agent.tasks.values())) for agent in agents)
-    meet = world.services.tasks.rendezvous
+    meet = world.services[Tasks].rendezvous
     worker = Arrival(node=1, machine="m")
     early = await meet(other.caller, worker, 0)
     assert (early.ready, early.missing, early.key) == (False, ["left"], "")
     there = Arrival(node=0, port=4001, messages_port=4002, key="ab" * 32, machine="m")
     assert (await meet(chief.caller, there, 0)).ready
     await world.reboot()
-    late = await world.services.tasks.rendezvous(other.caller, worker, 0)
+    late = await world.services[Tasks].rendezvous(other.caller, worker, 0)
     assert (late.ready, late.port, late.messages_port, late.key) == (True, 4001, 4002, "ab" * 32)
-    again = await world.services.tasks.rendezvous(other.caller, Arrival(node=1, number=2), 0)
+    again = await world.services[Tasks].rendezvous(other.caller, Arrival(node=1, number=2), 0)
     assert (again.ready, again.missing) == (False, ["left"]), "the chief has not come to the second meeting"
     await world.finish(made.id)
     with pytest.raises(StaleAttempt):
-        await world.services.tasks.rendezvous(other.caller, worker, 0)
+        await world.services[Tasks].rendezvous(other.caller, worker, 0)
 
 
 async def test_gang_of_pods_meets_at_the_addresses_that_they_know_themselves(make_world):
@@ -449,7 +456,7 @@ async def test_gang_of_pods_meets_at_the_addresses_that_they_know_themselves(mak
     await world.submit(config(resources={"slots_per_trial": 4}))
     await world.steps(4)
     callers = {task.launch.info.container_rank: task.caller for agent in agents for task in agent.tasks.values()}
-    meet = world.services.tasks.rendezvous
+    meet = world.services[Tasks].rendezvous
     chief = Arrival(node=0, port=4001, messages_port=4002, key="ab" * 32, machine="one", address="10.1.0.7")
     assert not (await meet(callers[0], chief, 0)).ready
     with pytest.raises(Conflict, match=r"reached at 127\.0\.0\.1"):
@@ -462,11 +469,11 @@ async def test_gang_over_machines_that_say_loopback_is_told_what_to_do(make_worl
     world, agents, _ = await a_gang(make_world)
     await world.steps(6)
     chief, other = (next(iter(agent.tasks.values())) for agent in agents)
-    await world.services.tasks.rendezvous(chief.caller, Arrival(node=0, port=1, machine="one"), 0)
+    await world.services[Tasks].rendezvous(chief.caller, Arrival(node=0, port=1, machine="one"), 0)
     with pytest.raises(Conflict, match=r"agent left says that it is reached at 127\.0\.0\.1"):
-        await world.services.tasks.rendezvous(other.caller, Arrival(node=1, machine="two"), 0)
+        await world.services[Tasks].rendezvous(other.caller, Arrival(node=1, machine="two"), 0)
     with pytest.raises(Conflict, match="no node 7"):
-        await world.services.tasks.rendezvous(other.caller, Arrival(node=7), 0)
+        await world.services[Tasks].rendezvous(other.caller, Arrival(node=7), 0)
 
 
 @pytest.mark.parametrize("loopback", [0, 1, 2])
@@ -482,7 +489,7 @@ async def test_gang_over_machines_no_node_may_say_loopback(make_world, loopback)
     callers = {
         task.launch.info.container_rank: (task.caller, agent.name) for agent in agents for task in agent.tasks.values()
     }
-    meet = world.services.tasks.rendezvous
+    meet = world.services[Tasks].rendezvous
     await meet(callers[0][0], Arrival(node=0, port=1, machine="one"), 0)
     assert not (await meet(callers[1][0], Arrival(node=1, machine="one"), 0)).ready
     with pytest.raises(Conflict, match=rf"agent n{loopback} says that it is reached at 127\.0\.0\.1"):
@@ -492,7 +499,7 @@ async def test_gang_over_machines_no_node_may_say_loopback(make_world, loopback)
 async def test_gang_leaves_an_agent_that_is_drained_and_comes_again_when_there_is_room(make_world):
     world, (left, right), made = await a_gang(make_world, Ranks(60))
     await world.steps(6)
-    view = await world.services.nodes.drain(ROOT, "right", Drain.LEAVE)
+    view = await world.services[Nodes].drain(ROOT, "right", Drain.LEAVE)
     assert view.mode == "draining", "a part of it is there"
     await world.steps(8)
     assert not left.tasks
@@ -500,7 +507,7 @@ async def test_gang_leaves_an_agent_that_is_drained_and_comes_again_when_there_i
     assert (await views_of(world))["right"].mode == "drained"
     (trial,) = await world.trials(made.id)
     assert (trial.run, trial.restarts, trial.allocation_state) == (2, 0, "PENDING")
-    await world.services.nodes.enable(ROOT, "right")
+    await world.services[Nodes].enable(ROOT, "right")
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
 
 
@@ -511,7 +518,7 @@ async def test_gang_nodes_hear_how_the_others_ranks_stand_and_only_of_their_own_
     world, agents, made = await a_gang(make_world)
     await world.steps(6)
     chief, other = (next(iter(agent.tasks.values())) for agent in agents)
-    tell = world.services.tasks.ranks
+    tell = world.services[Tasks].ranks
     here = RankSigns(node=0, signs=[RankSign(rank=0, state="inside", since=9.0, operation="all_reduce", node="left")])
     there = RankSigns(node=1, signs=[RankSign(rank=2, state="user", since=8.0, still=8.0, node="right", pid=7)])
     assert (await tell(chief.caller, here)).signs == [], "nobody has said anything yet"

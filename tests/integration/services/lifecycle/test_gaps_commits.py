@@ -9,6 +9,8 @@ from detlab.errors import Forbidden, StaleAttempt
 from detlab.schemas.checkpoint_ids import new_checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab_hub.services import TaskCaller
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.store.tables import CheckpointRow
 
 
@@ -35,19 +37,19 @@ async def two_tasks(make_world):
 async def test_another_users_trial_cannot_commit_first_what_a_trial_has_stored(make_world):
     """It could, and the trial's own commit was refused then, which failed its attempt."""
     world, victim, thief = await two_tasks(make_world)
-    tasks = world.services.tasks
+    tasks = world.services[Tasks]
     listed = new_checkpoint_id(victim.caller.trial_id)
     with pytest.raises(Forbidden, match="was not made for trial"):
         await tasks.commit_checkpoint(thief.caller, commit(listed, "sha256:" + "1" * 64))
-    assert await world.services.shell.read(lambda s: s.get(CheckpointRow, listed)) is None
-    assert (await world.services.trials.get(BOB, thief.caller.trial_id)).latest_checkpoint is None
+    assert await world.services.context.read(lambda s: s.get(CheckpointRow, listed)) is None
+    assert (await world.services[Trials].get(BOB, thief.caller.trial_id)).latest_checkpoint is None
     assert (await tasks.commit_checkpoint(victim.caller, commit(listed))).trial_id == victim.caller.trial_id
     assert (await tasks.commit_checkpoint(victim.caller, commit(listed))).manifest_digest == DIGEST
 
 
 async def test_a_refused_commit_says_the_same_before_and_after_the_trials_own(make_world):
     world, victim, thief = await two_tasks(make_world)
-    tasks = world.services.tasks
+    tasks = world.services[Tasks]
     listed = new_checkpoint_id(victim.caller.trial_id)
     said = []
     for _ in range(2):
@@ -63,7 +65,7 @@ async def test_a_trial_is_told_first_that_its_attempt_is_over(make_world):
     world, victim, thief = await two_tasks(make_world)
     old = TaskCaller(thief.caller.allocation_id, thief.caller.trial_id, thief.caller.experiment_id, run=9)
     with pytest.raises(StaleAttempt):
-        await world.services.tasks.commit_checkpoint(old, commit(new_checkpoint_id(victim.caller.trial_id)))
+        await world.services[Tasks].commit_checkpoint(old, commit(new_checkpoint_id(victim.caller.trial_id)))
 
 
 @pytest.mark.parametrize(
@@ -79,5 +81,5 @@ async def test_a_folder_whose_name_tells_no_owner_is_nobodys_to_commit(make_worl
     world, victim, thief = await two_tasks(make_world)
     for task in (victim, thief):
         with pytest.raises(Forbidden, match="was not made for trial"):
-            await world.services.tasks.commit_checkpoint(task.caller, commit(listed))
-    assert await world.services.shell.read(lambda s: s.get(CheckpointRow, listed)) is None
+            await world.services[Tasks].commit_checkpoint(task.caller, commit(listed))
+    assert await world.services.context.read(lambda s: s.get(CheckpointRow, listed)) is None

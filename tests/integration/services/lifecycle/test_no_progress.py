@@ -10,7 +10,11 @@ from services_scripted import ALICE, config, deaf, report, training
 
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import TrialState
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.lifecycle import no_progress
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +35,7 @@ async def loses(world, made, times):
 
 async def trial_of(world, made):
     (trial,) = await world.trials(made.id)
-    return await world.services.trials.get(ALICE, trial.id)
+    return await world.services[Trials].get(ALICE, trial.id)
 
 
 async def test_a_trial_that_is_lost_again_and_again_without_getting_on_is_given_up(make_world):
@@ -77,7 +81,7 @@ async def reaches_its_time_limit(world, made, times):
     for _ in range(times):
         await world.steps(6, 1.0)
         task = next(task for agent in world.agents.values() for task in agent.tasks.values() if not task.exited)
-        await world.services.tasks.leave_soon(task.caller)
+        await world.services[Tasks].leave_soon(task.caller)
         await world.steps(8, 1.0)
 
 
@@ -123,9 +127,9 @@ async def test_only_time_limits_in_a_row_count(make_world):
     for _ in range(3):
         await reaches_its_time_limit(world, made, 2)
         await world.steps(6, 1.0)
-        await world.services.experiments.pause(ALICE, made.id)
+        await world.services[Experiments].pause(ALICE, made.id)
         await world.steps(8, 1.0)
-        await world.services.experiments.activate(ALICE, made.id)
+        await world.services[Experiments].activate(ALICE, made.id)
     trial = await trial_of(world, made)
     assert (trial.state, trial.restarts) == (TrialState.ACTIVE, 0)
 
@@ -226,11 +230,11 @@ async def test_a_task_that_never_gets_to_run_ends_with_its_reason(make_world, mo
     monkeypatch.setattr(no_progress, "REFUSED_SPAN", 3600.0)
     world = await make_world(is_refused)
     await world.add_agent()
-    made = await world.services.usertasks.create(
+    made = await world.services[UserTasks].create(
         ALICE, CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true"})
     )
     await world.steps(240, 60.0)
-    view = await world.services.usertasks.get(ALICE, made.task.id)
+    view = await world.services[UserTasks].get(ALICE, made.task.id)
     assert view.state == TrialState.ERROR
     assert "refused" in view.failure.message
     assert "no room for it" in view.failure.message

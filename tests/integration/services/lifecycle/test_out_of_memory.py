@@ -7,6 +7,7 @@ from services_scripted import ALICE, config
 
 from detlab.schemas.taskwire import CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import TrialState
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
 TOLD = "the container went over its memory limit of 128 MiB"
 
@@ -24,9 +25,9 @@ async def test_a_command_that_ran_out_of_memory_is_told_apart_from_other_kills(m
     world = await make_world(script)
     await world.add_agent()
     wish = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": [word]})
-    task = (await world.services.usertasks.create(ALICE, wish)).task
+    task = (await world.services[UserTasks].create(ALICE, wish)).task
     await world.steps(6)
-    view = await world.services.usertasks.get(ALICE, task.id)
+    view = await world.services[UserTasks].get(ALICE, task.id)
     assert (view.state, view.end_reason) == (TrialState.ERROR, TaskEnd.FAILED)
     assert (view.failure.kind == "oom") is oom
     assert (view.failure.message == TOLD) is oom

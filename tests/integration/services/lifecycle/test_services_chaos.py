@@ -14,6 +14,8 @@ from sqlalchemy import select
 from test_services_promises import check_slots, journal
 
 from detlab.schemas.wire import CreateExperiment, EndReason, ExperimentState, TrialState
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.store.tables import AllocationRow, TrialRow
 
 LENGTH = 9
@@ -52,9 +54,9 @@ async def one_step(world: World, rng: random.Random, experiment_id: int) -> None
     elif dice < 0.17:
         world.twice = not world.twice
     elif dice < 0.19:
-        await world.services.experiments.pause(ALICE, experiment_id)
+        await world.services[Experiments].pause(ALICE, experiment_id)
     elif dice < 0.25:
-        await world.services.experiments.activate(ALICE, experiment_id)
+        await world.services[Experiments].activate(ALICE, experiment_id)
     await world.step(rng.choice([0.1, 0.5, 0.5, 2.0, 12.0]))
 
 
@@ -87,7 +89,7 @@ async def test_I2_I3_I4_I7_I8_random_histories(tmp_path, seed):
     for _ in range(800):
         try:
             if experiment_id is None:
-                reply = await world.services.experiments.create(ALICE, wanted)
+                reply = await world.services[Experiments].create(ALICE, wanted)
                 experiment_id = reply.experiment.id
             view = await world.view(experiment_id)
             if view.state.terminal:
@@ -101,7 +103,7 @@ async def test_I2_I3_I4_I7_I8_random_histories(tmp_path, seed):
         agent.online = True
     world.twice = False
     if not (await world.view(experiment_id)).state.terminal:
-        await world.services.experiments.activate(ALICE, experiment_id)
+        await world.services[Experiments].activate(ALICE, experiment_id)
     view = await world.finish(experiment_id)
     assert view.state is ExperimentState.COMPLETED
     trials = await world.trials(experiment_id)
@@ -110,12 +112,12 @@ async def test_I2_I3_I4_I7_I8_random_histories(tmp_path, seed):
         told = world.store.read_sync(lambda s, key=trial.id: s.get(TrialRow, key).searcher_stopped)
         died_leaving = told and trial.state is TrialState.ERROR and trial.failure is not None
         assert trial.state is TrialState.COMPLETED or died_leaving, trial
-        (losses,) = await world.services.trials.metrics(ALICE, trial.id, names=["loss"])
+        (losses,) = await world.services[Trials].metrics(ALICE, trial.id, names=["loss"])
         assert losses.steps == list(range(1, len(losses.steps) + 1)), "a gap or a double (I4)"
         assert losses.steps[-1] == trial.steps_completed
         if trial.end_reason is EndReason.COMPLETED:
             assert losses.steps[-1] == LENGTH
-        (runs,) = await world.services.trials.metrics(ALICE, trial.id, names=["run"])
+        (runs,) = await world.services[Trials].metrics(ALICE, trial.id, names=["run"])
         assert runs.values == sorted(runs.values), "an older attempt wrote after a newer one (I3)"
     _, decided, stored = journal(world, experiment_id)
     assert decided == stored

@@ -6,6 +6,8 @@ import pytest
 from services_scripted import ALICE, asha, config, report, training
 
 from detlab.schemas.wire import EndReason, ExperimentState, SlotView, TrialState
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.failures import cards
 
 
@@ -317,9 +319,9 @@ async def test_services_a_pause_of_code_that_saves_nothing_is_told(make_world):
 
     await world.until(reported)
     for _ in range(2):  # said once, however often it is paused
-        await world.services.experiments.pause(ALICE, made.id)
+        await world.services[Experiments].pause(ALICE, made.id)
         await world.steps(200)
-        await world.services.experiments.activate(ALICE, made.id)
+        await world.services[Experiments].activate(ALICE, made.id)
         await world.steps(20)
     (trial,) = await world.trials(made.id)
     assert trial.warnings == [
@@ -389,7 +391,7 @@ async def test_services_a_search_whose_points_are_all_invalid_is_paused_with_the
     assert view.failure.command == f"det experiment activate {made.id}"
     assert len(await world.trials(made.id)) <= 11
     world.script = training(9)
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     view = await world.finish(made.id)
     assert (view.state, view.failure) == (ExperimentState.COMPLETED, None)
 
@@ -411,7 +413,7 @@ async def test_services_a_paused_search_that_is_ended_instead_of_mended_is_not_t
 
     await world.until(paused)
     assert "activate" in (await world.view(made.id)).failure.hint
-    await getattr(world.services.experiments, end)(ALICE, made.id)
+    await getattr(world.services[Experiments], end)(ALICE, made.id)
     view = await world.finish(made.id)
     assert view.state is ExperimentState.CANCELED
     assert "test_loss" in view.failure.message, "the reason stays"
@@ -483,6 +485,6 @@ async def test_services_nan_ranks_worst_and_is_kept(make_world):
     trials = await world.trials(made.id)
     assert view.state is ExperimentState.COMPLETED
     assert view.best.value == 1.0
-    first = await world.services.trials.get(ALICE, trials[0].id)
+    first = await world.services[Trials].get(ALICE, trials[0].id)
     assert first.summary["validation"]["loss"].nan_count >= 1
     assert first.best_validation is None

@@ -7,6 +7,8 @@ from services_scripted import ALICE, asha, config, deaf, training
 
 from detlab.errors import Conflict
 from detlab.schemas.wire import EndReason, ExperimentState, TrialState
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
 
 
 async def test_services_single_from_submit_to_completed(make_world):
@@ -25,7 +27,7 @@ async def test_services_single_from_submit_to_completed(make_world):
     assert (trial.run, trial.restarts, trial.steps_completed) == (1, 0, 3)
     assert view.best is not None
     assert view.best.steps_completed == 3
-    full = await world.services.trials.get(ALICE, trial.id)
+    full = await world.services[Trials].get(ALICE, trial.id)
     assert full.summary["validation"]["loss"].count == 3
     assert view.best.checkpoint == trial.latest_checkpoint
 
@@ -126,7 +128,7 @@ async def test_services_pause_checkpoints_and_activate_goes_on(make_world):
     agent = await world.add_agent()
     made = await world.submit(config())
     await world.steps(8)
-    view = await world.services.experiments.pause(ALICE, made.id)
+    view = await world.services[Experiments].pause(ALICE, made.id)
     assert view.state is ExperimentState.PAUSED
     await world.steps(5)
     assert not agent.tasks
@@ -134,7 +136,7 @@ async def test_services_pause_checkpoints_and_activate_goes_on(make_world):
     assert (trial.state, trial.display_state, trial.restarts) == (TrialState.PAUSED, "PAUSED", 0)
     saved = trial.latest_checkpoint
     assert saved is not None
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     await world.steps(2)
     (task,) = agent.tasks.values()
     assert task.launch.info.latest_checkpoint == saved
@@ -142,7 +144,7 @@ async def test_services_pause_checkpoints_and_activate_goes_on(make_world):
     view = await world.finish(made.id)
     (trial,) = await world.trials(made.id)
     assert (view.state, trial.restarts) == (ExperimentState.COMPLETED, 0)
-    (curve,) = await world.services.trials.metrics(ALICE, trial.id, names=["loss"])
+    (curve,) = await world.services[Trials].metrics(ALICE, trial.id, names=["loss"])
     assert curve.steps == list(range(1, 31))
 
 
@@ -153,7 +155,7 @@ async def test_services_a_paused_submit_waits_for_activate(make_world):
     await world.steps(4)
     assert not agent.launches
     assert made.state is ExperimentState.PAUSED
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     assert (await world.finish(made.id)).state is ExperimentState.COMPLETED
 
 
@@ -162,7 +164,7 @@ async def test_services_a_pause_that_is_not_heeded_ends_in_a_kill_that_is_not_co
     agent = await world.add_agent()
     made = await world.submit(config(preemption_timeout=30))
     await world.steps(6)
-    await world.services.experiments.pause(ALICE, made.id)
+    await world.services[Experiments].pause(ALICE, made.id)
     await world.steps(50)
     assert agent.tasks
     await world.steps(20)
@@ -177,8 +179,8 @@ async def test_services_cancel_lets_trials_save_and_kill_does_not(make_world):
     canceled = await world.submit(config())
     killed = await world.submit(config())
     await world.steps(6)
-    await world.services.experiments.cancel(ALICE, canceled.id)
-    await world.services.experiments.kill(ALICE, killed.id)
+    await world.services[Experiments].cancel(ALICE, canceled.id)
+    await world.services[Experiments].kill(ALICE, killed.id)
     assert (await world.finish(canceled.id)).state is ExperimentState.CANCELED
     assert (await world.finish(killed.id)).state is ExperimentState.CANCELED
     (one,), (two,) = await world.trials(canceled.id), await world.trials(killed.id)
@@ -189,13 +191,13 @@ async def test_services_cancel_lets_trials_save_and_kill_does_not(make_world):
 async def test_services_killing_what_waits_needs_no_agent(make_world):
     world = await make_world()
     made = await world.submit(config(asha(concurrent=4)))
-    view = await world.services.experiments.kill(ALICE, made.id)
+    view = await world.services[Experiments].kill(ALICE, made.id)
     assert view.state is ExperimentState.CANCELED
     assert view.trials == {"CANCELED": 4}
-    again = await world.services.experiments.kill(ALICE, made.id)
+    again = await world.services[Experiments].kill(ALICE, made.id)
     assert again.state is ExperimentState.CANCELED
     with pytest.raises(Conflict, match="CANCELED"):
-        await world.services.experiments.pause(ALICE, made.id)
+        await world.services[Experiments].pause(ALICE, made.id)
 
 
 async def test_services_a_killed_trial_does_not_end_the_search(make_world):
@@ -204,7 +206,7 @@ async def test_services_a_killed_trial_does_not_end_the_search(make_world):
     made = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 2, "max_concurrent_trials": 1}))
     await world.steps(5)
     first = (await world.trials(made.id))[0]
-    await world.services.trials.kill(ALICE, first.id)
+    await world.services[Trials].kill(ALICE, first.id)
     view = await world.finish(made.id)
     assert view.state is ExperimentState.COMPLETED
     assert [t.state for t in await world.trials(made.id)] == [TrialState.CANCELED, TrialState.COMPLETED]
@@ -215,5 +217,5 @@ async def test_services_the_only_trial_killed_cancels_the_experiment(make_world)
     await world.add_agent()
     made = await world.submit(config())
     await world.steps(5)
-    await world.services.trials.kill(ALICE, (await world.trials(made.id))[0].id)
+    await world.services[Trials].kill(ALICE, (await world.trials(made.id))[0].id)
     assert (await world.finish(made.id)).state is ExperimentState.CANCELED

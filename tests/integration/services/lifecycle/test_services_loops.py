@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 import time
 from pathlib import Path
 
@@ -25,7 +27,12 @@ from detlab.schemas.wire import (
     Welcome,
 )
 from detlab_hub.services import AgentCaller, Services, Settings, master
-from detlab_hub.store import LeaseHeld, Store
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
+from detlab_hub.store import LeaseHeld, Store, StoreBusy
 
 
 class LiveAgent:
@@ -39,18 +46,18 @@ class LiveAgent:
 
     async def run(self) -> None:
         hello = Hello(uids={}, agent_id="live", slots=[SlotView(id="0")])
-        session = await self.services.agents.connect(AgentCaller("live"), hello, self.inbox.put_nowait)
+        session = await self.services[Agents].connect(AgentCaller("live"), hello, self.inbox.put_nowait)
         while True:
             message = await self.inbox.get()
             self.heard.append(message.type)
             match message:
                 case Launch():
                     await session.receive(TaskStarted(allocation_id=message.allocation_id, run=message.run))
-                    task = await self.services.tokens.resolve(message.task_token)
+                    task = await self.services[Tokens].resolve(message.task_token)
                     report = MetricsRecord(
                         seq=1, time=1.0, group="validation", steps_completed=1, metrics={"loss": 1.0}
                     )
-                    await self.services.tasks.records(task, RecordBatch(stream="metrics", records=[report]))
+                    await self.services[Tasks].records(task, RecordBatch(stream="metrics", records=[report]))
                     if self.ends:
                         await self._exit(session, message, 0)
                 case Kill():
@@ -82,14 +89,14 @@ async def test_loops_run_an_experiment_by_themselves(db_url, tmp_path):
     agent = LiveAgent(services)
     running = asyncio.create_task(agent.run())
     try:
-        reply = await services.experiments.create(ALICE, CreateExperiment(config=config()))
+        reply = await services[Experiments].create(ALICE, CreateExperiment(config=config()))
 
         async def done() -> bool:
-            return (await services.experiments.get(ALICE, reply.experiment.id)).state is ExperimentState.COMPLETED
+            return (await services[Experiments].get(ALICE, reply.experiment.id)).state is ExperimentState.COMPLETED
 
         await wait_for(done)
         await wait_for(lambda: asyncio.sleep(0, "heartbeat" in agent.heard))
-        assert services.cluster.healthy()
+        assert services[Cluster].healthy()
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -108,16 +115,51 @@ async def test_loops_kill_what_does_not_stop(db_url, tmp_path):
         "max_time": 1, "num_rungs": 1, "max_trials": 2, "max_concurrent_trials": 1,
     }  # fmt: skip
     try:
-        reply = await services.experiments.create(ALICE, CreateExperiment(config=config(searcher)))
+        reply = await services[Experiments].create(ALICE, CreateExperiment(config=config(searcher)))
 
         async def done() -> bool:
-            return (await services.experiments.get(ALICE, reply.experiment.id)).state is ExperimentState.COMPLETED
+            return (await services[Experiments].get(ALICE, reply.experiment.id)).state is ExperimentState.COMPLETED
 
         await wait_for(done)
         assert agent.heard.count("kill") == 2
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+        await services.stop()
+        store.close()
+
+
+async def test_a_write_that_fails_after_its_caller_has_gone_is_noted_once(tmp_path, caplog):
+    """Requests and loops are cancelled while a lost lease fails their writes; those are no errors nobody asked for."""
+    unheard = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: unheard.append(said["message"]))
+    store = Store.open(f"sqlite:///{tmp_path}/gone.sqlite", holder="gone")
+    services = Services(store, settings=settings(tmp_path))
+    held = threading.Event()
+
+    def fails(error: Exception):
+        def write(_):
+            held.wait(10)
+            raise error
+
+        return write
+
+    try:
+        for error in (StoreBusy("the database is busy"), ValueError("a bug")):
+            held.clear()
+            asked = asyncio.create_task(services.context.write(fails(error)))
+            await asyncio.sleep(0.05)
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+            held.set()
+            await services.context.store.write(lambda _: None)
+            await asyncio.sleep(0.05)
+        gc.collect()
+        assert not unheard
+        assert [record.message for record in caplog.records if record.exc_info] == [
+            "a write whose caller had gone failed"
+        ]
+    finally:
         await services.stop()
         store.close()
 
@@ -132,10 +174,10 @@ async def test_loops_end_when_another_master_takes_the_lease(tmp_path):
         Store.open(url, holder="second", clock=lambda: now[0])
     now[0] += 100
     second = Store.open(url, holder="second", clock=lambda: now[0])
-    services.shell.scheduler_kick.set()
+    services.context.scheduler_kick.set()
 
     async def unhealthy() -> bool:
-        return not services.cluster.healthy()
+        return not services[Cluster].healthy()
 
     await wait_for(unhealthy)
     await services.stop()
@@ -159,19 +201,19 @@ async def test_who_joins_a_queue_that_waits_is_looked_at_together_and_room_at_on
     services.schedule = counted
     await services.start()
     try:
-        await services.experiments.create(ALICE, CreateExperiment(config=config()))
+        await services[Experiments].create(ALICE, CreateExperiment(config=config()))
 
         async def waits() -> bool:
-            return bool(services.shell.pending_reasons)
+            return bool(services.context.pending_reasons)
 
         await wait_for(waits)
         before = passes
         for _ in range(5):
-            services.shell.scheduler_kick.set()
+            services.context.scheduler_kick.set()
             await asyncio.sleep(0.02)
         assert passes == before
 
-        services.shell.room.set()  # as when a task has ended
+        services.context.room.set()  # as when a task has ended
 
         async def looked() -> bool:
             return passes == before + 1
@@ -198,11 +240,11 @@ async def test_costly_passes_take_a_fifth_of_a_core_whatever_ends_meanwhile(tmp_
     services = Services(store, settings=settings(tmp_path))
     await services.start()
     try:
-        await services.experiments.create(ALICE, CreateExperiment(config=config()))
+        await services[Experiments].create(ALICE, CreateExperiment(config=config()))
         began, costs[:] = time.monotonic(), []
         while (passed := time.monotonic() - began) < 2.0:
-            services.shell.room.set()
-            services.shell.scheduler_kick.set()
+            services.context.room.set()
+            services.context.scheduler_kick.set()
             await asyncio.sleep(0.01)
         assert costs
         assert sum(costs) <= 0.2 * passed + 0.2, "one that was due at the beginning, one that is under way"

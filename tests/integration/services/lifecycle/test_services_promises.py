@@ -27,8 +27,14 @@ from detlab.schemas.wire import (
     TrialState,
 )
 from detlab_hub.core.searchers import decision_from_json, event_from_json, replay
+from detlab_hub.services.checkpoints.checkpoints import Checkpoints
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
+from detlab_hub.services.streams.stream import Stream
 from detlab_hub.store import StoreBusy
-from detlab_hub.store.tables import AllocationRow, ExperimentRow, Point, SearcherJournal, Series
+from detlab_hub.store.tables import AllocationRow, ExperimentRow, MetricPoint, MetricSeries, SearcherJournal
 
 PLACED = ("ASSIGNED", "PULLING", "STARTING", "RUNNING", "TERMINATING")
 
@@ -55,9 +61,9 @@ def summary(world: World, experiment_id: int, trials) -> dict:
 
     def curves(s):
         rows = s.execute(
-            select(Series.trial_id, Point.step, Point.value)
-            .join(Point, Point.series_id == Series.id)
-            .order_by(Series.trial_id, Series.name_id, Point.step)
+            select(MetricSeries.trial_id, MetricPoint.step, MetricPoint.value)
+            .join(MetricPoint, MetricPoint.series_id == MetricSeries.id)
+            .order_by(MetricSeries.trial_id, MetricSeries.name_id, MetricPoint.step)
         )
         return [tuple(row) for row in rows]
 
@@ -92,13 +98,13 @@ async def run_search(make_world, flaw=None, *, twice=False, concurrent=1, folder
         try:
             if not world.agents:
                 await world.add_agent(slots=2)
-            reply = await world.services.experiments.create(ALICE, wanted)
+            reply = await world.services[Experiments].create(ALICE, wanted)
         except CrashError:
             await world.reboot()
     experiment_id = reply.experiment.id
     view = await world.finish(experiment_id)
     assert view.state is ExperimentState.COMPLETED
-    items, _ = await world.services.experiments.list(ALICE)
+    items, _ = await world.services[Experiments].list(ALICE)
     assert [item.id for item in items] == [experiment_id], "the submit was lost or doubled (I1)"
     return world, summary(world, experiment_id, await world.trials(experiment_id))
 
@@ -124,7 +130,7 @@ async def test_I8_a_commit_that_fails_leaves_the_search_as_it_was(make_world):
     made = await world.submit(config(asha(concurrent=1)))
     await world.steps(2)
     (task,) = agent.tasks.values()
-    store, failures = world.services.shell.store, []
+    store, failures = world.services.context.store, []
 
     class FailsToCommit:
         def __getattr__(self, name):
@@ -139,15 +145,15 @@ async def test_I8_a_commit_that_fails_leaves_the_search_as_it_was(make_world):
             return await store.write(fails)
 
     record = MetricsRecord(seq=99, time=1.0, group="validation", steps_completed=1, metrics={"loss": 0.5, "batches": 1})
-    world.services.shell.store = FailsToCommit()
+    world.services.context.store = FailsToCommit()
     for _ in range(3):
         with pytest.raises(StoreBusy):
             await task.send("metrics", record)
-    world.services.shell.store = store
+    world.services.context.store = store
     assert len(failures) == 3
     await task.send("metrics", record)
     row = world.store.read_sync(lambda s: s.get(ExperimentRow, made.id))
-    live = world.store.read_sync(lambda s: world.services.shell.searches.get(s, row))
+    live = world.store.read_sync(lambda s: world.services.context.searches.get(s, row))
     replayed, decided, stored = journal(world, made.id)
     assert live.fingerprint() == replayed.fingerprint()
     assert decided == stored
@@ -156,7 +162,7 @@ async def test_I8_a_commit_that_fails_leaves_the_search_as_it_was(make_world):
 async def test_I8_decisions_of_a_concurrent_search_are_those_of_its_journal(make_world):
     world, _ = await run_search(make_world, Flaw(60, after_commit=True), concurrent=4)
     assert world.crashes == 1
-    items, _ = await world.services.experiments.list(ROOT)
+    items, _ = await world.services[Experiments].list(ROOT)
     _, decided, stored = journal(world, items[0].id)
     assert decided == stored
 
@@ -164,9 +170,9 @@ async def test_I8_decisions_of_a_concurrent_search_are_those_of_its_journal(make
 async def test_I1_the_same_key_gives_the_same_experiment(make_world):
     world = await make_world()
     wanted = CreateExperiment(config=config(), idempotency_key="k")
-    first = await world.services.experiments.create(ALICE, wanted)
-    second = await world.services.experiments.create(ALICE, wanted)
-    other = await world.services.experiments.create(BOB, wanted)
+    first = await world.services[Experiments].create(ALICE, wanted)
+    second = await world.services[Experiments].create(ALICE, wanted)
+    other = await world.services[Experiments].create(BOB, wanted)
     assert (first.created, second.created, other.created) == (True, False, True)
     assert first.experiment.id == second.experiment.id != other.experiment.id
 
@@ -200,20 +206,20 @@ async def test_I3_only_the_current_attempt_writes(make_world):
     await world.steps(60)
     (trial,) = await world.trials(made.id)
     assert (trial.run, trial.restarts, trial.agent_id) == (2, 0, "other")
-    before = (await world.services.trials.get(ALICE, trial.id)).summary["validation"]["loss"].count
+    before = (await world.services[Trials].get(ALICE, trial.id)).summary["validation"]["loss"].count
     late = MetricsRecord(seq=99, time=world.now, group="validation", steps_completed=40, metrics={"loss": -5.0})
     batch = RecordBatch(stream="metrics", records=[late])
     for call in (
-        world.services.tasks.records(task.caller, batch),
-        world.services.tasks.preempt(task.caller, 0),
-        world.services.tasks.ack_preempt(task.caller),
-        world.services.tasks.put_metadata(task.caller, {"a": 1}),
-        world.services.tasks.renew_token(task.caller),
-        world.services.tokens.resolve(task.launch.task_token),
+        world.services[Tasks].records(task.caller, batch),
+        world.services[Tasks].preempt(task.caller, 0),
+        world.services[Tasks].ack_preempt(task.caller),
+        world.services[Tasks].put_metadata(task.caller, {"a": 1}),
+        world.services[Tasks].renew_token(task.caller),
+        world.services[Tokens].resolve(task.launch.task_token),
     ):
         with pytest.raises(StaleAttempt):
             await call
-    after = (await world.services.trials.get(ALICE, trial.id)).summary["validation"]["loss"]
+    after = (await world.services[Trials].get(ALICE, trial.id)).summary["validation"]["loss"]
     assert after.count >= before
     assert after.min > -5.0
 
@@ -235,10 +241,10 @@ async def test_I4_a_killed_trial_leaves_no_gap_and_no_double(make_world):
     view = await world.finish(made.id)
     (trial,) = await world.trials(made.id)
     assert (trial.run, trial.restarts, trial.state) == (2, 1, TrialState.COMPLETED)
-    (curve,) = await world.services.trials.metrics(ALICE, trial.id, names=["loss"])
+    (curve,) = await world.services[Trials].metrics(ALICE, trial.id, names=["loss"])
     assert curve.steps == list(range(1, 11))
     assert curve.values == [1.0 / step for step in curve.steps]
-    (runs,) = await world.services.trials.metrics(ALICE, trial.id, names=["run"])
+    (runs,) = await world.services[Trials].metrics(ALICE, trial.id, names=["run"])
     assert runs.values == [1.0] * 4 + [2.0] * 6
     assert view.best.steps_completed == 10
 
@@ -290,35 +296,35 @@ async def test_I9_nobody_sees_anothers_experiments(make_world):
     made = await world.submit(config())
     await world.finish(made.id)
     (trial,) = await world.trials(made.id)
-    (saved,) = await world.services.trials.checkpoints(ALICE, trial.id)
+    (saved,) = await world.services[Trials].checkpoints(ALICE, trial.id)
     services = world.services
     for call in (
-        services.experiments.get(BOB, made.id),
-        services.experiments.kill(BOB, made.id),
-        services.experiments.pause(BOB, made.id),
-        services.experiments.delete(BOB, made.id),
-        services.experiments.trials(BOB, made.id),
-        services.experiments.checkpoints(BOB, made.id),
-        services.experiments.curves(BOB, made.id),
-        services.experiments.bundle_path(BOB, made.id),
-        services.trials.get(BOB, trial.id),
-        services.trials.kill(BOB, trial.id),
-        services.trials.metrics(BOB, trial.id),
-        services.trials.values(BOB, trial.id),
-        services.trials.logs(BOB, trial.id),
-        services.trials.checkpoints(BOB, trial.id),
-        services.checkpoints.get(BOB, saved.uuid),
-        services.checkpoints.open_file(BOB, saved.uuid, "sha256:" + "0" * 64),
-        services.checkpoints.open_archive(BOB, saved.uuid),
-        anext(services.stream.events(BOB, made.id, after=0)),
-        anext(services.stream.logs(BOB, trial.id)),
+        services[Experiments].get(BOB, made.id),
+        services[Experiments].kill(BOB, made.id),
+        services[Experiments].pause(BOB, made.id),
+        services[Experiments].delete(BOB, made.id),
+        services[Experiments].trials(BOB, made.id),
+        services[Experiments].checkpoints(BOB, made.id),
+        services[Experiments].curves(BOB, made.id),
+        services[Experiments].bundle_path(BOB, made.id),
+        services[Trials].get(BOB, trial.id),
+        services[Trials].kill(BOB, trial.id),
+        services[Trials].metrics(BOB, trial.id),
+        services[Trials].values(BOB, trial.id),
+        services[Trials].logs(BOB, trial.id),
+        services[Trials].checkpoints(BOB, trial.id),
+        services[Checkpoints].get(BOB, saved.uuid),
+        services[Checkpoints].open_file(BOB, saved.uuid, "sha256:" + "0" * 64),
+        services[Checkpoints].open_archive(BOB, saved.uuid),
+        anext(services[Stream].events(BOB, made.id, after=0)),
+        anext(services[Stream].logs(BOB, trial.id)),
     ):
         with pytest.raises(NotFound):
             await call
-    assert (await services.experiments.list(BOB)) == ([], None)
-    assert (await services.experiments.list(BOB, owner="alice")) == ([], None)
-    assert [view.id for view in (await services.experiments.list(ROOT))[0]] == [made.id]
-    assert (await services.experiments.get(ROOT, made.id)).owner == "alice"
+    assert (await services[Experiments].list(BOB)) == ([], None)
+    assert (await services[Experiments].list(BOB, owner="alice")) == ([], None)
+    assert [view.id for view in (await services[Experiments].list(ROOT))[0]] == [made.id]
+    assert (await services[Experiments].get(ROOT, made.id)).owner == "alice"
 
 
 def test_promises_allocation_states_are_all_known():

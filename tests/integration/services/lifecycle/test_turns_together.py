@@ -16,12 +16,13 @@ from sqlalchemy import select
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.searchers import ValidationReported, event_from_json, replay
 from detlab_hub.services import Services, Settings
-from detlab_hub.services.kernel.turn import Turn
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.lifecycle.transitions import tell_search
 from detlab_hub.store import Store, StoreBusy, groups
 from detlab_hub.store.tables import ExperimentRow, SearcherJournal, TrialRow
 
-Change = Callable[[Turn], Any]
+Change = Callable[[UnitOfWork], Any]
 
 
 class Refusal(Exception):
@@ -50,10 +51,10 @@ async def together(services: Services, actions: list[Change]) -> list[Any]:
         started.set()
         assert go_on.wait(20)
 
-    holding = asyncio.create_task(services.shell.store.write(hold))
+    holding = asyncio.create_task(services.context.store.write(hold))
     await asyncio.to_thread(started.wait, 20)
-    tasks = [asyncio.create_task(services.shell.write(action)) for action in actions]
-    while len(services.shell.store._writer._waiting) < len(actions):  # type: ignore[attr-defined]
+    tasks = [asyncio.create_task(services.context.write(action)) for action in actions]
+    while len(services.context.store._writer._waiting) < len(actions):  # type: ignore[attr-defined]
         await asyncio.sleep(0)
     go_on.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -64,10 +65,10 @@ async def together(services: Services, actions: list[Change]) -> list[Any]:
 def reported(experiment_id: int, idx: int, value: float) -> Change:
     """A turn in which a trial reports at the first rung."""
 
-    def action(turn: Turn) -> int:
-        row = turn.experiment(experiment_id)
-        trial = turn.session.scalar(select(TrialRow).where(TrialRow.experiment_id == row.id, TrialRow.idx == idx))
-        tell_search(turn, row, ValidationReported(trial.request_id, value, 1.0))
+    def action(unit: UnitOfWork) -> int:
+        row = unit.experiment(experiment_id)
+        trial = unit.session.scalar(select(TrialRow).where(TrialRow.experiment_id == row.id, TrialRow.idx == idx))
+        tell_search(unit, row, ValidationReported(trial.request_id, value, 1.0))
         return idx
 
     return action
@@ -76,9 +77,9 @@ def reported(experiment_id: int, idx: int, value: float) -> Change:
 def refused(action: Change) -> Change:
     """The same, and then it raises."""
 
-    def raising(turn: Turn) -> None:
-        action(turn)
-        turn.session.flush()
+    def raising(unit: UnitOfWork) -> None:
+        action(unit)
+        unit.session.flush()
         raise Refusal
 
     return raising
@@ -87,9 +88,9 @@ def refused(action: Change) -> Change:
 def ending(action: Change) -> Change:
     """The same, and then the database ends the transaction."""
 
-    def raising(turn: Turn) -> None:
-        action(turn)
-        turn.session.connection().exec_driver_sql("ROLLBACK")
+    def raising(unit: UnitOfWork) -> None:
+        action(unit)
+        unit.session.connection().exec_driver_sql("ROLLBACK")
         raise Refusal
 
     return raising
@@ -98,20 +99,20 @@ def ending(action: Change) -> Change:
 async def states(services: Services, experiment_id: int) -> tuple[Any, Any, int]:
     """The search in memory, the one that the journal gives, and how many trials there are."""
 
-    def look(turn: Turn) -> tuple[Any, Any, int]:
-        row = turn.session.get_one(ExperimentRow, experiment_id)
+    def look(unit: UnitOfWork) -> tuple[Any, Any, int]:
+        row = unit.session.get_one(ExperimentRow, experiment_id)
         query = select(SearcherJournal.event).where(SearcherJournal.experiment_id == experiment_id)
-        events = [event_from_json(one) for one in turn.session.scalars(query.order_by(SearcherJournal.seq))]
+        events = [event_from_json(one) for one in unit.session.scalars(query.order_by(SearcherJournal.seq))]
         again, _ = replay(row.config["searcher"], row.config["hyperparameters"], row.seed, events)
-        trials = turn.session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment_id)).all()
-        return turn.searches.get(turn.session, row).fingerprint(), again.fingerprint(), len(trials)
+        trials = unit.session.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment_id)).all()
+        return unit.searches.get(unit.session, row).fingerprint(), again.fingerprint(), len(trials)
 
-    return await services.shell.write(look)
+    return await services.context.write(look)
 
 
 async def test_a_turn_that_is_undone_among_others_leaves_the_search_as_the_journal_has_it(services: Services) -> None:
     wanted = CreateExperiment(config=config(asha(12, concurrent=6)))
-    made = (await services.experiments.create(ALICE, wanted)).experiment
+    made = (await services[Experiments].create(ALICE, wanted)).experiment
     assert made is not None
     _, _, before = await states(services, made.id)
     actions = [
@@ -129,7 +130,7 @@ async def test_a_turn_that_is_undone_among_others_leaves_the_search_as_the_journ
 
 async def test_turns_whose_transaction_ends_leave_the_search_as_the_journal_has_it(services: Services) -> None:
     wanted = CreateExperiment(config=config(asha(12, concurrent=6)))
-    made = (await services.experiments.create(ALICE, wanted)).experiment
+    made = (await services[Experiments].create(ALICE, wanted)).experiment
     assert made is not None
     before = await states(services, made.id)
     results = await together(

@@ -18,8 +18,12 @@ from alembic.runtime.migration import MigrationContext
 from services_scripted import ALICE, World, config, training
 from sqlalchemy import NullPool, create_engine, select, text
 
-from detlab.schemas.wire import Hello, RunningTask, SlotView, TaskExited
-from detlab_hub.services.kernel.callers import AgentCaller
+from detlab.schemas.wire import HeldTask, Hello, SlotView, TaskExited
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.base.callers import AgentCaller
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store import migrate
 from detlab_hub.store.engine import parse_url
 from detlab_hub.store.tables import AllocationRow, Base, TaskRow
@@ -244,7 +248,7 @@ async def test_a_task_that_runs_over_an_upgrade_is_taken_up_again_and_ends_as_it
     world = World(empty_db_url, tmp_path, script=training(9))
     world.now += 1000.0
     await world.boot()
-    rows = await world.services.shell.read(
+    rows = await world.services.context.read(
         lambda s: s.scalars(select(AllocationRow).where(AllocationRow.state == "RUNNING")).all()
     )
     assert rows, "the dump has a trial in the middle"
@@ -254,14 +258,14 @@ async def test_a_task_that_runs_over_an_upgrade_is_taken_up_again_and_ends_as_it
         agent_id="node",
         version="test",
         slots=[SlotView(id=f"node-{number}") for number in range(2)],
-        tasks=[RunningTask(allocation_id=row.id, run=row.run) for row in rows],
+        tasks=[HeldTask(allocation_id=row.id, run=row.run) for row in rows],
     )
-    session = await world.services.agents.connect(AgentCaller("node", ""), hello, said.append)
+    session = await world.services[Agents].connect(AgentCaller("node", ""), hello, said.append)
     assert sorted(said[0].keep) == sorted(row.id for row in rows)
     assert said[0].kill == []
     for row in rows:
         await session.receive(TaskExited(allocation_id=row.id, run=row.run, exit_code=3))
-        (ended,) = await world.services.shell.read(
+        (ended,) = await world.services.context.read(
             lambda s, row=row: s.scalars(select(AllocationRow).where(AllocationRow.id == row.id)).all()
         )
         assert (ended.state, ended.exit_reason, ended.exit_code) == ("TERMINATED", "failed", 3)
@@ -270,7 +274,7 @@ async def test_a_task_that_runs_over_an_upgrade_is_taken_up_again_and_ends_as_it
 
 async def told(world: World, experiment: int) -> dict[str, Any]:
     """What the master says of an experiment, as `make.fill` asked the old one."""
-    service = world.services.experiments
+    service = world.services[Experiments]
     trials, _ = await service.trials(ALICE, experiment)
     return {
         "experiment": (await service.get(ALICE, experiment)).model_dump(mode="json"),
@@ -280,15 +284,15 @@ async def told(world: World, experiment: int) -> dict[str, Any]:
         "lines": [
             line.model_dump(mode="json")
             for trial in trials
-            for line in (await world.services.trials.logs(ALICE, trial.id))[0]
+            for line in (await world.services[Trials].logs(ALICE, trial.id))[0]
         ],
     }
 
 
 async def told_of_task(world: World) -> dict[str, Any]:
     """What the master says of the user task, as `make.fill` asked the old one."""
-    tasks = world.services.usertasks
-    (task_id,) = await world.services.shell.read(lambda s: s.scalars(select(TaskRow.id)).all())
+    tasks = world.services[UserTasks]
+    (task_id,) = await world.services.context.read(lambda s: s.scalars(select(TaskRow.id)).all())
     lines, _ = await tasks.logs(ALICE, task_id)
     return {
         "view": (await tasks.get(ALICE, task_id)).model_dump(mode="json"),

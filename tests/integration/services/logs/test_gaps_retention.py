@@ -12,6 +12,8 @@ from sqlalchemy import func, select
 from detlab.errors import NotFound
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab_hub.services.usertasks import retention
+from detlab_hub.services.usertasks.outputs import Outputs
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.queries.logs import chunks
 from detlab_hub.store.tables import AllocationRow, LogChunk, OutputRow, PartRow, TaskRow
 
@@ -35,7 +37,7 @@ async def start(world):
     if not world.agents:
         await world.add_agent(slots=4)
     raw = {"entrypoint": "true", "resources": {"slots": 1}}
-    task = (await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.CELL, config=raw))).task
+    task = (await world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.CELL, config=raw))).task
     await world.steps(LINES + 3)
     return task.id, next(t.caller for t in world.agents["node"].tasks.values() if t.caller.task_id == task.id)
 
@@ -45,7 +47,7 @@ async def put(world, caller, name, data):
     folder.mkdir(parents=True, exist_ok=True)
     upload = folder / f".upload-{hashlib.sha256(data + name.encode()).hexdigest()[:8]}"
     upload.write_bytes(data)
-    await world.services.outputs.put(caller, name, upload)
+    await world.services[Outputs].put(caller, name, upload)
 
 
 async def ended(world, *outputs):
@@ -76,7 +78,7 @@ async def rows(world, task_id):
         found["allocation_parts"] = s.scalar(select(func.count()).select_from(PartRow).where(of_task))
         return found
 
-    return await world.services.shell.read(count)
+    return await world.services.context.read(count)
 
 
 async def test_ended_tasks_go_after_their_time_with_logs_and_outputs(make_world):
@@ -88,11 +90,11 @@ async def test_ended_tasks_go_after_their_time_with_logs_and_outputs(make_world)
     young = await ended(world, b"young", b"shared")
     living, caller = await start(world)
     await put(world, caller, "kept", b"living")
-    assert await world.services.retention.sweep() == 0, "not a moment too early"
+    assert await world.services[retention.Retention].sweep() == 0, "not a moment too early"
     world.now += 100
     await world.services.tidy()
     with pytest.raises(NotFound):
-        await world.services.usertasks.get(ALICE, old)
+        await world.services[UserTasks].get(ALICE, old)
     assert set((await rows(world, old)).values()) == {0}
     assert stored(world) == [b"living", b"shared", b"young"]
     for task_id in (young, living):
@@ -100,16 +102,16 @@ async def test_ended_tasks_go_after_their_time_with_logs_and_outputs(make_world)
         assert (await rows(world, task_id))["allocation_parts"] == 1
     assert (await world.view(made.id)).state == "COMPLETED"
     world.now += 10 * KEEP
-    assert await world.services.retention.sweep() == 1, "what lives is never too old"
-    assert [task.id for task in (await world.services.usertasks.list(ROOT)).items] == [living]
+    assert await world.services[retention.Retention].sweep() == 1, "what lives is never too old"
+    assert [task.id for task in (await world.services[UserTasks].list(ROOT)).items] == [living]
 
 
 async def test_ended_tasks_stay_for_ever_where_the_operator_says_so(make_world):
     world = await make_world(talks, tasks_keep=0.0)
     task_id = await ended(world, b"kept")
     world.now += 100 * KEEP
-    assert await world.services.retention.sweep() == 0
-    assert (await world.services.usertasks.get(ALICE, task_id)).id == task_id
+    assert await world.services[retention.Retention].sweep() == 0
+    assert (await world.services[UserTasks].get(ALICE, task_id)).id == task_id
     assert stored(world) == [b"kept"]
 
 
@@ -122,14 +124,14 @@ async def test_a_crash_between_any_two_steps_is_made_good(make_world, monkeypatc
     world = await make_world(talks)
     task_id = await ended(world, b"bytes")
     world.now += KEEP + 1
-    world.services.shell.store = FlawedStore(world.store, Flaw(at, after_commit), [0])
+    world.services.context.store = FlawedStore(world.store, Flaw(at, after_commit), [0])
     with pytest.raises(CrashError):
-        await world.services.retention.sweep()
+        await world.services[retention.Retention].sweep()
     gone = at == 3 and after_commit
     assert stored(world) == [b"bytes"], "files go last"
     assert (await rows(world, task_id))["tasks"] == (0 if gone else 1), "the row goes last of the rows"
     await world.reboot()
-    assert await world.services.retention.sweep() == (0 if gone else 1)
+    assert await world.services[retention.Retention].sweep() == (0 if gone else 1)
     assert set((await rows(world, task_id)).values()) == {0}
     assert stored(world) == [], "the look through the folder finds what a crash left"
 
@@ -147,7 +149,7 @@ async def test_a_look_through_the_folder_takes_only_what_nobody_names(make_world
     for path in (broken, sending):
         path.write_bytes(path.name.encode())
     os.utime(broken, (world.now - 2 * DAY, world.now - 2 * DAY))
-    assert await world.services.retention.remove_orphans() == 2
+    assert await world.services[retention.Retention].remove_orphans() == 2
     assert stored(world) == [b".upload-new", b"foreign", b"named"]
 
 
@@ -159,10 +161,10 @@ async def test_a_sweep_is_bounded_and_goes_on_next_time(make_world, monkeypatch)
     world = await make_world(talks)
     task_id = await ended(world)
     world.now += KEEP + 1
-    assert await world.services.retention.sweep() == 0
+    assert await world.services[retention.Retention].sweep() == 0
     assert (await rows(world, task_id))["log_chunks"] == LINES - 6
     sweeps = 0
     while (await rows(world, task_id))["tasks"]:
-        await world.services.retention.sweep()
+        await world.services[retention.Retention].sweep()
         sweeps += 1
     assert sweeps == 2

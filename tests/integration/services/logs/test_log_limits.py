@@ -11,6 +11,9 @@ from services_scripted import ALICE, World, config
 from detlab.errors import Forbidden, StaleAttempt, Unavailable
 from detlab.schemas.wire import LogRecord, RecordBatch
 from detlab_hub.services import AgentCaller, TaskCaller
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.services.lifecycle import log_policies as logpolicies
 from detlab_hub.services.logs import matching
 from detlab_hub.store.tables import AllocationRow, ExperimentRow
@@ -48,23 +51,23 @@ async def running(make_world, policies: list[dict], trials: int = 1) -> tuple[Wo
 
 
 async def trial_of(world: World, caller: TaskCaller):
-    return await world.services.trials.get(ALICE, caller.trial_id)
+    return await world.services[Trials].get(ALICE, caller.trial_id)
 
 
 async def test_a_stranger_takes_nobodys_policy_away(make_world):
     """Any agent, and any task of long ago, could have a pattern tried on a line of its own and given up."""
     world, (caller,) = await running(make_world, [{"name": "slow", "pattern": TERRIBLE}])
-    looks = world.services.policies
+    looks = world.services[matching.PolicyMatcher]
     for refused in (
-        world.services.agents.records(AgentCaller("other"), caller.allocation_id, lines(BAIT)),
-        world.services.agents.records(AgentCaller("node"), "1.x.1", lines(BAIT)),
-        world.services.tasks.records(TaskCaller(caller.allocation_id, 1, 1, caller.run + 1), lines(BAIT)),
+        world.services[Agents].records(AgentCaller("other"), caller.allocation_id, lines(BAIT)),
+        world.services[Agents].records(AgentCaller("node"), "1.x.1", lines(BAIT)),
+        world.services[Tasks].records(TaskCaller(caller.allocation_id, 1, 1, caller.run + 1), lines(BAIT)),
     ):
         with pytest.raises((Forbidden, StaleAttempt)):
             await refused
     assert looks._given_up == {}, "nothing was tried"
     hit = lines("a" + "b" * 900 + "c")
-    assert (await world.services.agents.records(AgentCaller("node"), caller.allocation_id, hit)).acked == 1
+    assert (await world.services[Agents].records(AgentCaller("node"), caller.allocation_id, hit)).acked == 1
     assert [one.name for one in (await trial_of(world, caller)).policy_matches] == ["slow"]
 
 
@@ -72,18 +75,18 @@ async def test_a_policy_is_given_up_when_that_is_written_and_each_trial_says_so(
     # Ten lines of bait take a second on one machine and 60 milliseconds on another.
     monkeypatch.setattr(matching, "POLICY_SECONDS", 0.01)
     world, (one, other) = await running(make_world, [{"name": "slow", "pattern": TERRIBLE}], trials=2)
-    tasks = world.services.tasks
+    tasks = world.services[Tasks]
     with monkeypatch.context() as broken:
 
         async def failing(fn):
             raise Unavailable("the disk is full")
 
-        broken.setattr(world.services.shell, "write", failing)
+        broken.setattr(world.services.context, "write", failing)
         with pytest.raises(Unavailable, match="disk"):
             await tasks.records(one, baits())
-    assert not world.services.policies._given_up, "nobody was told"
+    assert not world.services[matching.PolicyMatcher]._given_up, "nobody was told"
     await tasks.records(one, baits())
-    assert len(world.services.policies._given_up) == 1
+    assert len(world.services[matching.PolicyMatcher]._given_up) == 1
     for caller in (one, other):
         for first in (11, 21):
             await tasks.records(caller, baits(first))
@@ -95,11 +98,11 @@ async def test_all_policies_of_an_experiment_share_the_time_of_a_batch(make_worl
     policies = [{"name": f"p{n}", "pattern": rf"x{n}y\d|(a|b)*a(a|b){{900}}c"} for n in range(20)]
     world, (caller,) = await running(make_world, policies)
     began = time.monotonic()
-    await world.services.tasks.records(caller, lines(*[BAIT] * 100, "x19y1"))
+    await world.services[Tasks].records(caller, lines(*[BAIT] * 100, "x19y1"))
     assert time.monotonic() - began < 20 * (matching.BATCH_SECONDS / 20 + 1)
     assert len((await trial_of(world, caller)).warnings) == 20
     world, (caller,) = await running(make_world, [{"name": f"p{n}", "pattern": rf"x{n}y\d"} for n in range(20)])
-    await world.services.tasks.records(caller, lines("x19y1"))
+    await world.services[Tasks].records(caller, lines("x19y1"))
     assert [one.name for one in (await trial_of(world, caller)).policy_matches] == ["p19"]
 
 
@@ -113,8 +116,8 @@ async def test_a_pattern_of_an_experiment_of_before_that_re2_does_not_take_is_gi
         row = s.get(ExperimentRow, s.get(AllocationRow, allocation).experiment_id)
         row.config = {**row.config, "log_policies": policies}
 
-    await world.services.shell.write(lambda turn: before(turn.session))
-    await world.services.tasks.records(caller, lines("lossnan"))
+    await world.services.context.write(lambda unit: before(unit.session))
+    await world.services[Tasks].records(caller, lines("lossnan"))
     trial = await trial_of(world, caller)
     assert [one.name for one in trial.policy_matches] == ["good"]
     (warning,) = trial.warnings
@@ -123,7 +126,7 @@ async def test_a_pattern_of_an_experiment_of_before_that_re2_does_not_take_is_gi
 
 async def test_half_a_character_in_a_line_is_no_end_of_its_policies(make_world):
     world, (caller,) = await running(make_world, [{"name": "p", "pattern": "b[a]d"}])
-    await world.services.tasks.records(caller, lines("\ud800 bad"))
+    await world.services[Tasks].records(caller, lines("\ud800 bad"))
     assert [one.name for one in (await trial_of(world, caller)).policy_matches] == ["p"]
 
 
@@ -133,23 +136,23 @@ async def test_many_labels_leave_no_action_out(make_world, monkeypatch):
     policies += [{"name": f"q{n}", "pattern": f"bad{n}"} for n in range(3)]
     policies += [{"name": "stop", "pattern": "bad2", "action": "cancel_retries"}]
     world, (caller,) = await running(make_world, policies)
-    await world.services.tasks.records(caller, lines("bad0 bad1 bad2"))
+    await world.services[Tasks].records(caller, lines("bad0 bad1 bad2"))
     assert [one.name for one in (await trial_of(world, caller)).policy_matches] == ["p0", "q0", "stop"]
 
 
 async def test_policies_look_at_the_beginning_of_a_line(make_world):
     world, (caller,) = await running(make_world, [])
-    await world.services.tasks.records(caller, lines("x" * 3995 + "CUDA out of memory"))
+    await world.services[Tasks].records(caller, lines("x" * 3995 + "CUDA out of memory"))
     assert (await trial_of(world, caller)).policy_matches == []
-    await world.services.tasks.records(caller, lines("x" * 3900 + "CUDA out of memory", first=2))
+    await world.services[Tasks].records(caller, lines("x" * 3900 + "CUDA out of memory", first=2))
     assert [one.name for one in (await trial_of(world, caller)).policy_matches] == ["CUDA OOM"]
 
 
 async def test_searches_wait_for_each_other_and_pages_for_none(make_world):
     """One user's searches held all readers of the database."""
     world, (caller,) = await running(make_world, [])
-    await world.services.tasks.records(caller, lines("one", "two"))
-    searching, trials = world.services.shell.searching, world.services.trials
+    await world.services[Tasks].records(caller, lines("one", "two"))
+    searching, trials = world.services.context.searching, world.services[Trials]
     async with searching.of("bob"):
         async with searching.of("bob"):
             waiting = asyncio.ensure_future(trials.logs(ALICE, caller.trial_id, search="two"))

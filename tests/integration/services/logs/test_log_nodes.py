@@ -6,6 +6,7 @@ from services_scripted import ALICE, config, deaf
 
 from detlab.schemas.wire import LogRecord, RecordBatch
 from detlab_hub.services import TaskCaller
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.ingest.records import take
 
 
@@ -25,14 +26,14 @@ async def test_lines_of_several_nodes_tell_theirs_and_are_found_by_it(make_world
     first, second = sorted({slot.partition("/")[0] for slot in trial.slots}, key=lambda name: name != trial.agent_id)
 
     async def tell(node: int, batch: RecordBatch) -> None:
-        await world.services.shell.write(lambda turn: take(turn, caller, batch, node))
+        await world.services.context.write(lambda unit: take(unit, caller, batch, node))
 
     await tell(0, said("a", "b", rank=0))
     await tell(1, said("c", rank=3))
     await tell(1, RecordBatch(stream="logs", records=[LogRecord(seq=2, time=9, stdtype="launcher", text="d")]))
 
     async def logs(**wanted) -> list[tuple[str, str | None]]:
-        lines, _ = await world.services.trials.logs(ALICE, trial.id, **wanted)
+        lines, _ = await world.services[Trials].logs(ALICE, trial.id, **wanted)
         return [(line.text, line.node) for line in lines]
 
     own = [("a", first), ("b", first)], [("c", second), ("d", second)]
@@ -51,7 +52,7 @@ async def test_lines_of_one_node_tell_it_attempt_by_attempt(make_world):
     await world.steps(4)
     (trial,) = await world.trials(made.id)
     (task,) = one.tasks.values()
-    await world.services.shell.write(lambda turn: take(turn, task.caller, said("here", rank=0)))
-    lines, _ = await world.services.trials.logs(ALICE, trial.id, node="one")
+    await world.services.context.write(lambda unit: take(unit, task.caller, said("here", rank=0)))
+    lines, _ = await world.services[Trials].logs(ALICE, trial.id, node="one")
     assert [(line.text, line.node) for line in lines] == [("here", "one")]
-    assert (await world.services.trials.logs(ALICE, trial.id, node="two"))[0] == []
+    assert (await world.services[Trials].logs(ALICE, trial.id, node="two"))[0] == []

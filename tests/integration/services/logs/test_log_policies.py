@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from services_scripted import ALICE, World, config
 
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.logs.matching import search_lines
 
 TERRIBLE = r"(a+)+$"
@@ -29,7 +30,7 @@ async def run(world: World, policies: list[dict], **more):
     made = await world.submit(config(log_policies=policies, **more))
     ended = await world.finish(made.id)
     (trial,) = await world.trials(made.id)
-    return ended, await world.services.trials.get(ALICE, trial.id)
+    return ended, await world.services[Trials].get(ALICE, trial.id)
 
 
 async def test_a_line_labels_its_trial_once(make_world):
@@ -66,7 +67,7 @@ async def test_a_node_is_not_used_again_also_by_the_next_master(make_world):
     (trial,) = await world.trials(made.id)
 
     async def waits() -> bool:
-        reason = (await world.services.trials.get(ALICE, trial.id)).pending_reason or ""
+        reason = (await world.services[Trials].get(ALICE, trial.id)).pending_reason or ""
         return "first blocked for it" in reason
 
     await world.until(waits)
@@ -75,7 +76,7 @@ async def test_a_node_is_not_used_again_also_by_the_next_master(make_world):
     assert await waits(), "as the next master knows, too"
     await world.add_agent("second")
     await world.finish(made.id)
-    view = await world.services.trials.get(ALICE, trial.id)
+    view = await world.services[Trials].get(ALICE, trial.id)
     assert [one.agent_id for one in view.policy_matches] == ["first", "second"]
     assert world.agents["second"].launches, "it went on there"
 
@@ -87,20 +88,20 @@ async def test_where_a_trial_must_not_run_is_forgotten_when_it_has_ended(make_wo
     policy = {"name": "ECC Error", "pattern": ".*uncorrectable ECC error.*", "action": "exclude_node"}
     made = await world.submit(config(log_policies=[policy], max_restarts=1))
     (trial,) = await world.trials(made.id)
-    shell, known = world.services.shell, (trial.id, "first")
+    context, known = world.services.context, (trial.id, "first")
 
     async def blocked() -> bool:
-        return known in shell.refusals
+        return known in context.refusals
 
     await world.until(blocked)
-    shell.refusals["a task", "first"] = world.now + 30.0
+    context.refusals["a task", "first"] = world.now + 30.0
     await world.services.tidy()
-    assert shell.refusals.keys() == {known, ("a task", "first")}
+    assert context.refusals.keys() == {known, ("a task", "first")}
     await world.add_agent("second")
     await world.finish(made.id)
-    assert known in shell.refusals
+    assert known in context.refusals
     await world.services.tidy()
-    assert not {holder for holder, _ in shell.refusals if holder == trial.id}
+    assert not {holder for holder, _ in context.refusals if holder == trial.id}
 
 
 async def test_a_pattern_that_never_ends_in_pythons_engine_is_one_like_others(make_world):

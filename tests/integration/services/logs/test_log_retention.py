@@ -12,6 +12,10 @@ from sqlalchemy import func, select
 from detlab.errors import Forbidden, NotFound
 from detlab.schemas.logwire import KeepLogs
 from detlab.schemas.wire import GrantRequest, LogRecord
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.logs import log_retention
 from detlab_hub.services.logs.log_retention import next_cleaning
 from detlab_hub.store.queries.logs import chunks as logchunks
@@ -52,14 +56,14 @@ async def ended(world, **more):
 
 
 async def lines_of(world, trial_id, **wanted):
-    found, edges = await world.services.trials.logs(ALICE, trial_id, **wanted)
+    found, edges = await world.services[Trials].logs(ALICE, trial_id, **wanted)
     return [line.id for line in found], edges
 
 
 async def clean(world, days):
     """Let so many days pass, and the cleaning at their end; return how many chunks are gone."""
     world.now += days * DAY
-    return await world.services.log_retention.sweep()
+    return await world.services[log_retention.LogRetention].sweep()
 
 
 async def test_output_goes_when_its_days_are_over_and_the_page_says_so(make_world):
@@ -99,10 +103,10 @@ async def test_what_has_not_ended_keeps_all_its_lines(make_world):
     (trial,) = await world.trials(made.id)
     assert await clean(world, 1) == 0
     assert len((await lines_of(world, trial.id))[0]) == LINES
-    await world.services.experiments.pause(ALICE, made.id)
+    await world.services[Experiments].pause(ALICE, made.id)
     await world.steps(3)
     assert await clean(world, 1) == 0, "one that is paused goes on some day"
-    await world.services.experiments.kill(ALICE, made.id)
+    await world.services[Experiments].kill(ALICE, made.id)
     await world.steps(3)
     assert await clean(world, 1) == LINES, "0 days: at the next cleaning"
 
@@ -110,9 +114,9 @@ async def test_what_has_not_ended_keeps_all_its_lines(make_world):
 async def test_it_is_cleaned_after_a_start_and_then_once_a_day_at_the_hour(make_world):
     world = await make_world(says, log_cleaning_hour=3)
     await ended(world, retention_policy={"log_retention_days": 0})
-    assert await world.services.log_retention.sweep() == LINES
+    assert await world.services[log_retention.LogRetention].sweep() == LINES
     _, later = await ended(world, retention_policy={"log_retention_days": 0})
-    assert await world.services.log_retention.sweep() == 0
+    assert await world.services[log_retention.LogRetention].sweep() == 0
     world.now = next_cleaning(world.now, 3)
     await world.services.tidy()
     assert (await lines_of(world, later))[1].removed == LINES
@@ -133,15 +137,15 @@ async def test_a_crash_between_any_two_steps_of_a_cleaning_is_made_good(make_wor
     world = await make_world(says)
     _, trial_id = await ended(world, retention_policy={"log_retention_days": 1})
     world.now += 2 * DAY
-    world.services.shell.store = FlawedStore(world.store, Flaw(at, after_commit), [0])
+    world.services.context.store = FlawedStore(world.store, Flaw(at, after_commit), [0])
     with pytest.raises(CrashError):
-        await world.services.log_retention.sweep()
+        await world.services[log_retention.LogRetention].sweep()
     gone = min(5 * (at if after_commit else at - 1), LINES)
     await world.reboot()
     found, edges = await lines_of(world, trial_id)
     assert found == list(range(gone + 1, LINES + 1)), "the oldest go first"
     assert edges.removed == gone, "what is gone is counted, whenever the master dies"
-    assert await world.services.log_retention.sweep() == LINES - gone
+    assert await world.services[log_retention.LogRetention].sweep() == LINES - gone
     assert (await lines_of(world, trial_id))[1].removed == LINES
 
 
@@ -152,7 +156,7 @@ async def test_a_cleaning_takes_so_many_steps_at_a_time_and_goes_on_where_it_was
     monkeypatch.setattr(log_retention, "READS_PER_SWEEP", 2)
     world = await make_world(says)
     trials = [(await ended(world, retention_policy={"log_retention_days": 0}))[1] for _ in range(3)]
-    gone = [await world.services.log_retention.sweep() for _ in range(8)]
+    gone = [await world.services[log_retention.LogRetention].sweep() for _ in range(8)]
     assert sum(gone) == 3 * LINES
     assert max(gone) <= 8
     for trial_id in trials:
@@ -172,11 +176,11 @@ async def test_lines_come_in_while_a_cleaning_is_under_way(make_world, monkeypat
         return steps[-1]
 
     monkeypatch.setattr(cuts, "cut", counted)
-    cleaning = asyncio.create_task(world.services.log_retention.sweep())
+    cleaning = asyncio.create_task(world.services[log_retention.LogRetention].sweep())
     while not steps:
         await asyncio.sleep(0)
     line = LogRecord(seq=1, time=world.now, text="new")
-    await world.services.shell.write(lambda turn: lines.append(turn.session, other, 1, [line]))
+    await world.services.context.write(lambda unit: lines.append(unit.session, other, 1, [line]))
     assert len(steps) < LINES, "it waited for a step of the cleaning, not for all"
     assert await cleaning == LINES
     assert len((await lines_of(world, other))[0]) == LINES + 1
@@ -188,16 +192,16 @@ async def test_ids_go_on_after_a_cut_and_a_follower_misses_nothing(make_world, m
     monkeypatch.setattr(log_retention, "STEPS_PER_SWEEP", 1)
     world = await make_world(says)
     _, trial_id = await ended(world, retention_policy={"log_retention_days": 0})
-    assert await world.services.log_retention.sweep() == 5
+    assert await world.services[log_retention.LogRetention].sweep() == 5
     assert (await lines_of(world, trial_id, after=3))[0] == list(range(6, LINES + 1))
     assert (await lines_of(world, trial_id, before=8))[0] == [6, 7]
     assert (await lines_of(world, trial_id, before=4))[0] == []
     monkeypatch.setattr(log_retention, "STEPS_PER_SWEEP", 200)
-    assert await world.services.log_retention.sweep() == LINES - 5
+    assert await world.services[log_retention.LogRetention].sweep() == LINES - 5
     known = LINES
     line = LogRecord(seq=1, time=world.now, text="continued")
-    await world.services.shell.write(lambda turn: lines.append(turn.session, trial_id, 2, [line]))
-    parts = world.services.shell.follow_lines("ada", trial_id, lambda s: True, known)
+    await world.services.context.write(lambda unit: lines.append(unit.session, trial_id, 2, [line]))
+    parts = world.services.context.follow_lines("ada", trial_id, lambda s: True, known)
     followed = [line async for part in parts for line in part]
     assert [(line.id, line.text) for line in followed] == [(LINES + 1, "continued")]
 
@@ -205,11 +209,11 @@ async def test_ids_go_on_after_a_cut_and_a_follower_misses_nothing(make_world, m
 async def test_only_the_owner_of_an_experiment_says_how_long_its_output_is_kept(make_world):
     world = await make_world(says)
     experiment_id, trial_id = await ended(world)
-    keep = world.services.log_retention.keep
+    keep = world.services[log_retention.LogRetention].keep
     with pytest.raises(NotFound):
         await keep(BOB, KeepLogs(days=0, experiments=[experiment_id]))
     for write in (False, True):
-        await world.services.grants.put(ALICE, experiment_id, GrantRequest(kind="user", name="bob", write=write))
+        await world.services[Grants].put(ALICE, experiment_id, GrantRequest(kind="user", name="bob", write=write))
         with pytest.raises(Forbidden, match="only they and administrators"):
             await keep(BOB, KeepLogs(days=0, experiments=[experiment_id]))
     assert (await keep(BOB, KeepLogs(days=0, all=True))).changed == [], "all of his own: none"
@@ -217,8 +221,8 @@ async def test_only_the_owner_of_an_experiment_says_how_long_its_output_is_kept(
     assert await clean(world, 10) == 0
     assert (await keep(ALICE, KeepLogs(days=1, experiments=[experiment_id]))).changed == [experiment_id]
     assert (await keep(ALICE, KeepLogs(days=1, experiments=[experiment_id]))).changed == [], "the same again"
-    assert (await world.services.experiments.get(ALICE, experiment_id)).log_retention_days == 1
-    noted = [(one.actor, one.subject) for one in (await world.services.audit.page(ROOT, action="experiment")).items]
+    assert (await world.services[Experiments].get(ALICE, experiment_id)).log_retention_days == 1
+    noted = [(one.actor, one.subject) for one in (await world.services[Audit].page(ROOT, action="experiment")).items]
     assert ("alice", f"experiment {experiment_id}") in noted
     assert await clean(world, 1) == LINES
     assert (await lines_of(world, trial_id))[1].removed == LINES
@@ -227,7 +231,7 @@ async def test_only_the_owner_of_an_experiment_says_how_long_its_output_is_kept(
 async def test_all_of_ones_own_at_once_and_back_to_the_default(make_world):
     world = await make_world(says)
     made = [(await ended(world))[0] for _ in range(3)]
-    keep = world.services.log_retention.keep
+    keep = world.services[log_retention.LogRetention].keep
     assert (await keep(ALICE, KeepLogs(days=0, all=True))).changed == made
     assert (await keep(ALICE, KeepLogs(days=None, experiments=made[:2]))).changed == made[:2]
     assert await clean(world, 1) == LINES
@@ -237,8 +241,8 @@ async def test_with_an_experiment_goes_what_was_noted_of_its_output(make_world, 
     world = await make_world(says, **seen_storage(tmp_path))
     experiment_id, _ = await ended(world, retention_policy={"log_retention_days": 0})
     assert await clean(world, 1) == LINES
-    await world.services.experiments.delete(ALICE, experiment_id)
-    left = await world.services.shell.read(
+    await world.services[Experiments].delete(ALICE, experiment_id)
+    left = await world.services.context.read(
         lambda s: [s.scalar(select(func.count()).select_from(table)) for table in (LogChunk, LogCut)]
     )
     assert left == [0, 0]
@@ -248,13 +252,13 @@ async def test_what_is_being_deleted_is_left_to_that(make_world, tmp_path):
     """A master that died after it had said that an experiment is to go: what of it is there is the deletion's."""
     world = await make_world(says, **seen_storage(tmp_path))
     experiment_id, _ = await ended(world, retention_policy={"log_retention_days": 0})
-    world.services.shell.store = FlawedStore(world.store, Flaw(1, after_commit=True), [0])
+    world.services.context.store = FlawedStore(world.store, Flaw(1, after_commit=True), [0])
     with pytest.raises(CrashError):
-        await world.services.experiments.delete(ALICE, experiment_id)
-    world.services.shell.store = world.store
+        await world.services[Experiments].delete(ALICE, experiment_id)
+    world.services.context.store = world.store
     assert (await world.view(experiment_id)).state == "DELETING"
     assert await clean(world, 1) == 0
-    chunks = await world.services.shell.read(lambda s: s.scalar(select(func.count()).select_from(LogChunk)))
+    chunks = await world.services.context.read(lambda s: s.scalar(select(func.count()).select_from(LogChunk)))
     assert chunks == LINES
     await world.reboot()
     with pytest.raises(NotFound):

@@ -7,6 +7,7 @@ import re
 import pytest
 from services_scripted import ALICE, config
 
+from detlab_hub.services.experiments.trials import Trials
 from detlab_hub.services.logs import log_search
 from detlab_hub.services.logs.log_search import BadRegex, required_text
 from detlab_hub.store.queries.logs import chunks
@@ -30,7 +31,7 @@ async def spoken(make_world, count: int = 20):
     (trial,) = await world.trials(made.id)
 
     async def ask(**wanted):
-        lines, edges = await world.services.trials.logs(ALICE, trial.id, **wanted)
+        lines, edges = await world.services[Trials].logs(ALICE, trial.id, **wanted)
         return [int(line.text.split()[1]) for line in lines], edges
 
     return ask

@@ -8,6 +8,10 @@ from services_scripted import ALICE, BOB, ROOT, config, training
 from detlab.errors import ResourcesError
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.usertasks.usertasks import UserTasks
 
 GIB = 1 << 30
 
@@ -30,7 +34,7 @@ async def states(world, *made):
     """RUNNING: it has a place; else the code of why it waits."""
     told = []
     for one in made:
-        why = await world.services.jobs.why(ROOT, str(one.id))
+        why = await world.services[Jobs].why(ROOT, str(one.id))
         told.append(why.items[0].reason if why.items else "RUNNING")
     return told
 
@@ -51,11 +55,11 @@ async def test_who_finds_too_little_memory_waits_and_is_told_why_and_what_would_
         "waits for 16 GiB of memory on one agent: an agent with room for its slots has at most 4 GiB free;"
         " would start now with memory 4 GiB"
     )
-    why = await world.services.jobs.why(BOB, str(second.id))
+    why = await world.services[Jobs].why(BOB, str(second.id))
     (wait,) = why.items
     assert wait.reason == "no_free_resources"
     assert [(hint.change, hint.value) for hint in wait.hints] == [("memory", "4 GiB")]
-    (view,) = await world.services.agents.list(ROOT)
+    (view,) = await world.services[Agents].list(ROOT)
     assert (view.cpus, view.cpus_asked, view.memory, view.memory_asked) == (8.0, 8.0, 32 * GIB, 28 * GIB)
     assert (await world.finish(third.id)).state == "COMPLETED"
 
@@ -79,7 +83,7 @@ async def test_more_than_any_agent_has_is_refused_at_submit(make_world):
         await world.submit(wants(memory="33G"))
     aside = {"entrypoint": "true", "resources": {"slots": 0, "cpus": 9}}
     with pytest.raises(ResourcesError, match="needs 9 CPUs on one agent; an agent has at most 8 CPUs"):
-        await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=aside))
+        await world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=aside))
     agent.drop()  # as what it said when it was last here
     with pytest.raises(ResourcesError, match="33 GiB"):
         await world.submit(wants(memory="33G"))
@@ -89,11 +93,11 @@ async def test_a_task_without_slots_holds_its_memory(make_world):
     world = await make_world(training(60))
     await node(world, "one")
     asked = {"entrypoint": "true", "resources": {"slots": 0, "memory": "20G", "cpus": 1}}
-    held = await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=asked))
+    held = await world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=asked))
     await world.steps(2)
-    assert (await world.services.usertasks.get(ALICE, held.task.id)).agent_id == "one"
+    assert (await world.services[UserTasks].get(ALICE, held.task.id)).agent_id == "one"
     request = CreateExperiment(config=wants(memory="16G"), dry_run=True)
-    forecast = (await world.services.experiments.create(ALICE, request)).forecast
+    forecast = (await world.services[Experiments].create(ALICE, request)).forecast
     assert (forecast.agent_id, forecast.reason) == (None, "no_free_resources")
 
 
@@ -106,7 +110,7 @@ async def test_a_trial_over_two_agents_needs_it_on_each(make_world):
     made = await world.submit(wants(4, memory="8G", cpus=8))
     await world.steps(3)
     assert await states(world, made) == ["RUNNING"]
-    views = await world.services.agents.list(ROOT)
+    views = await world.services[Agents].list(ROOT)
     assert [(view.id, view.memory_asked, view.cpus_asked) for view in views] == [
         ("large", 8 * GIB, 8.0),
         ("small", 8 * GIB, 8.0),

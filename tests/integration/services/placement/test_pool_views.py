@@ -8,6 +8,8 @@ from test_pools import node, wants
 
 from detlab.schemas.poolwire import PoolView
 from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler
+from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.queue.pools import PoolViews
 
 POOLS = Pools(
     {
@@ -20,7 +22,7 @@ POOLS = Pools(
 
 
 async def views(world) -> dict[str, PoolView]:
-    return {one.name: one for one in (await world.services.pools.list()).items}
+    return {one.name: one for one in (await world.services[PoolViews].list()).items}
 
 
 async def test_pools_as_configured(make_world):
@@ -46,7 +48,7 @@ async def test_how_full_they_are(make_world, closed):
         await world.submit(config(resources=wants(slots=slots)))
     await world.submit(config(resources=wants(resource_pool="default")))
     if closed:
-        await world.services.nodes.disable(ROOT, "b")
+        await world.services[Nodes].disable(ROOT, "b")
     await world.steps(2)
     found = await views(world)
     fair, default = found["fair"], found["default"]

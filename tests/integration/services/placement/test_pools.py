@@ -10,8 +10,11 @@ from detlab.errors import ConfigError, ResourcesError
 from detlab.schemas.taskwire import CreateTask, TaskKind
 from detlab.schemas.wire import CreateExperiment
 from detlab_hub.core.scheduling import Pool, PoolConfig, Pools, Scheduler
-from detlab_hub.services.kernel.callers import Caller
+from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.placement import snapshots
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import AllocationRow, ExperimentRow, QuotaRow
 
 PREEMPTING = Pools({"default": PoolConfig("default", Pool(preemption=True))})
@@ -51,7 +54,7 @@ async def attempts(world, experiment_id):
         rows = s.scalars(select(AllocationRow).where(AllocationRow.experiment_id == experiment_id))
         return sorted((row.run, row.preempt_reason, row.exit_reason, row.agent_id) for row in rows)
 
-    return await world.services.shell.read(look)
+    return await world.services.context.read(look)
 
 
 async def state_of(world, experiment_id):
@@ -67,7 +70,7 @@ async def test_each_pool_has_its_own_agents_and_its_own_defaults(make_world):
     await world.steps(2)
     assert [key[0].partition(".")[0] for key in small.launches] == [str(here.id)]
     assert [key[0].partition(".")[0] for key in large.launches] == [str(there.id)]
-    rows = await world.services.shell.read(lambda s: [s.get(ExperimentRow, one.id) for one in (here, there)])
+    rows = await world.services.context.read(lambda s: [s.get(ExperimentRow, one.id) for one in (here, there)])
     assert [(row.resource_pool, row.priority) for row in rows] == [("default", 42), ("gpu", 60)]
     assert (await world.finish(there.id)).state == (await world.finish(here.id)).state == "COMPLETED"
 
@@ -77,13 +80,13 @@ async def test_a_pool_that_is_not_there_is_refused_and_named_with_those_that_are
     raw = config(resources=wants(resource_pool="nope"))
     for dry_run in (True, False):
         with pytest.raises(ConfigError, match="there is no pool 'nope'") as caught:
-            await world.services.experiments.create(ALICE, CreateExperiment(config=raw, dry_run=dry_run))
+            await world.services[Experiments].create(ALICE, CreateExperiment(config=raw, dry_run=dry_run))
         assert [(one.path, one.hint) for one in caught.value.problems] == [
             ("resources.resource_pool", "there are: default, gpu")
         ]
     task = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"resource_pool": "nope"}})
     with pytest.raises(ConfigError, match="there is no pool 'nope'"):
-        await world.services.usertasks.create(ALICE, task)
+        await world.services[UserTasks].create(ALICE, task)
 
 
 async def test_what_could_never_run_in_its_pool_is_refused_though_another_pool_is_larger(make_world):
@@ -101,10 +104,10 @@ async def test_a_pool_without_an_agent_takes_what_is_submitted_with_a_warning(ma
     world = await make_world(training(3), pools=TWO)
     await node(world, "one")
     raw = config(resources=wants(resource_pool="gpu", slots=64))
-    reply = await world.services.experiments.create(ALICE, CreateExperiment(config=raw))
+    reply = await world.services[Experiments].create(ALICE, CreateExperiment(config=raw))
     assert [one.path for one in reply.warnings] == ["resources.resource_pool"]
     await world.services.schedule()
-    assert set(world.services.shell.pending_codes.values()) == {"no_agent"}
+    assert set(world.services.context.pending_codes.values()) == {"no_agent"}
 
 
 async def test_a_higher_priority_takes_the_slots_and_the_victim_goes_on_from_its_checkpoint(make_world):
@@ -117,7 +120,7 @@ async def test_a_higher_priority_takes_the_slots_and_the_victim_goes_on_from_its
     assert await state_of(world, low.id) == "PREEMPTING"
     reason = (await world.view(high.id)).pending_reason
     assert reason == "waits for another user's task to release their slots"
-    assert set(world.services.shell.pending_codes.values()) == {"releasing"}
+    assert set(world.services.context.pending_codes.values()) == {"releasing"}
     assert (await world.finish(high.id)).state == "COMPLETED"
     done = await world.finish(low.id)
     assert done.state == "COMPLETED"
@@ -127,7 +130,7 @@ async def test_a_higher_priority_takes_the_slots_and_the_victim_goes_on_from_its
     ]
     (trial,) = await world.trials(low.id)
     assert (trial.restarts, trial.steps_completed) == (0, 12), "a preemption is never counted"
-    resumed = await world.services.shell.read(
+    resumed = await world.services.context.read(
         lambda s: s.scalar(
             select(AllocationRow.resume_step).where(AllocationRow.experiment_id == low.id, AllocationRow.run == 2)
         )
@@ -175,14 +178,14 @@ async def test_I10_a_trial_is_preempted_so_often_an_hour_and_then_keeps_its_slot
     for _ in range(2):
         high = await world.submit(config(resources=wants(10)))
         await world.steps(6)
-        await world.services.experiments.kill(ALICE, high.id)
+        await world.services[Experiments].kill(ALICE, high.id)
         await world.steps(4)
     late = await world.submit(config(resources=wants(10)))
     await world.steps(20)
     told = [why for _, why, _, _ in await attempts(world, low.id)]
     assert told == ["preempt", "preempt", None]
     assert await state_of(world, late.id) == "QUEUED"
-    assert world.services.shell.pending_codes[(await allocation(world, late.id))] == "no_free_slots"
+    assert world.services.context.pending_codes[(await allocation(world, late.id))] == "no_free_slots"
     world.now += 3600
     await world.steps(8)
     assert [why for _, why, _, _ in await attempts(world, low.id)][:3] == ["preempt"] * 3
@@ -190,7 +193,7 @@ async def test_I10_a_trial_is_preempted_so_often_an_hour_and_then_keeps_its_slot
 
 
 async def allocation(world, experiment_id):
-    return await world.services.shell.read(
+    return await world.services.context.read(
         lambda s: s.scalar(
             select(AllocationRow.id)
             .where(AllocationRow.experiment_id == experiment_id)
@@ -224,11 +227,11 @@ async def test_quotas_of_users_and_groups_are_held_over_all_pools(make_world):
     await node(world, "one", 8)
     await node(world, "two", 8, pool="gpu")
 
-    def set_quotas(turn):
-        turn.session.add(QuotaRow(kind="user", name="alice", slots=2, set_by="root", set_at=turn.now))
-        turn.session.add(QuotaRow(kind="group", name="vision", slots=3, set_by="root", set_at=turn.now))
+    def set_quotas(unit):
+        unit.session.add(QuotaRow(kind="user", name="alice", slots=2, set_by="root", set_at=unit.now))
+        unit.session.add(QuotaRow(kind="group", name="vision", slots=3, set_by="root", set_at=unit.now))
 
-    await world.services.shell.write(set_quotas)
+    await world.services.context.write(set_quotas)
     vision = Caller("carol", groups=frozenset({"vision"}))
     alice = [await world.submit(config(resources=wants(resource_pool=pool))) for pool in ("gpu", "default", "gpu")]
     carol = [
@@ -251,14 +254,14 @@ async def test_a_suspect_agent_and_a_disabled_one_get_nothing(make_world):
     world = await make_world(training(3))
     await node(world, "gone")
     await node(world, "closed")
-    await world.services.nodes.disable(ROOT, "closed")
+    await world.services[Nodes].disable(ROOT, "closed")
     world.agents["gone"].drop()
     waits = await world.submit(config())
     await world.services.schedule()
     reason = (await world.view(waits.id)).pending_reason
     assert reason == "agent closed is disabled; agent gone is out of contact"
-    assert set(world.services.shell.pending_codes.values()) == {"agents_unavailable"}
-    await world.services.nodes.enable(ROOT, "closed")
+    assert set(world.services.context.pending_codes.values()) == {"agents_unavailable"}
+    await world.services[Nodes].enable(ROOT, "closed")
     await world.services.schedule()
     (trial,) = await world.trials(waits.id)
     assert trial.agent_id == "closed"
@@ -296,11 +299,11 @@ async def test_a_task_of_a_user_is_never_preempted(make_world):
     world = await make_world(deaf(3), pools=PREEMPTING)
     await node(world, "one")
     task = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": 1, "priority": 99}})
-    made = await world.services.usertasks.create(ALICE, task)
+    made = await world.services[UserTasks].create(ALICE, task)
     await world.steps(3)
     high = await world.submit(config(resources=wants(1)))
     await world.steps(6)
-    assert (await world.services.usertasks.get(ALICE, made.task.id)).display_state == "RUNNING"
+    assert (await world.services[UserTasks].get(ALICE, made.task.id)).display_state == "RUNNING"
     assert await state_of(world, high.id) == "QUEUED"
 
 
@@ -314,7 +317,7 @@ async def test_a_request_that_waited_long_is_not_overtaken_any_more(make_world):
     small = await world.submit(config(), BOB)
     await world.steps(2)
     assert await state_of(world, small.id) == "RUNNING", "the free slot was of no use to the large one yet"
-    await world.services.experiments.kill(BOB, small.id)
+    await world.services[Experiments].kill(BOB, small.id)
     await world.steps(70)
     late = await world.submit(config(), BOB)
     await world.steps(4)
@@ -332,7 +335,7 @@ async def test_snapshots_say_what_the_agents_are(make_world):
     for known in (True, False):
         if not known:
             await world.reboot()  # from the rows alone
-        found = await world.services.shell.read(
+        found = await world.services.context.read(
             lambda s: snapshots.snapshots(
                 s, world.services.connections.nodes(world.now), {}, world.now, world.services.settings
             )
@@ -369,9 +372,9 @@ async def test_a_request_goes_where_the_gpu_its_memory_and_the_labels_are(make_w
     with pytest.raises(ResourcesError, match="no agent has the labels rack=r1 among those"):
         await world.submit(config(resources=wants(constraints={"gpu": "A100", "labels": {"rack": "r1"}})))
     task = {"entrypoint": "true", "resources": {"slots": 1, "constraints": {"memory": "30G"}}}
-    made = await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=task))
+    made = await world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=task))
     await world.steps(2)
-    assert (await world.services.usertasks.get(ALICE, made.task.id)).agent_id == "large"
+    assert (await world.services[UserTasks].get(ALICE, made.task.id)).agent_id == "large"
 
 
 async def test_a_request_goes_where_its_rules_for_labels_hold_and_rather_where_it_prefers(make_world):
@@ -401,9 +404,9 @@ async def test_a_request_goes_where_its_rules_for_labels_hold_and_rather_where_i
         with pytest.raises(ResourcesError, match=r"no agent has label zone in \{x, y\}; \w+ has zone="):
             await world.submit(config(resources=wants(constraints=nowhere)), dry_run=dry_run)
     task = {"entrypoint": "true", "resources": {"slots": 1, "constraints": rules(preferred=[nvme])}}
-    made = await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=task))
+    made = await world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=task))
     await world.steps(2)
-    assert (await world.services.usertasks.get(ALICE, made.task.id)).agent_id == "two"
+    assert (await world.services[UserTasks].get(ALICE, made.task.id)).agent_id == "two"
 
 
 async def test_a_dry_run_tells_what_would_happen_now(make_world):
@@ -412,7 +415,7 @@ async def test_a_dry_run_tells_what_would_happen_now(make_world):
 
     async def told(caller=BOB, **resources):
         request = CreateExperiment(config=config(resources=wants(**resources)), dry_run=True)
-        reply = await world.services.experiments.create(caller, request)
+        reply = await world.services[Experiments].create(caller, request)
         assert reply.experiment is None
         return reply.forecast
 
@@ -434,7 +437,7 @@ async def test_a_dry_run_tells_what_would_happen_now(make_world):
 async def test_a_dry_run_of_a_draining_cluster_says_that_nothing_starts(make_world):
     world = await make_world(training(40), pools=PREEMPTING)
     await node(world, "one", 2)
-    world.services.shell.draining = True
-    reply = await world.services.experiments.create(BOB, CreateExperiment(config=config(), dry_run=True))
+    world.services.context.draining = True
+    reply = await world.services[Experiments].create(BOB, CreateExperiment(config=config(), dry_run=True))
     assert (reply.forecast.agent_id, reply.forecast.reason) == (None, "draining")
     assert "until it is restarted" in reply.forecast.detail

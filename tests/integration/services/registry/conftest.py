@@ -4,6 +4,9 @@ import pytest
 from services_scripted import ALICE, config, report
 
 from detlab.schemas.wire.registry import CreateModel, CreateVersion
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.registry.models import Models
+from detlab_hub.services.registry.versions import Versions
 
 
 def scoring(launch):
@@ -26,11 +29,11 @@ class Place:
         return self.world.services
 
     async def model(self, name="digits", caller=ALICE, **more):
-        return await self.services.models.create(caller, CreateModel(name=name, **more))
+        return await self.services[Models].create(caller, CreateModel(name=name, **more))
 
     async def register(self, place, model="digits", caller=ALICE, **more):
         wanted = CreateVersion(checkpoint=self.checkpoints[place], **more)
-        return await self.services.versions.register(caller, model, wanted)
+        return await self.services[Versions].register(caller, model, wanted)
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ async def place(make_world):
     await world.add_agent()
     made = await world.submit(config(name="mine", hyperparameters={"lr": 0.1}))
     await world.finish(made.id)
-    found = await world.services.experiments.checkpoints(ALICE, made.id)
+    found = await world.services[Experiments].checkpoints(ALICE, made.id)
     here = Place(world, made.id, [one.uuid for one in sorted(found, key=lambda item: item.steps_completed)])
     await here.model()
     return here

@@ -14,7 +14,11 @@ from services_scripted import ALICE, BOB, World, config, report
 
 from detlab.schemas.wire import GrantRequest
 from detlab.schemas.wire.registry import CreateModel, CreateVersion
-from detlab_hub.services.registry.comparing import DIFFED_LINES, differences, unified
+from detlab_hub.services.admission.bundles import Bundles
+from detlab_hub.services.experiments.grants import Grants
+from detlab_hub.services.registry.comparing import DIFFED_LINES, Comparisons, differences, unified
+from detlab_hub.services.registry.models import Models
+from detlab_hub.services.registry.versions import Versions
 from detlab_hub.store.tables import ExperimentRow
 
 OLD = {
@@ -62,7 +66,7 @@ async def sent(world: World, tmp_path: Path, files: dict[str, bytes]) -> str:
     data = packed(files)
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     (tmp_path / "upload").write_bytes(data)
-    await world.services.bundles.put(ALICE, digest, tmp_path / "upload")
+    await world.services[Bundles].put(ALICE, digest, tmp_path / "upload")
     return digest
 
 
@@ -76,18 +80,18 @@ async def registered(world: World, tmp_path: Path, *codes: dict[str, bytes]) -> 
     """Make a version of `digits` for each code."""
     await world.add_agent()
     place = Coded(world)
-    await world.services.models.create(ALICE, CreateModel(name="digits"))
+    await world.services[Models].create(ALICE, CreateModel(name="digits"))
     for files in codes:
         bundle = await sent(world, tmp_path, files)
         made = await world.submit(config(name="mine", hyperparameters={"lr": 0.1}), ALICE, bundle=bundle)
         await world.finish(made.id)
-        await world.services.versions.register(ALICE, "digits", CreateVersion(experiment_id=made.id))
+        await world.services[Versions].register(ALICE, "digits", CreateVersion(experiment_id=made.id))
         place.experiment = made.id
     return place
 
 
 async def test_what_differs_of_the_code_is_shown_line_by_line(coded: Coded) -> None:
-    found = await coded.world.services.comparisons.compare(ALICE, "digits", [])
+    found = await coded.world.services[Comparisons].compare(ALICE, "digits", [])
     by_path = {one.path: one for one in found.code}
     assert sorted(by_path) == [".env", "data.bin", "gone.py", "new.py", "train.py"]
     assert by_path["train.py"].diff == (
@@ -105,7 +109,7 @@ async def test_code_made_to_be_slow_to_compare_holds_up_nobody(make_world, tmp_p
     after = [line if number % 2 else f"x{line}" for number, line in enumerate(before)]
     codes = ({"slow.py": "".join(lines).encode()} for lines in (before, after))
     coded = await registered(await make_world(scoring), tmp_path, *codes)
-    asked = asyncio.ensure_future(coded.world.services.comparisons.compare(ALICE, "digits", []))
+    asked = asyncio.ensure_future(coded.world.services[Comparisons].compare(ALICE, "digits", []))
     loop, longest = asyncio.get_running_loop(), 0.0
     while not asked.done():
         began = loop.time()
@@ -126,22 +130,22 @@ async def test_the_code_is_that_of_the_registration_though_the_experiment_has_go
 ) -> None:
     other = await sent(coded.world, tmp_path, {"train.py": b"another\n"})
 
-    def steer(turn) -> None:
-        turn.session.get_one(ExperimentRow, coded.experiment).bundle = other
+    def steer(unit) -> None:
+        unit.session.get_one(ExperimentRow, coded.experiment).bundle = other
 
-    before = await coded.world.services.comparisons.compare(ALICE, "digits", [])
-    await coded.world.services.shell.write(steer)
-    assert (await coded.world.services.comparisons.compare(ALICE, "digits", [])).code == before.code
+    before = await coded.world.services[Comparisons].compare(ALICE, "digits", [])
+    await coded.world.services.context.write(steer)
+    assert (await coded.world.services[Comparisons].compare(ALICE, "digits", [])).code == before.code
 
 
 async def test_i9_readers_of_the_model_alone_see_no_code(coded: Coded) -> None:
     services = coded.world.services
-    await services.models.share(ALICE, "digits", GrantRequest(kind="user", name="bob"))
-    found = await services.comparisons.compare(BOB, "alice/digits", [])
+    await services[Models].share(ALICE, "digits", GrantRequest(kind="user", name="bob"))
+    found = await services[Comparisons].compare(BOB, "alice/digits", [])
     assert len(found.versions) == 2
     assert found.code == []
-    await services.grants.put(ALICE, coded.experiment, GrantRequest(kind="user", name="bob"))
-    assert (await services.comparisons.compare(BOB, "alice/digits", [])).code == [], "one of the two is not enough"
+    await services[Grants].put(ALICE, coded.experiment, GrantRequest(kind="user", name="bob"))
+    assert (await services[Comparisons].compare(BOB, "alice/digits", [])).code == [], "one of the two is not enough"
 
 
 def test_what_is_empty_in_one_config_and_left_out_of_another_is_no_difference() -> None:

@@ -25,7 +25,8 @@ from detlab.pytorch.checkpoint.files import write_state
 from detlab.schemas.checkpoint_ids import checkpoint_id
 from detlab.schemas.wire import CheckpointFile, CommitCheckpoint
 from detlab.testing.storage_faults import files_of
-from detlab_hub.services.kernel.callers import READ, WRITE, Caller
+from detlab_hub.services.base.callers import READ, WRITE, Caller
+from detlab_hub.services.ingest.tasks import Tasks
 from detlab_hub.web.auth import Identifier
 from detlab_hub.web.routes import Background, WebSettings, make_application
 
@@ -139,7 +140,7 @@ class Registry:
             place.write_bytes(data)
             found[path] = CheckpointFile(size=len(data), digest="sha256:" + hashlib.sha256(data).hexdigest())
         manifest = {"uuid": uuid, "steps_completed": 3, "files": found, "manifest_digest": "sha256:" + "0" * 64}
-        await self.world.services.tasks.commit_checkpoint(self.task.caller, CommitCheckpoint(**manifest))
+        await self.world.services[Tasks].commit_checkpoint(self.task.caller, CommitCheckpoint(**manifest))
 
     async def run(self, code: str, *arguments: str) -> str:
         """Run code in a process of its own, as Alice; return what it prints."""

@@ -20,11 +20,17 @@ from detlab.schemas.wire.registry import (
     MoveLabel,
     RemoveLabel,
 )
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.checkpoints.removals import Removals
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.registry.labels import Labels
+from detlab_hub.services.registry.models import Models
+from detlab_hub.services.registry.versions import Versions
 from detlab_hub.store.tables import ExperimentRow
 
 
 async def test_a_model_is_made_listed_edited_and_archived(place) -> None:
-    models = place.services.models
+    models = place.services[Models]
     made = await place.model("Speech v2", labels=["audio", "audio"], metadata={"dataset": "v3"}, description="words")
     assert (made.labels, made.versions, made.latest, made.right) == (["audio"], 0, None, "own")
     assert [one.name for one in (await models.list(ALICE)).items] == ["Speech v2", "digits"]
@@ -57,7 +63,7 @@ async def test_a_model_is_made_listed_edited_and_archived(place) -> None:
 @pytest.mark.parametrize("name", ["7", "007"])
 async def test_a_name_that_would_be_an_id_is_refused(place, name) -> None:
     with pytest.raises(ConfigError, match="digits only"):
-        await place.services.models.create(ALICE, CreateModel(name=name))
+        await place.services[Models].create(ALICE, CreateModel(name=name))
 
 
 async def test_a_version_has_the_lineage_of_its_checkpoint(place) -> None:
@@ -70,11 +76,11 @@ async def test_a_version_has_the_lineage_of_its_checkpoint(place) -> None:
     assert lineage.hyperparameters["lr"] == 0.1
     assert lineage.config["name"] == "mine"
     assert (lineage.submitter, lineage.slots, lineage.run) == ("alice", 1, 1)
-    listed = (await place.services.versions.list(ALICE, "digits")).items
+    listed = (await place.services[Versions].list(ALICE, "digits")).items
     assert [one.version for one in listed] == [1]
     assert listed[0].lineage.config == {}
-    assert await place.services.versions.get(ALICE, "digits", "1.0.0") == made
-    view = await place.services.models.get(ALICE, "digits")
+    assert await place.services[Versions].get(ALICE, "digits", "1.0.0") == made
+    view = await place.services[Models].get(ALICE, "digits")
     assert (view.versions, view.latest, view.moving) == (1, 1, {"staging": 1})
 
 
@@ -90,10 +96,10 @@ async def test_the_same_checkpoint_again_is_the_same_version(place) -> None:
 
 async def test_the_best_of_an_experiment_is_registered(place) -> None:
     wanted = CreateVersion(experiment_id=place.experiment)
-    made = await place.services.versions.register(ALICE, "digits", wanted)
+    made = await place.services[Versions].register(ALICE, "digits", wanted)
     assert made.checkpoint == place.checkpoints[2]
     with pytest.raises(NotFound):
-        await place.services.versions.register(ALICE, "digits", CreateVersion(experiment_id=999_999))
+        await place.services[Versions].register(ALICE, "digits", CreateVersion(experiment_id=999_999))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -109,15 +115,15 @@ async def test_no_checkpoint_of_a_search_without_a_finite_value_is_its_best(make
     await world.add_agent()
     made = await world.submit(config(hyperparameters={"lr": 0.1}))
     await world.finish(made.id)
-    await world.services.models.create(ALICE, CreateModel(name="digits"))
+    await world.services[Models].create(ALICE, CreateModel(name="digits"))
     with pytest.raises(Conflict, match="no best checkpoint: no trial has reported a finite value of 'loss'"):
-        await world.services.versions.register(ALICE, "digits", CreateVersion(experiment_id=made.id))
+        await world.services[Versions].register(ALICE, "digits", CreateVersion(experiment_id=made.id))
 
 
 async def test_registering_into_a_model_that_is_not_there_says_how_to_make_it(place) -> None:
     """Regression: it named `det model list`, which is empty for whoever registers for the first time."""
     with pytest.raises(NotFound, match="there is no model 'new'") as refused:
-        await place.services.versions.register(ALICE, "new", CreateVersion(experiment_id=place.experiment))
+        await place.services[Versions].register(ALICE, "new", CreateVersion(experiment_id=place.experiment))
     assert "det model create" in refused.value.hint
 
 
@@ -137,10 +143,10 @@ async def test_a_page_of_large_metadata_is_cut_and_goes_on(place, monkeypatch) -
     for n in range(3):
         await place.register(n, "large-0", metadata=large if n < 2 else {"a": "x" * 50_000})
     lists = {
-        "models": lambda after: services.models.list(ALICE, after=after),
-        "versions": lambda after: services.versions.list(ALICE, "large-0", after=after),
-        "newest": lambda after: services.versions.search(ALICE, after=after),
-        "best": lambda after: services.versions.search(ALICE, best="accuracy", after=after),
+        "models": lambda after: services[Models].list(ALICE, after=after),
+        "versions": lambda after: services[Versions].list(ALICE, "large-0", after=after),
+        "newest": lambda after: services[Versions].search(ALICE, after=after),
+        "best": lambda after: services[Versions].search(ALICE, best="accuracy", after=after),
     }
     found = {}
     for name, ask in lists.items():
@@ -160,35 +166,35 @@ async def test_a_page_of_large_metadata_is_cut_and_goes_on(place, monkeypatch) -
 async def test_one_checkpoint_has_to_be_named(place) -> None:
     for wanted in (CreateVersion(), CreateVersion(checkpoint=place.checkpoints[0], experiment_id=place.experiment)):
         with pytest.raises(ConfigError, match="name a checkpoint, or an experiment"):
-            await place.services.versions.register(ALICE, "digits", wanted)
+            await place.services[Versions].register(ALICE, "digits", wanted)
 
 
 @pytest.mark.parametrize("state", ["DELETED", "PARTIALLY_DELETED"])
 async def test_what_is_not_whole_is_not_registered(place, state) -> None:
-    def spoil(turn) -> None:
+    def spoil(unit) -> None:
         from detlab_hub.store.tables import CheckpointRow
 
-        turn.session.get(CheckpointRow, place.checkpoints[0]).state = state
+        unit.session.get(CheckpointRow, place.checkpoints[0]).state = state
 
-    await place.services.shell.write(spoil)
+    await place.services.context.write(spoil)
     with pytest.raises(Conflict, match=r"cannot be registered: .* deleted"):
         await place.register(0)
     with pytest.raises(NotFound):
-        await place.services.versions.register(ALICE, "digits", CreateVersion(checkpoint="torn"))
-    assert (await place.services.models.get(ALICE, "digits")).versions == 0
+        await place.services[Versions].register(ALICE, "digits", CreateVersion(checkpoint="torn"))
+    assert (await place.services[Models].get(ALICE, "digits")).versions == 0
 
 
 async def test_numbers_count_from_one_and_are_never_given_again(place) -> None:
     assert [(await place.register(n)).version for n in (0, 1)] == [1, 2]
-    await place.services.versions.delete(ALICE, "digits", "2")
+    await place.services[Versions].delete(ALICE, "digits", "2")
     assert (await place.register(1)).version == 3
-    assert (await place.services.versions.get(ALICE, "digits", "latest")).version == 3
+    assert (await place.services[Versions].get(ALICE, "digits", "latest")).version == 3
     with pytest.raises(NotFound, match="no version '2'"):
-        await place.services.versions.get(ALICE, "digits", "2")
+        await place.services[Versions].get(ALICE, "digits", "2")
 
 
 async def test_semantic_versions_only_go_up(place) -> None:
-    versions = place.services.versions
+    versions = place.services[Versions]
     await place.register(0, semver="1.2.0")
     with pytest.raises(ConfigError, match=r"1\.1\.9 is not above 1\.2\.0, the last one"):
         await place.register(1, semver="1.1.9")
@@ -209,7 +215,7 @@ async def test_semantic_versions_only_go_up(place) -> None:
 
 
 async def test_a_label_moves_and_says_who_when_and_why(place) -> None:
-    labels = place.services.version_labels
+    labels = place.services[Labels]
     await place.register(0)
     await place.register(1)
     move = await labels.move(ALICE, "digits", "production", MoveLabel(version=1, reason="first"))
@@ -217,7 +223,7 @@ async def test_a_label_moves_and_says_who_when_and_why(place) -> None:
     again = await labels.move(ALICE, "digits", "production", MoveLabel(version=1))
     assert again == move
     await labels.move(ROOT, "alice/digits", "production", MoveLabel(version="latest", reason="better"))
-    assert (await place.services.versions.get(ALICE, "digits", "production")).version == 2
+    assert (await place.services[Versions].get(ALICE, "digits", "production")).version == 2
     await labels.remove(ALICE, "digits", "production", RemoveLabel(reason="broken"))
     history = (await labels.history(ALICE, "digits")).items
     assert [(one.by, one.from_version, one.to_version, one.reason) for one in history] == [
@@ -233,13 +239,13 @@ async def test_a_label_moves_and_says_who_when_and_why(place) -> None:
 async def test_what_cannot_be_a_label_is_refused(place, label) -> None:
     await place.register(0)
     with pytest.raises(ConfigError, match="label"):
-        await place.services.version_labels.move(ALICE, "digits", label, MoveLabel(version=1))
+        await place.services[Labels].move(ALICE, "digits", label, MoveLabel(version=1))
 
 
 async def test_of_two_movers_at_once_one_learns_what_the_other_did(place) -> None:
     for n in range(3):
         await place.register(n)
-    labels = place.services.version_labels
+    labels = place.services[Labels]
     await labels.move(ALICE, "digits", "production", MoveLabel(version=1))
     moves = (
         labels.move(ALICE, "digits", "production", MoveLabel(version=2, expected=1, reason="mine")),
@@ -257,19 +263,19 @@ async def test_of_two_movers_at_once_one_learns_what_the_other_did(place) -> Non
 
 
 async def test_a_registration_repeated_after_a_lost_reply_moves_no_label_back(place) -> None:
-    labels = place.services.version_labels
+    labels = place.services[Labels]
     first = await place.register(0, labels=["production"], idempotency_key="k")
     await place.register(1)
     await labels.move(ROOT, "alice/digits", "production", MoveLabel(version=2, reason="better"))
     again = await place.register(0, labels=["production"], idempotency_key="k")
     assert (again.version, again.labels) == (first.version, [])
-    assert (await place.services.versions.get(ALICE, "digits", "production")).version == 2
+    assert (await place.services[Versions].get(ALICE, "digits", "production")).version == 2
     meant = await place.register(0, labels=["production"], idempotency_key="another")
     assert meant.labels == ["production"]
 
 
 async def test_a_move_repeated_after_a_lost_reply_moves_nothing_back(place) -> None:
-    labels = place.services.version_labels
+    labels = place.services[Labels]
     for n in range(2):
         await place.register(n)
     wanted = MoveLabel(version=1, reason="mine", expected=0, idempotency_key="k")
@@ -277,12 +283,12 @@ async def test_a_move_repeated_after_a_lost_reply_moves_nothing_back(place) -> N
     assert await labels.move(ALICE, "digits", "production", wanted) == made
     await labels.move(ROOT, "alice/digits", "production", MoveLabel(version=2))
     assert await labels.move(ALICE, "digits", "production", wanted) == made
-    assert (await place.services.versions.get(ALICE, "digits", "production")).version == 2
+    assert (await place.services[Versions].get(ALICE, "digits", "production")).version == 2
     assert len((await labels.history(ALICE, "digits")).items) == 2
 
 
 async def test_who_names_a_version_that_is_not_there_is_told_which_are(place) -> None:
-    versions = place.services.versions
+    versions = place.services[Versions]
     with pytest.raises(NotFound, match="no version '7'") as found:
         await versions.get(ALICE, "digits", "7")
     assert found.value.hint is not None
@@ -298,16 +304,16 @@ async def test_what_a_label_points_at_is_deleted_only_by_force(place) -> None:
     services = place.services
     await place.register(0, labels=["production"])
     with pytest.raises(Conflict, match="has the labels production"):
-        await services.versions.delete(ALICE, "digits", "1")
+        await services[Versions].delete(ALICE, "digits", "1")
     with pytest.raises(Conflict, match=r"production \(version 1\)"):
-        await services.models.delete(ALICE, "digits")
-    await services.versions.delete(ALICE, "digits", "1", force=True)
-    assert (await services.models.get(ALICE, "digits")).moving == {}
-    assert (await services.version_labels.history(ALICE, "digits")).items[0].to_version is None
+        await services[Models].delete(ALICE, "digits")
+    await services[Versions].delete(ALICE, "digits", "1", force=True)
+    assert (await services[Models].get(ALICE, "digits")).moving == {}
+    assert (await services[Labels].history(ALICE, "digits")).items[0].to_version is None
     await place.register(0, labels=["production"])
-    await services.models.delete(ALICE, "digits", force=True)
+    await services[Models].delete(ALICE, "digits", force=True)
     with pytest.raises(NotFound):
-        await services.models.get(ALICE, "digits")
+        await services[Models].get(ALICE, "digits")
     assert (await place.model()).versions == 0
 
 
@@ -315,36 +321,36 @@ async def test_a_registered_checkpoint_and_its_experiment_cannot_be_deleted(plac
     services = place.services
     await place.register(0)
     with pytest.raises(Conflict, match="in the registry"):
-        await services.removals.delete(ALICE, place.checkpoints[0])
+        await services[Removals].delete(ALICE, place.checkpoints[0])
     with pytest.raises(Conflict, match="in the registry"):
-        await services.removals.remove_files(ALICE, place.checkpoints[0], ["*"])
+        await services[Removals].remove_files(ALICE, place.checkpoints[0], ["*"])
     with pytest.raises(Conflict, match=r"^1 checkpoint of experiment [0-9]+ is a version of a model in the registry"):
-        await services.experiments.delete(ALICE, place.experiment)
-    await services.versions.delete(ALICE, "digits", "1")
-    await services.removals.delete(ALICE, place.checkpoints[0])
-    await services.experiments.delete(ALICE, place.experiment)
+        await services[Experiments].delete(ALICE, place.experiment)
+    await services[Versions].delete(ALICE, "digits", "1")
+    await services[Removals].delete(ALICE, place.checkpoints[0])
+    await services[Experiments].delete(ALICE, place.experiment)
 
 
 async def test_what_a_trial_has_reported_as_used_is_in_the_lineage(place) -> None:
     first, second, _ = place.checkpoints
     told = [second, second, 7, "../x", "<b>", first]
 
-    def report(turn) -> None:
+    def report(unit) -> None:
         from detlab_hub.store.tables import CheckpointRow
 
-        turn.session.get(CheckpointRow, first).metadata_ = {"uses_checkpoints": told}
-        turn.session.get(CheckpointRow, second).metadata_ = {"uses_checkpoints": "no list"}
+        unit.session.get(CheckpointRow, first).metadata_ = {"uses_checkpoints": told}
+        unit.session.get(CheckpointRow, second).metadata_ = {"uses_checkpoints": "no list"}
 
-    await place.services.shell.write(report)
+    await place.services.context.write(report)
     assert (await place.register(0)).lineage.parents == [second]
     assert (await place.register(1)).lineage.parents == []
-    graph = await place.services.versions.lineage(ALICE, "digits", "1")
+    graph = await place.services[Versions].lineage(ALICE, "digits", "1")
     assert f"checkpoint:{second}" in {edge.target for edge in graph.edges}
 
 
 async def test_lineage_is_drawn(place) -> None:
     await place.register(0)
-    graph = await place.services.versions.lineage(ALICE, "digits", "1")
+    graph = await place.services[Versions].lineage(ALICE, "digits", "1")
     assert [node.kind for node in graph.nodes][:4] == ["version", "checkpoint", "trial", "experiment"]
     ids = {node.id for node in graph.nodes}
     assert {edge.source for edge in graph.edges} | {edge.target for edge in graph.edges} <= ids
@@ -352,8 +358,8 @@ async def test_lineage_is_drawn(place) -> None:
 
 async def test_actions_are_in_the_audit_log(place) -> None:
     await place.register(0, labels=["production"])
-    await place.services.models.delete(ALICE, "digits", force=True)
-    actions = {item.action for item in (await place.services.audit.page(ROOT, action="model")).items}
+    await place.services[Models].delete(ALICE, "digits", force=True)
+    actions = {item.action for item in (await place.services[Audit].page(ROOT, action="model")).items}
     assert actions == {"model.create", "model.register", "model.label", "model.delete"}
 
 
@@ -367,13 +373,13 @@ async def test_readers_of_a_model_see_no_secret_variables_of_its_experiment(make
     made = await world.submit(config(**block, hyperparameters={"lr": 0.1}))
     await world.finish(made.id)
 
-    def move(turn) -> None:
-        row = turn.session.get_one(ExperimentRow, made.id)
+    def move(unit) -> None:
+        row = unit.session.get_one(ExperimentRow, made.id)
         row.config = {**row.config, "checkpoint_storage": storage}
 
-    await world.services.shell.write(move)
-    await world.services.models.create(ALICE, CreateModel(name="digits"))
-    version = await world.services.versions.register(ALICE, "digits", CreateVersion(experiment_id=made.id))
+    await world.services.context.write(move)
+    await world.services[Models].create(ALICE, CreateModel(name="digits"))
+    version = await world.services[Versions].register(ALICE, "digits", CreateVersion(experiment_id=made.id))
     assert "hunter2" not in version.model_dump_json()
     shown = str(version.lineage.config["environment"]["environment_variables"])
     assert "AWS_SECRET_ACCESS_KEY=****" in shown
@@ -404,20 +410,20 @@ async def test_a_model_may_have_a_name_in_any_script(place, name) -> None:
     services = place.services
     for form in ("NFC", "NFD"):
         written, part = (unicodedata.normalize(form, text) for text in (name, made.name[1:3]))
-        assert (await services.models.get(ALICE, written)).id == made.id
-        assert (await services.models.get(ALICE, f"alice/{written}")).id == made.id
-        version = await services.versions.get(ALICE, written, unicodedata.normalize(form, "생산"))
+        assert (await services[Models].get(ALICE, written)).id == made.id
+        assert (await services[Models].get(ALICE, f"alice/{written}")).id == made.id
+        version = await services[Versions].get(ALICE, written, unicodedata.normalize(form, "생산"))
         assert (version.model, version.version) == (made.name, 1)
-        found = await services.versions.search(ALICE, where=f"name = '{written}' and version.label = '생산'")
+        found = await services[Versions].search(ALICE, where=f"name = '{written}' and version.label = '생산'")
         assert [one.model for one in found.items] == [made.name]
-        assert [one.id for one in (await services.models.list(ALICE, name=part)).items] == [made.id]
+        assert [one.id for one in (await services[Models].list(ALICE, name=part)).items] == [made.id]
         with pytest.raises(Conflict, match="already"):
             await place.model(written)
 
 
 async def test_names_and_labels_in_any_script_are_kept_in_one_form(place) -> None:
     await place.register(0, labels=["Größe"])
-    moves = place.services.version_labels
+    moves = place.services[Labels]
     decomposed = unicodedata.normalize("NFD", "Größe")
     moved = await moves.move(ALICE, "digits", decomposed, MoveLabel(version=1, expected=1))
     assert moved.label == "Größe"
@@ -430,4 +436,4 @@ async def test_names_and_labels_in_any_script_are_kept_in_one_form(place) -> Non
 @pytest.mark.parametrize("name", ["\u0667", "१२", "123"])
 async def test_digits_of_any_script_alone_are_no_name(place, name) -> None:
     with pytest.raises(ConfigError, match="digits only"):
-        await place.services.models.create(ALICE, CreateModel(name=name))
+        await place.services[Models].create(ALICE, CreateModel(name=name))

@@ -7,13 +7,16 @@ from services_scripted import ALICE, ROOT
 
 from detlab.errors import ConfigError
 from detlab.schemas.wire.registry import EditModel, EditVersion
+from detlab_hub.services.registry.comparing import Comparisons
+from detlab_hub.services.registry.models import Models
+from detlab_hub.services.registry.versions import Versions
 
 
 @pytest.fixture
 async def three(place):
     """Model `digits` (vision, dataset v3) with versions of accuracy 0.1 and 0.2; `speech` (audio) with 0.3."""
     services = place.services
-    await services.models.edit(ALICE, "digits", EditModel(set_metadata={"dataset": "v3"}, add_labels=["vision"]))
+    await services[Models].edit(ALICE, "digits", EditModel(set_metadata={"dataset": "v3"}, add_labels=["vision"]))
     await place.model("speech", labels=["audio", "vision and more"], metadata={"dataset": "v4", "size": {"rows": 10}})
     await place.register(0, metadata={"team": "a"}, semver="1.0.0")
     await place.register(1, metadata={"team": "b c", "passed": True}, labels=["production"])
@@ -22,7 +25,7 @@ async def three(place):
 
 
 async def found(place, where="", best="accuracy", **more):
-    page = await place.services.versions.search(ALICE, best=best, where=where, **more)
+    page = await place.services[Versions].search(ALICE, best=best, where=where, **more)
     return [f"{one.model}@{one.version}" for one in page.items]
 
 
@@ -32,8 +35,8 @@ async def test_best_first_and_page_after_page(three) -> None:
     assert await found(three, best="training.loss", smaller_is_better=True) == ["speech@1", "digits@2", "digits@1"]
     assert await found(three, best=None) == ["speech@1", "digits@2", "digits@1"]
     assert await found(three, best="nothing") == []
-    first = await three.services.versions.search(ALICE, best="accuracy", limit=2)
-    rest = await three.services.versions.search(ALICE, best="accuracy", limit=2, after=first.after)
+    first = await three.services[Versions].search(ALICE, best="accuracy", limit=2)
+    rest = await three.services[Versions].search(ALICE, best="accuracy", limit=2, after=first.after)
     assert [one.model for one in (*first.items, *rest.items)] == ["speech", "digits", "digits"]
     assert rest.after is None
 
@@ -85,8 +88,8 @@ async def test_conditions(three, where, wanted) -> None:
 
 async def test_facts_follow_edits(three) -> None:
     services = three.services
-    await services.models.edit(ALICE, "digits", EditModel(remove_labels=["vision"], set_metadata={"dataset": "v9"}))
-    await services.versions.edit(ALICE, "digits", "1", EditVersion(set_metadata={"team": "z"}))
+    await services[Models].edit(ALICE, "digits", EditModel(remove_labels=["vision"], set_metadata={"dataset": "v9"}))
+    await services[Versions].edit(ALICE, "digits", "1", EditVersion(set_metadata={"team": "z"}))
     assert await found(three, "label = vision or dataset = v3") == ["speech@1"]
     assert await found(three, "team = z and hp.lr = 0.1 and dataset = v9") == ["digits@1"]
     assert await found(three, f"experiment = {three.experiment}", best=None) == ["speech@1", "digits@2", "digits@1"]
@@ -137,15 +140,15 @@ async def test_versions_beyond_the_window_are_found(three, monkeypatch, few) -> 
     assert await found(three, "label = vision") == ["digits@2", "digits@1"]
     assert await found(three, "hp.lr = 0.1", limit=1) == ["speech@1"]
     assert await found(three, "label = vision", best=None) == ["digits@2", "digits@1"]
-    first = await three.services.versions.search(ALICE, where="label = vision", limit=1)
-    rest = await three.services.versions.search(ALICE, where="label = vision", limit=1, after=first.after)
+    first = await three.services[Versions].search(ALICE, where="label = vision", limit=1)
+    rest = await three.services[Versions].search(ALICE, where="label = vision", limit=1, after=first.after)
     assert [one.version for one in (*first.items, *rest.items)] == [2, 1]
-    page = await three.services.versions.search(ROOT, best="accuracy")
+    page = await three.services[Versions].search(ROOT, best="accuracy")
     assert [one.model for one in page.items] == ["speech", "digits", "digits"]
 
 
 async def test_versions_are_compared(three) -> None:
-    compare = three.services.comparisons.compare
+    compare = three.services[Comparisons].compare
     made = await compare(ALICE, "digits", ["1.0.0", "production"])
     assert [one.version for one in made.versions] == [1, 2]
     rows = {row.name: row for row in made.metrics}

@@ -12,10 +12,11 @@ from services_scripted import ALICE
 
 from detlab.errors import Conflict
 from detlab.schemas.wire.registry import MoveLabel, RemoveLabel
-from detlab_hub.services.kernel.outgoing import Allowed, Outgoing
-from detlab_hub.services.kernel.settings import Webhook
+from detlab_hub.services.base.outgoing import Allowed, Outgoing
+from detlab_hub.services.base.settings import Webhook
 from detlab_hub.services.notify import webhooks
 from detlab_hub.services.notify.webhooks import Webhooks
+from detlab_hub.services.registry.labels import Labels
 from detlab_hub.store.tables import WebhookRow
 
 HOOK = Webhook("https://ops.example/hook", ("model.*",), "s3cret")
@@ -52,16 +53,16 @@ async def told(place, monkeypatch):
     await place.register(0)
     await place.register(1)
     receiver = Receiver()
-    return place, receiver, Webhooks(place.services.shell, calling(receiver))
+    return place, receiver, Webhooks(place.services.context, calling(receiver))
 
 
 async def pending(place) -> int:
-    return await place.services.shell.read(lambda s: s.query(WebhookRow).count())
+    return await place.services.context.read(lambda s: s.query(WebhookRow).count())
 
 
 async def test_each_move_is_told_once_and_signed(told) -> None:
     place, receiver, hooks = told
-    labels = place.services.version_labels
+    labels = place.services[Labels]
     await labels.move(ALICE, "digits", "production", MoveLabel(version=1, reason="first"))
     await labels.move(ALICE, "digits", "production", MoveLabel(version=1))
     with pytest.raises(Conflict):
@@ -97,8 +98,8 @@ async def test_each_move_is_told_once_and_signed(told) -> None:
 async def test_what_is_not_taken_is_told_again_later_and_later(told, answer) -> None:
     place, receiver, hooks = told
     receiver.answers = [answer]
-    await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=1))
-    await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=2))
+    await place.services[Labels].move(ALICE, "digits", "production", MoveLabel(version=1))
+    await place.services[Labels].move(ALICE, "digits", "production", MoveLabel(version=2))
     await hooks.step()
     assert len(receiver.heard) == 1, "the second would fail, too"
     assert all(request.url.host == "ops.example" for request in receiver.heard), "no redirect is followed"
@@ -107,7 +108,7 @@ async def test_what_is_not_taken_is_told_again_later_and_later(told, answer) -> 
         begun = place.world.now
         while len(receiver.heard) == len(waits) + 1:
             place.world.now += 1.0
-            await place.services.shell.write(_only_the_first_is_due)
+            await place.services.context.write(_only_the_first_is_due)
             await hooks.step()
         waits.append(place.world.now - begun)
     assert waits == [5.0, 10.0, 20.0, 40.0]
@@ -117,15 +118,15 @@ async def test_what_is_not_taken_is_told_again_later_and_later(told, answer) -> 
     assert await pending(place) == 0
 
 
-def _only_the_first_is_due(turn) -> None:
-    first, *rest = turn.session.query(WebhookRow).order_by(WebhookRow.id)
+def _only_the_first_is_due(unit) -> None:
+    first, *rest = unit.session.query(WebhookRow).order_by(WebhookRow.id)
     for row in rest:
         row.due_at = first.due_at + 1.0
 
 
 async def test_moves_are_told_in_their_order_also_after_one_was_not_taken(told) -> None:
     place, receiver, hooks = told
-    labels = place.services.version_labels
+    labels = place.services[Labels]
     receiver.answers = [500, 200]
     await labels.move(ALICE, "digits", "production", MoveLabel(version=1))
     await labels.move(ALICE, "digits", "production", MoveLabel(version=2))
@@ -146,9 +147,9 @@ async def test_a_receiver_that_is_away_holds_up_no_other(told, monkeypatch) -> N
     other = Webhook("https://fine.example/", ("model.*",))
     object.__setattr__(place.services.settings, "webhooks", (HOOK, other))
     receiver.away = {"ops.example"}
-    hooks = Webhooks(place.services.shell, calling(receiver))
+    hooks = Webhooks(place.services.context, calling(receiver))
     for version in (1, 2, 1, 2):
-        await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=version))
+        await place.services[Labels].move(ALICE, "digits", "production", MoveLabel(version=version))
     while await hooks.step():
         pass
     fine = [json.loads(one.content)["data"]["to_version"] for one in receiver.heard if one.url.host == "fine.example"]
@@ -159,7 +160,7 @@ async def test_a_receiver_that_is_away_holds_up_no_other(told, monkeypatch) -> N
 async def test_a_receiver_that_is_gone_for_days_is_given_up(told) -> None:
     place, receiver, hooks = told
     receiver.answers = [0]
-    await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=1))
+    await place.services[Labels].move(ALICE, "digits", "production", MoveLabel(version=1))
     await hooks.step()
     place.world.now += webhooks.GIVEN_UP_AFTER + 1.0
     await hooks.step()
@@ -168,9 +169,9 @@ async def test_a_receiver_that_is_gone_for_days_is_given_up(told) -> None:
 
 async def test_what_is_no_longer_configured_is_dropped(told) -> None:
     place, receiver, _ = told
-    await place.services.version_labels.move(ALICE, "digits", "production", MoveLabel(version=1))
+    await place.services[Labels].move(ALICE, "digits", "production", MoveLabel(version=1))
     object.__setattr__(place.services.settings, "webhooks", ())
-    hooks = Webhooks(place.services.shell, calling(receiver))
+    hooks = Webhooks(place.services.context, calling(receiver))
     await hooks.step()
     assert receiver.heard == []
     assert await pending(place) == 0

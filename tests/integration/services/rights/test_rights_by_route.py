@@ -23,7 +23,7 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 
 from detlab_hub.services import AgentCaller, Caller, EnrolCaller, TaskCaller
-from detlab_hub.services.kernel.callers import ADMIN, READ, WRITE, HubCaller
+from detlab_hub.services.base.callers import ADMIN, READ, WRITE, HubCaller
 from detlab_hub.store.queries import rights
 from detlab_hub.store.tables import (
     BookmarkRow,
@@ -42,6 +42,7 @@ from detlab_hub.web.auth import Identifier
 from detlab_hub.web.crosssite import CrossSite
 from detlab_hub.web.routes import Background, WebSettings, make_application
 from detlab_hub.web.scopes import CHANGING
+from testbed.resource_tests import declared
 from testbed.routes import Asked, verbs
 
 PAGE = Path(__file__).parents[4] / "docs/reference/rights.md"
@@ -153,6 +154,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "label.move": {"version": 1},
     "task.create": {"kind": "command", "config": {"entrypoint": "true"}, "dry_run": True},
     "task.start_server": {"kind": "notebook", "dry_run": True},
+    **declared("VALID_BODIES"),
 }
 QUERIES = {action: {"kind": "user", "name": "bob"} for action in ("experiment.unshare", "model.unshare")}
 CONTENT = {"bundle.upload": b"x"}

@@ -6,21 +6,21 @@ import asyncio
 
 from services_scripted import ALICE, BOB, config, training
 
-from detlab_hub.services.streams.stream import Follow
+from detlab_hub.services.streams.stream import Follow, Stream
 from detlab_hub.store.queries import events
 
 
 async def report(world, experiment, trial, group="validation", **metrics):
     """Append a metrics event as a report does."""
     data = {"group": group, "steps_completed": 1, "run": 1, "metrics": metrics}
-    shell = world.services.stream._shell
-    await shell.write(lambda turn: events.append(turn.session, "metrics", 1.0, experiment, trial, data))
-    shell.wakeups.wake("streams")
+    context = world.services[Stream]._context
+    await context.write(lambda unit: events.append(unit.session, "metrics", 1.0, experiment, trial, data))
+    context.wakeups.wake("streams")
 
 
 async def collect(world, caller, follows, last, after=0):
     """Read a stream up to a metric."""
-    stream = world.services.stream.events(caller, None, after=after, follows=follows)
+    stream = world.services[Stream].events(caller, None, after=after, follows=follows)
     found = []
     try:
         async with asyncio.timeout(20):

@@ -7,8 +7,10 @@ import asyncio
 from services_scripted import ALICE, config
 from stream_reading import Sink, SlowLook, made_by_alice, members, reading, report, until
 
+from detlab_hub.services.cluster.overview import Overview
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.streams import batches, reads, tails
-from detlab_hub.services.streams.stream import Follow
+from detlab_hub.services.streams.stream import Follow, Stream
 from detlab_hub.store.queries import events
 
 
@@ -18,7 +20,7 @@ async def test_who_comes_late_gets_each_event_once_and_in_order(make_world, monk
     world, mine = await made_by_alice(make_world)
     other = (await world.submit(config(name="other"))).id
     await report(world, mine, 0)
-    start = (await world.services.overview.view(ALICE)).cursor
+    start = (await world.services[Overview].view(ALICE)).cursor
 
     async def write():
         for step in range(1, 200):
@@ -57,17 +59,17 @@ async def test_who_catches_up_hears_of_the_end_behind_the_last_metrics(make_worl
     """A full look told what an experiment had become since: readers left at "completed" before the metrics between."""
     monkeypatch.setattr(reads, "BATCH", 3)
     world, mine = await made_by_alice(make_world)
-    start = (await world.services.overview.view(ALICE)).cursor
+    start = (await world.services[Overview].view(ALICE)).cursor
 
     async def changed():
-        shell = world.services.stream._shell
-        await shell.write(lambda turn: events.append(turn.session, "experiment", 1.0, mine, None, {}))
+        context = world.services[Stream]._context
+        await context.write(lambda unit: events.append(unit.session, "experiment", 1.0, mine, None, {}))
 
     for step in range(1, 11):
         await report(world, mine, step)
         if step % 4 == 0:
             await changed()
-    await world.services.experiments.kill(ALICE, mine)
+    await world.services[Experiments].kill(ALICE, mine)
     async with reading(world, ALICE, mine, after=start) as late:
         await until(lambda: {"experiment"} & {event.kind for event in late.got} and len(late.steps) == 10)
     kinds = [event.kind for event in late.got]
@@ -112,12 +114,12 @@ async def test_who_joins_during_a_look_that_did_not_ask_for_its_experiment_is_no
     monkeypatch.setattr(tails, "MOST_FOLLOWED", 0)  # the look has the metrics of all
     world, mine = await made_by_alice(make_world)
     other = (await world.submit(config(name="other"))).id
-    start = (await world.services.overview.view(ALICE)).cursor
+    start = (await world.services[Overview].view(ALICE)).cursor
     slow = SlowLook(world, monkeypatch)
     async with reading(world, ALICE, mine) as first:
         await slow.after(world, mine, 1)
-        tail = world.services.stream._tails._tails[0]
-        reader = batches.Reader(ALICE, batches.Subscription(other), start, sent_cursor=start)
+        tail = world.services[Stream]._tails._tails[0]
+        reader = batches.StreamReader(ALICE, batches.Subscription(other), start, sent_cursor=start)
         tail.enter(reader)
         member = tail.join(reader, Sink())
         slow.go.set()

@@ -11,6 +11,8 @@ from stream_reading import SlowLook, made_by_alice, members, reading, report, un
 from detlab.errors import NotFound
 from detlab.schemas.wire import GrantRequest, GrantTo
 from detlab_hub.services import Caller
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.streams import reads
 from detlab_hub.services.streams.stream import Follow
 from detlab_hub.store.tables import ExperimentRow
@@ -23,7 +25,7 @@ async def test_i9_readers_who_share_a_look_are_told_what_each_may_know(make_worl
     world, mine = await made_by_alice(make_world)
     services = world.services
     hers = (await world.submit(config(name="hers"), BOB)).id
-    await services.grants.put(ALICE, mine, GrantRequest(kind="user", name="bob"))
+    await services[Grants].put(ALICE, mine, GrantRequest(kind="user", name="bob"))
     one = None if of_all else mine
     follows = (Follow(mine), Follow(hers))
     async with (
@@ -33,7 +35,7 @@ async def test_i9_readers_who_share_a_look_are_told_what_each_may_know(make_worl
         reading(world, EVE, None, follows=follows) as eve,
     ):
         await until(lambda: members(world) == 4)
-        await services.experiments.pause(ALICE, mine)
+        await services[Experiments].pause(ALICE, mine)
         await report(world, hers, 5)
         await report(world, mine, 6)
         await until(lambda: all(6 in sink.steps for sink in (alice, bob, root)))
@@ -41,14 +43,14 @@ async def test_i9_readers_who_share_a_look_are_told_what_each_may_know(make_worl
         assert may == {alice: "own", bob: "read", root: "own"}
         assert [sink.steps for sink in (alice, bob, root)] == ([[6], [5, 6], [5, 6]] if of_all else [[6]] * 3)
         # taken back: it ends the stream of that experiment, and is hidden on the stream of all
-        await services.grants.remove(ALICE, mine, GrantTo(kind="user", name="bob"))
+        await services[Grants].remove(ALICE, mine, GrantTo(kind="user", name="bob"))
         seen = len(bob.got)
         await report(world, mine, 7)
         await report(world, hers, 8)
         if of_all:
             await until(lambda: bob.steps[-1] == 8)
             assert mine not in {event.experiment_id for event in bob.got[seen:]}
-            await services.grants.put(ALICE, mine, GrantRequest(kind="user", name="bob", write=True))
+            await services[Grants].put(ALICE, mine, GrantRequest(kind="user", name="bob", write=True))
             await report(world, mine, 9)
             await until(lambda: bob.steps[-1] == 9)
             assert [e.data["may"] for e in bob.got if e.experiment_id == mine and "may" in e.data][-1] == "write"
@@ -64,7 +66,7 @@ async def test_i9_a_right_is_that_of_the_snapshot_even_before_the_wake_up(make_w
     """The change is committed and seen by a look before anybody was told that grants have changed."""
     world, mine = await made_by_alice(make_world)
     services = world.services
-    await services.grants.put(ALICE, mine, GrantRequest(kind="user", name="bob"))
+    await services[Grants].put(ALICE, mine, GrantRequest(kind="user", name="bob"))
 
     async def told_nobody(found):
         return found
@@ -73,8 +75,8 @@ async def test_i9_a_right_is_that_of_the_snapshot_even_before_the_wake_up(make_w
         await until(lambda: members(world) == 1)
         await report(world, mine, 1)
         await until(lambda: bob.steps == [1])
-        monkeypatch.setattr(services.grants, "_changed", told_nobody)
-        await services.grants.remove(ALICE, mine, GrantTo(kind="user", name="bob"))
+        monkeypatch.setattr(services[Grants], "_changed", told_nobody)
+        await services[Grants].remove(ALICE, mine, GrantTo(kind="user", name="bob"))
         await report(world, mine, 2)
         with pytest.raises(NotFound):
             await asyncio.wait_for(bob.task, 20)
@@ -84,16 +86,16 @@ async def test_i9_a_right_is_that_of_the_snapshot_even_before_the_wake_up(make_w
 async def test_who_was_let_look_is_told_that_it_was_deleted(make_world):
     world, mine = await made_by_alice(make_world)
     services = world.services
-    await services.grants.put(ALICE, mine, GrantRequest(kind="user", name="bob"))
+    await services[Grants].put(ALICE, mine, GrantRequest(kind="user", name="bob"))
     async with (
         reading(world, ALICE, None) as alice,
         reading(world, BOB, None) as bob,
         reading(world, EVE, None) as eve,
     ):
         await until(lambda: members(world) == 3)
-        await services.experiments.kill(ALICE, mine)
+        await services[Experiments].kill(ALICE, mine)
         await until(lambda: any(event.kind == "experiment" for event in bob.got))
-        await services.experiments.delete(ALICE, mine)
+        await services[Experiments].delete(ALICE, mine)
 
         def deleted(sink):
             return any(e.experiment_id == mine and e.data.get("state") == "DELETED" for e in sink.got)
@@ -107,7 +109,7 @@ async def test_i9_who_was_let_look_after_a_look_was_taken_is_not_refused_by_it(m
     slow = SlowLook(world, monkeypatch)
     async with reading(world, ALICE, mine) as first:
         await slow.after(world, mine, 1)
-        await world.services.grants.put(ALICE, mine, GrantRequest(kind="user", name="bob"))
+        await world.services[Grants].put(ALICE, mine, GrantRequest(kind="user", name="bob"))
         async with reading(world, BOB, mine) as late:
             await until(lambda: members(world) == 2)
             slow.go.set()
@@ -119,7 +121,7 @@ async def test_i9_a_right_taken_back_beyond_a_full_look_counts_in_it(make_world,
     monkeypatch.setattr(reads, "BATCH", 3)
     world, mine = await made_by_alice(make_world)
     services = world.services
-    await services.grants.put(ALICE, mine, GrantRequest(kind="user", name="bob"))
+    await services[Grants].put(ALICE, mine, GrantRequest(kind="user", name="bob"))
 
     async def told_nobody(found):
         return found
@@ -128,11 +130,11 @@ async def test_i9_a_right_taken_back_beyond_a_full_look_counts_in_it(make_world,
         await until(lambda: members(world) == 1)
         await report(world, mine, 1)
         await until(lambda: bob.steps == [1])
-        monkeypatch.setattr(services.grants, "_changed", told_nobody)
+        monkeypatch.setattr(services[Grants], "_changed", told_nobody)
         for step in (2, 3, 4):
             await report(world, mine, step, wake=False)
-        await services.grants.remove(ALICE, mine, GrantTo(kind="user", name="bob"))
-        services.shell.wakeups.wake("streams")
+        await services[Grants].remove(ALICE, mine, GrantTo(kind="user", name="bob"))
+        services.context.wakeups.wake("streams")
         with pytest.raises(NotFound):
             await asyncio.wait_for(bob.task, 20)
         assert bob.steps == [1]
@@ -143,7 +145,7 @@ async def test_i9_who_lost_the_right_before_it_was_deleted_is_not_told_of_that(m
     world, mine = await made_by_alice(make_world)
     services = world.services
     for name in ("bob", "carol"):
-        await services.grants.put(ALICE, mine, GrantRequest(kind="user", name=name))
+        await services[Grants].put(ALICE, mine, GrantRequest(kind="user", name=name))
 
     async def told_nobody(found):
         return found
@@ -151,12 +153,12 @@ async def test_i9_who_lost_the_right_before_it_was_deleted_is_not_told_of_that(m
     slow = SlowLook(world, monkeypatch)
     async with reading(world, BOB, None) as bob, reading(world, Caller("carol"), None) as carol:
         await until(lambda: members(world) == 2)
-        await services.experiments.kill(ALICE, mine)
+        await services[Experiments].kill(ALICE, mine)
         await until(lambda: told_of(bob, "CANCELED") and told_of(carol, "CANCELED"))
         await slow.after(world, mine, 1, readers=2)  # the next look sees all of this together
-        monkeypatch.setattr(services.grants, "_changed", told_nobody)
-        await services.grants.remove(ALICE, mine, GrantTo(kind="user", name="bob"))
-        await services.experiments.delete(ALICE, mine)
+        monkeypatch.setattr(services[Grants], "_changed", told_nobody)
+        await services[Grants].remove(ALICE, mine, GrantTo(kind="user", name="bob"))
+        await services[Experiments].delete(ALICE, mine)
         await until_gone(world, mine)
         slow.go.set()
         await until(lambda: told_of(carol, "DELETED"))
@@ -171,5 +173,5 @@ def told_of(sink, state):
 
 async def until_gone(world, experiment):
     async with asyncio.timeout(20):
-        while await world.services.shell.read(lambda s: s.get(ExperimentRow, experiment)) is not None:
+        while await world.services.context.read(lambda s: s.get(ExperimentRow, experiment)) is not None:
             await asyncio.sleep(0.005)

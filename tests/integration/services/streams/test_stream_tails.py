@@ -11,7 +11,7 @@ from stream_reading import Broken, Sink, made_by_alice, members, reading, report
 
 from detlab.errors import Unavailable
 from detlab_hub.services.streams import batches, reads, tails
-from detlab_hub.services.streams.stream import Follow
+from detlab_hub.services.streams.stream import Follow, Stream
 
 
 async def test_many_readers_share_one_look(make_world, monkeypatch):
@@ -20,7 +20,7 @@ async def test_many_readers_share_one_look(make_world, monkeypatch):
     take = reads.LogRead.__call__
     monkeypatch.setattr(reads.LogRead, "__call__", lambda look, s: taken.append(look) or take(look, s))
     sinks = [Sink() for _ in range(20)]
-    tasks = [asyncio.ensure_future(world.services.stream.events(ALICE, mine).run(sink)) for sink in sinks]
+    tasks = [asyncio.ensure_future(world.services[Stream].events(ALICE, mine).run(sink)) for sink in sinks]
     await until(lambda: members(world) == 20)
     await until(lambda: len(taken) >= 21)  # one each to catch up, and the tail's first
     before = len(taken)
@@ -31,7 +31,7 @@ async def test_many_readers_share_one_look(make_world, monkeypatch):
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await until(lambda: not world.services.shell.wakeups.has_waiters("streams"))
+    await until(lambda: not world.services.context.wakeups.has_waiters("streams"))
 
 
 async def test_readers_with_wishes_of_their_own_share_a_look(make_world):
@@ -118,12 +118,12 @@ async def test_a_look_that_fails_ends_all_who_share_it_and_the_next_ones_read_ag
 
         with monkeypatch.context() as patched:
             patched.setattr(tails, "AGAIN", (0.01, 0.02))
-            patched.setattr(world.services.shell, "read", fail)
+            patched.setattr(world.services.context, "read", fail)
             await report(world, mine, 1)
             for sink in (one, two):
                 with pytest.raises(RuntimeError, match="the disk is gone"):
                     await asyncio.wait_for(sink.task, 20)
-    assert not world.services.shell.wakeups.has_waiters("streams")
+    assert not world.services.context.wakeups.has_waiters("streams")
     async with reading(world, ALICE, mine) as again:
         await until(lambda: members(world) == 1)
         await report(world, mine, 2)
@@ -134,7 +134,7 @@ async def test_a_look_that_fails_for_a_moment_is_taken_again_and_nobody_notices(
     """One "database is locked" ended the streams of all who shared the look."""
     monkeypatch.setattr(tails, "AGAIN", (0.01, 0.02, 0.03))
     world, mine = await made_by_alice(make_world)
-    read, failures = world.services.shell.read, [Unavailable("locked"), OSError("gone"), Unavailable("locked")]
+    read, failures = world.services.context.read, [Unavailable("locked"), OSError("gone"), Unavailable("locked")]
 
     async def fails(look):
         if isinstance(look, reads.LogRead) and failures:
@@ -146,7 +146,7 @@ async def test_a_look_that_fails_for_a_moment_is_taken_again_and_nobody_notices(
         await report(world, mine, 1)
         await until(lambda: one.steps == two.steps == [1])
         told = len(one.got)
-        monkeypatch.setattr(world.services.shell, "read", fails)
+        monkeypatch.setattr(world.services.context, "read", fails)
         await report(world, mine, 2)
         await report(world, mine, 3)
         await until(lambda: one.steps == two.steps == [1, 2, 3])
@@ -166,13 +166,13 @@ async def test_who_leaves_while_a_failed_look_waits_is_forgotten(make_world, mon
 
     async with reading(world, ALICE, mine) as one:
         await until(lambda: members(world) == 1)
-        monkeypatch.setattr(world.services.shell, "read", fail)
+        monkeypatch.setattr(world.services.context, "read", fail)
         await report(world, mine, 1)
         await failed.wait()
         one.task.cancel()
         await until(lambda: members(world) == 0)
-        await asyncio.wait_for(world.services.stream.stop(), 5)
-    assert not world.services.shell.wakeups.has_waiters("streams")
+        await asyncio.wait_for(world.services[Stream].stop(), 5)
+    assert not world.services.context.wakeups.has_waiters("streams")
 
 
 async def test_who_is_cancelled_is_forgotten_and_the_services_end_the_rest(make_world):
@@ -187,16 +187,16 @@ async def test_who_is_cancelled_is_forgotten_and_the_services_end_the_rest(make_
         await world.services.stop()
         await asyncio.wait_for(stays.task, 20)
     assert members(world) == 0
-    assert not world.services.shell.wakeups.has_waiters("streams")
+    assert not world.services.context.wakeups.has_waiters("streams")
 
 
 async def test_a_large_audience_is_divided_and_each_part_looks_at_its_own_moment(make_world, monkeypatch):
     monkeypatch.setattr(tails, "ROOM", 3)
     world, mine = await made_by_alice(make_world)
     sinks = [Sink() for _ in range(14)]
-    tasks = [asyncio.ensure_future(world.services.stream.events(ALICE, mine).run(sink)) for sink in sinks]
+    tasks = [asyncio.ensure_future(world.services[Stream].events(ALICE, mine).run(sink)) for sink in sinks]
     await until(lambda: members(world) == 14)
-    found = world.services.stream._tails._tails
+    found = world.services[Stream]._tails._tails
     assert sorted(len(tail) for tail in found) == [3, 3, 4, 4]
     assert len({tail._phase for tail in found}) == 4
     for step in range(1, 40):
@@ -209,7 +209,7 @@ async def test_a_large_audience_is_divided_and_each_part_looks_at_its_own_moment
 
 async def test_wishes_are_shared_while_somebody_has_them_and_forgotten_then(make_world):
     world, mine = await made_by_alice(make_world)
-    stream = world.services.stream
+    stream = world.services[Stream]
     one, two = stream.events(ALICE, mine, names=["loss"]), stream.events(BOB, mine, names=["loss"])
     assert one._subscription is two._subscription
     del one
@@ -224,8 +224,8 @@ async def test_wishes_are_shared_while_somebody_has_them_and_forgotten_then(make
 
 async def test_a_tail_that_is_stopped_before_its_first_step_lets_its_readers_go(make_world):
     world, mine = await made_by_alice(make_world)
-    tail = tails.Tail(world.services.shell, 0.0)
-    reader = batches.Reader(ALICE, batches.Subscription(mine), 0, sent_cursor=0)
+    tail = tails.Tail(world.services.context, 0.0)
+    reader = batches.StreamReader(ALICE, batches.Subscription(mine), 0, sent_cursor=0)
     tail.enter(reader)
     member = tail.join(reader, Sink())
     await tail.stop()

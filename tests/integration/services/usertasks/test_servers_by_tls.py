@@ -10,8 +10,9 @@ from services_scripted import World
 from detlab.errors import Conflict
 from detlab.schemas.taskwire import SpawnRequest
 from detlab.schemas.wire import TaskStarted
-from detlab_hub.services.kernel.callers import HubCaller
-from detlab_hub.services.kernel.server_certificates import ServerAuthority, make_authority
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.base.server_certificates import ServerAuthority, make_authority
+from detlab_hub.services.usertasks.spawns import Spawns
 
 HUB = HubCaller()
 
@@ -46,11 +47,11 @@ async def spawn(world, owner):
         environment={"JUPYTERHUB_API_TOKEN": "x"},
         config={"resources": {"slots": 1}},
     )
-    return (await world.services.spawns.post(HUB, request)).task_id
+    return (await world.services[Spawns].post(HUB, request)).task_id
 
 
 async def view(world, task_id):
-    return await world.services.spawns.get(HUB, task_id)
+    return await world.services[Spawns].get(HUB, task_id)
 
 
 async def up(world, task_id, address):
@@ -94,7 +95,7 @@ async def test_a_certificate_that_cannot_be_made_ends_one_server_and_stops_nobod
     # its slot is free again, once there is an authority
     authority.certificate_file.write_text((pair := make_authority())[0])
     authority.key_file.write_text(pair[1])
-    again = await world.services.spawns.post(
+    again = await world.services[Spawns].post(
         HUB, SpawnRequest(owner="alice", server_name="nb", key="another-key", base_url="/user/alice/nb/")
     )
     await world.steps(3)
@@ -153,7 +154,7 @@ async def test_another_attempt_without_a_certificate_is_not_reached_by_the_first
     far.drop()
     del world.agents["far"]
     await world.add_agent("near")
-    await world.services.spawns.claim(HUB, task)
+    await world.services[Spawns].claim(HUB, task)
     await world.until(lambda: on(world, task, "near"), 400)
     await world.steps(2)
     found = await up(world, task, "127.0.0.1")

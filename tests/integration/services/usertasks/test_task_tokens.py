@@ -13,12 +13,16 @@ from sqlalchemy import select
 
 from detlab.core.metrics.spool import Spool
 from detlab.errors import AuthError, DetlabError, StaleAttempt
-from detlab.launch.delivery.sender import Deliverer, Ending, Mode, Source
-from detlab.launch.delivery.shipping import Refusal, StreamShipper
-from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.sender import Deliverer, DeliveryEnding, Mode, SpoolSource
+from detlab.launch.delivery.shipping import RecordRefusal, StreamShipper
+from detlab.launch.delivery.spool import SpoolReader, open_regular
 from detlab.launch.delivery.tokens import TokenKeeper
 from detlab.schemas.wire import RecordBatch, TrialState
 from detlab_hub.services import TaskCaller
+from detlab_hub.services.cluster.credentials import Credentials
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.ingest.tasks import Tasks
+from detlab_hub.services.ingest.tokens import Tokens
 from detlab_hub.store.tables import TokenRow
 from detlab_hub.web.base import error_view, status_of
 
@@ -47,15 +51,15 @@ class Door:
     async def _answer(self, path: str, body: bytes, token: str) -> tuple[int, bytes]:
         services = self.world.services
         try:
-            caller = await services.tokens.resolve(token)
+            caller = await services[Tokens].resolve(token)
             if not isinstance(caller, TaskCaller):
                 raise AuthError("unknown or expired")
             reply: Any
             if path == "task/token":
-                reply = await services.tasks.renew_token(caller)
+                reply = await services[Tasks].renew_token(caller)
                 self.renewals += 1
             else:
-                reply = await services.tasks.records(caller, RecordBatch.model_validate_json(body))
+                reply = await services[Tasks].records(caller, RecordBatch.model_validate_json(body))
         except DetlabError as error:
             return status_of(error), error_view(error).model_dump_json().encode()
         return 200, reply.model_dump_json().encode()
@@ -65,16 +69,16 @@ class NoMarks:
     """Where the launcher would note how far it is."""
 
     def __init__(self) -> None:
-        self.refusals: list[Refusal] = []
+        self.refusals: list[RecordRefusal] = []
 
-    def committed(self, shipper: StreamShipper, reader: Reader) -> None:
+    def committed(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Nothing to note."""
 
-    def damaged(self, shipper: StreamShipper, reader: Reader) -> None:
+    def damaged(self, shipper: StreamShipper, reader: SpoolReader) -> None:
         """Nobody but its writers touches a spool."""
         raise AssertionError(reader.damage)
 
-    def refused(self, refusals: Sequence[Refusal]) -> None:
+    def refused(self, refusals: Sequence[RecordRefusal]) -> None:
         """For the test to see."""
         self.refusals += refusals
 
@@ -89,11 +93,11 @@ class LongRun:
         self.spool = Spool(folder, clock=world.clock)
         self.steps = 0
         self.keeper = TokenKeeper(self.tokens[0], task.launch.token_expires_at, world.now)
-        reader = Reader(lambda: open_regular(folder / "metrics.jsonl"), after=0)
+        reader = SpoolReader(lambda: open_regular(folder / "metrics.jsonl"), after=0)
         self.deliverer = Deliverer(
             lambda: self.door,
             "task/records",
-            [Source(reader, StreamShipper("metrics", acked=0))],
+            [SpoolSource(reader, StreamShipper("metrics", acked=0))],
             self.keeper,
             self.marks,
             renew_path="task/token",
@@ -129,17 +133,17 @@ async def long_run(make_world: Any, folder: Path) -> LongRun:
 async def test_a_task_token_is_renewed_more_than_ten_times_and_no_report_is_refused(make_world, tmp_path):
     run = await long_run(make_world, tmp_path)
     world, began = run.world, run.task.launch.token_expires_at - TTL
-    assert run.deliverer.ending is Ending.DELIVERED
+    assert run.deliverer.ending is DeliveryEnding.DELIVERED
     assert world.now - began > 5 * TTL
     assert run.door.renewals > RENEWALS
     assert set(run.door.statuses) == {200}
     (trial,) = await world.trials(1)
-    (losses,) = await world.services.trials.metrics(ALICE, trial.id, names=["loss"])
+    (losses,) = await world.services[Trials].metrics(ALICE, trial.id, names=["loss"])
     assert losses.steps == list(range(1, run.steps + 1))
     assert not run.marks.refusals
     # each one works for its own hour only, and no heap of them is left
     assert len(set(run.tokens)) == run.door.renewals + 1
-    works = [await world.services.tokens.resolve(token) == run.task.caller for token in run.tokens]
+    works = [await world.services[Tokens].resolve(token) == run.task.caller for token in run.tokens]
     assert works == sorted(works)
     assert 1 <= sum(works) <= 2
     await world.services.tidy()
@@ -150,26 +154,28 @@ async def test_a_task_token_is_renewed_more_than_ten_times_and_no_report_is_refu
 async def test_task_tokens_die_with_their_allocation(make_world, tmp_path):
     run = await long_run(make_world, tmp_path)
     world, live = run.world, run.tokens[-1]
-    assert await world.services.tokens.resolve(live) == run.task.caller
-    assert run.task.launch.allocation_id in [t.subject for t in (await world.services.credentials.list(ROOT)).items]
+    assert await world.services[Tokens].resolve(live) == run.task.caller
+    assert run.task.launch.allocation_id in [t.subject for t in (await world.services[Credentials].list(ROOT)).items]
     (trial,) = await world.trials(1)
-    await world.services.trials.kill(ALICE, trial.id)
+    await world.services[Trials].kill(ALICE, trial.id)
     await world.steps(4)
     (trial,) = await world.trials(1)
     assert trial.state is TrialState.CANCELED
-    assert run.task.launch.allocation_id not in [t.subject for t in (await world.services.credentials.list(ROOT)).items]
+    assert run.task.launch.allocation_id not in [
+        t.subject for t in (await world.services[Credentials].list(ROOT)).items
+    ]
     with pytest.raises(StaleAttempt):
-        await world.services.tokens.resolve(live)
+        await world.services[Tokens].resolve(live)
     with pytest.raises(StaleAttempt):
-        await world.services.tasks.renew_token(run.task.caller)
+        await world.services[Tasks].renew_token(run.task.caller)
     for path, body in (("task/token", b""), ("task/records", b'{"stream": "metrics", "records": []}')):
         status, _ = await asyncio.to_thread(run.door.post, path, body, live)
         assert status == 409
     # a restart of the master, which prolongs the tokens of tasks that run, does not bring it back
     await world.reboot()
     with pytest.raises(StaleAttempt):
-        await world.services.tokens.resolve(live)
+        await world.services[Tokens].resolve(live)
     world.now += TTL
     await world.services.tidy()
-    assert await world.services.tokens.resolve(live) is None
+    assert await world.services[Tokens].resolve(live) is None
     assert not world.store.read_sync(lambda s: s.scalars(select(TokenRow).where(TokenRow.kind == "task")).all())

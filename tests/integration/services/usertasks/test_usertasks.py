@@ -8,6 +8,7 @@ from services_scripted import ALICE, BOB, ROOT, World, config, training
 from detlab.errors import ConfigError, NotFound
 from detlab.schemas.taskwire import DEFAULT_ENTRYPOINTS, CreateTask, TaskEnd, TaskKind
 from detlab.schemas.wire import TrialState
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import TaskRow
 
 
@@ -35,16 +36,16 @@ def forever(launch):
 
 
 async def start(world: World, request: CreateTask, caller=ALICE):
-    reply = await world.services.usertasks.create(caller, request)
+    reply = await world.services[UserTasks].create(caller, request)
     return reply.task
 
 
 async def ended(world: World, task_id: str):
     async def over() -> bool:
-        return (await world.services.usertasks.get(ROOT, task_id)).state.terminal
+        return (await world.services[UserTasks].get(ROOT, task_id)).state.terminal
 
     await world.until(over)
-    return await world.services.usertasks.get(ROOT, task_id)
+    return await world.services[UserTasks].get(ROOT, task_id)
 
 
 @pytest.mark.parametrize("kind", [TaskKind.CELL, TaskKind.NOTEBOOK_RUN])
@@ -76,10 +77,10 @@ async def test_a_stored_task_that_makes_no_launch_ends_with_a_card_and_stops_nob
     await world.add_agent(slots=1)
     poisoned = await start(world, command())
 
-    def spoil(turn):
-        turn.session.get_one(TaskRow, poisoned.id).config = broken
+    def spoil(unit):
+        unit.session.get_one(TaskRow, poisoned.id).config = broken
 
-    await world.services.shell.write(spoil)
+    await world.services.context.write(spoil)
     world.now += 1
     other = await start(world, command(), BOB)
     assert (await ended(world, other.id)).state is TrialState.COMPLETED
@@ -100,7 +101,7 @@ async def test_usertask_from_submit_to_end(make_world, code, state, end):
     assert (view.state, view.end_reason, view.exit_code, view.name) == (state, end, code, "greet")
     assert view.started_at is not None
     assert view.ended_at is not None
-    lines, _ = await world.services.usertasks.logs(ALICE, task.id)
+    lines, _ = await world.services[UserTasks].logs(ALICE, task.id)
     assert [(line.text, line.task_id, line.trial_id) for line in lines] == [("hello <b>", task.id, 0)]
     assert [refused.code for refused in world.refused] == ["record.task"]  # a command reports no metrics
     assert (view.failure is not None) is bool(code)
@@ -115,7 +116,7 @@ async def test_usertask_and_trial_wait_in_one_queue(make_world):
     await world.services.schedule()
     task = await start(world, command())
     await world.services.schedule()
-    waiting = await world.services.usertasks.get(ALICE, task.id)
+    waiting = await world.services[UserTasks].get(ALICE, task.id)
     assert waiting.place == 1
     assert "needs 1 slot" in waiting.pending_reason
     assert (await world.finish(made.id)).state == "COMPLETED"
@@ -129,13 +130,13 @@ async def test_usertask_killed_while_queued_and_while_running(make_world):
     world.now += 1
     second = await start(world, command())
     await world.steps(3)
-    assert (await world.services.usertasks.get(ALICE, first.id)).display_state == "RUNNING"
-    queued = await world.services.usertasks.end(ALICE, second.id)
+    assert (await world.services[UserTasks].get(ALICE, first.id)).display_state == "RUNNING"
+    queued = await world.services[UserTasks].end(ALICE, second.id)
     assert (queued.state, queued.end_reason) == (TrialState.CANCELED, TaskEnd.CANCELED)
-    await world.services.usertasks.end(ALICE, first.id)
+    await world.services[UserTasks].end(ALICE, first.id)
     killed = await ended(world, first.id)
     assert (killed.state, killed.end_reason) == (TrialState.CANCELED, TaskEnd.KILLED)
-    again = await world.services.usertasks.end(ALICE, first.id)
+    again = await world.services[UserTasks].end(ALICE, first.id)
     assert again.end_reason is TaskEnd.KILLED
 
 
@@ -147,15 +148,15 @@ async def test_usertask_of_a_lost_agent_is_lost_and_one_that_never_began_is_aske
     agent.drop()
     agent.online = False
     await world.steps(80, 1.0)
-    waiting = await world.services.usertasks.get(ALICE, task.id)
+    waiting = await world.services[UserTasks].get(ALICE, task.id)
     assert waiting.state is TrialState.ACTIVE
     other = await world.add_agent("two", slots=1)
     await world.steps(3)
-    assert (await world.services.usertasks.get(ALICE, task.id)).agent_id == "two"
+    assert (await world.services[UserTasks].get(ALICE, task.id)).agent_id == "two"
     other.drop()
     other.online = False
     await world.steps(80, 1.0)
-    lost = await world.services.usertasks.get(ALICE, task.id)
+    lost = await world.services[UserTasks].get(ALICE, task.id)
     assert (lost.state, lost.end_reason) == (TrialState.ERROR, TaskEnd.LOST)
 
 
@@ -168,23 +169,23 @@ async def test_usertask_survives_the_master_and_says_everything_twice(make_world
     await world.reboot()
     view = await ended(world, task.id)
     assert view.state is TrialState.COMPLETED
-    lines, _ = await world.services.usertasks.logs(ALICE, task.id)
+    lines, _ = await world.services[UserTasks].logs(ALICE, task.id)
     assert len(lines) == 1
 
 
 async def test_usertask_key_makes_one_task(make_world):
     world = await make_world(by_kind())
-    one = await world.services.usertasks.create(ALICE, command(idempotency_key="k"))
-    two = await world.services.usertasks.create(ALICE, command(idempotency_key="k"))
+    one = await world.services[UserTasks].create(ALICE, command(idempotency_key="k"))
+    two = await world.services[UserTasks].create(ALICE, command(idempotency_key="k"))
     assert (one.task.id, one.created, two.created) == (two.task.id, True, False)
-    others = await world.services.usertasks.create(BOB, command(idempotency_key="k"))
+    others = await world.services[UserTasks].create(BOB, command(idempotency_key="k"))
     assert others.task.id != one.task.id
 
 
 async def test_usertask_of_another_user_is_not_there(make_world):
     world = await make_world(by_kind())
     task = await start(world, command())
-    tasks = world.services.usertasks
+    tasks = world.services[UserTasks]
     for call in (tasks.get(BOB, task.id), tasks.end(BOB, task.id), tasks.logs(BOB, task.id)):
         with pytest.raises(NotFound):
             await call
@@ -201,14 +202,14 @@ async def test_usertask_mistakes_are_said_all_at_once(make_world):
         config={"resources": {"slots": -1, "slot": 2}, "idle_timeout": "soon", "runtime": "a vm"},
     )
     with pytest.raises(ConfigError) as caught:
-        await world.services.usertasks.create(ALICE, wrong)
+        await world.services[UserTasks].create(ALICE, wrong)
     paths = {problem.path for problem in caught.value.problems}
     assert paths >= {"entrypoint", "resources.slots", "resources.slot", "idle_timeout", "runtime"}
     with pytest.raises(ConfigError, match="was not uploaded"):
-        await world.services.usertasks.create(ALICE, command(bundle="sha256:" + "0" * 64))
+        await world.services[UserTasks].create(ALICE, command(bundle="sha256:" + "0" * 64))
     docker = {"entrypoint": "true", "runtime": "docker"}
     with pytest.raises(ConfigError, match="has no default"):
-        await world.services.usertasks.create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=docker))
+        await world.services[UserTasks].create(ALICE, CreateTask(kind=TaskKind.COMMAND, config=docker))
 
 
 async def test_usertask_in_a_container_waits_for_an_agent_that_has_them(make_world):
@@ -217,7 +218,7 @@ async def test_usertask_in_a_container_waits_for_an_agent_that_has_them(make_wor
     docker = {"entrypoint": "true", "runtime": "docker", "environment": {"image": "a:1"}}
     task = await start(world, CreateTask(kind=TaskKind.COMMAND, config=docker))
     await world.services.schedule()
-    assert "no agent can run containers" in (await world.services.usertasks.get(ALICE, task.id)).pending_reason
+    assert "no agent can run containers" in (await world.services[UserTasks].get(ALICE, task.id)).pending_reason
 
 
 async def test_usertask_pages_go_on_where_the_last_one_ended(make_world):
@@ -226,8 +227,8 @@ async def test_usertask_pages_go_on_where_the_last_one_ended(make_world):
     for _ in range(5):
         made.append((await start(world, command())).id)
         world.now += 1
-    first = await world.services.usertasks.list(ALICE, limit=2)
-    second = await world.services.usertasks.list(ALICE, limit=10, before=first.next)
+    first = await world.services[UserTasks].list(ALICE, limit=2)
+    second = await world.services[UserTasks].list(ALICE, limit=10, before=first.next)
     assert [view.id for view in [*first.items, *second.items]] == made[::-1]
     assert second.next is None
 
@@ -239,7 +240,7 @@ async def test_usertask_pages_begin_at_no_task_of_another(make_world):
     refused = []
     for name in (task.id, "command-000000000000"):
         with pytest.raises(NotFound) as caught:
-            await world.services.usertasks.list(BOB, before=name)
+            await world.services[UserTasks].list(BOB, before=name)
         refused.append(caught.value.message.replace(name, "ID"))
     assert refused[0] == refused[1]
-    assert (await world.services.usertasks.list(ROOT, before=task.id)).items == []
+    assert (await world.services[UserTasks].list(ROOT, before=task.id)).items == []

@@ -8,14 +8,21 @@ from services_scripted import ALICE, BOB, ROOT, CrashError, Flaw, config, traini
 from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.taskwire import CreateTask, SpawnRequest, TaskKind
 from detlab.schemas.wire import CreateExperiment
-from detlab_hub.services.kernel.callers import HubCaller
+from detlab_hub.services.base.audit import Audit
+from detlab_hub.services.base.callers import HubCaller
+from detlab_hub.services.cluster.cluster import Cluster
+from detlab_hub.services.experiments.experiments import Experiments
+from detlab_hub.services.experiments.timeline import Timeline
+from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.usertasks.spawns import Spawns
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.queries import audit as rows
 
 DAY = 86400.0
 
 
 async def actions(world, **wanted):
-    page = await world.services.audit.page(ROOT, **wanted)
+    page = await world.services[Audit].page(ROOT, **wanted)
     return [(item.actor, item.action, item.subject) for item in reversed(page.items)]
 
 
@@ -24,15 +31,15 @@ async def test_faces_audit_names_who_steered_what(make_world):
     await world.add_agent()
     made = await world.submit(config(name="mine"))
     number = made.id
-    await world.services.experiments.pause(ALICE, number)
-    await world.services.experiments.pause(ALICE, number)
-    await world.services.experiments.activate(ROOT, number)
+    await world.services[Experiments].pause(ALICE, number)
+    await world.services[Experiments].pause(ALICE, number)
+    await world.services[Experiments].activate(ROOT, number)
     await world.steps(3)
     (trial,) = await world.trials(number)
-    await world.services.trials.kill(ALICE, trial.id)
-    await world.services.experiments.kill(ROOT, number)
+    await world.services[Trials].kill(ALICE, trial.id)
+    await world.services[Experiments].kill(ROOT, number)
     await world.finish(number)
-    await world.services.experiments.delete(ALICE, number)
+    await world.services[Experiments].delete(ALICE, number)
     assert await actions(world) == [
         ("alice", "experiment.create", f"experiment {number}"),
         ("alice", "experiment.pause", f"experiment {number}"),
@@ -47,12 +54,12 @@ async def test_faces_audit_has_no_deed_that_was_refused_or_repeated(make_world):
     world = await make_world(training(3))
     made = await world.submit(config(), idempotency_key="k")
     await world.submit(config(), idempotency_key="k")
-    await world.services.experiments.create(ALICE, CreateExperiment(config=config(), dry_run=True))
+    await world.services[Experiments].create(ALICE, CreateExperiment(config=config(), dry_run=True))
     for refused, action in ((NotFound, "pause"), (NotFound, "kill")):
         with pytest.raises(refused):
-            await getattr(world.services.experiments, action)(BOB, made.id)
+            await getattr(world.services[Experiments], action)(BOB, made.id)
     with pytest.raises(Conflict):
-        await world.services.experiments.delete(ALICE, made.id)
+        await world.services[Experiments].delete(ALICE, made.id)
     assert await actions(world) == [("alice", "experiment.create", f"experiment {made.id}")]
 
 
@@ -65,7 +72,7 @@ async def test_faces_audit_and_deed_are_one_commit(make_world, after_commit):
     world.flaw = Flaw(at=world.writes[0] + 2, after_commit=after_commit)
     await world.reboot()
     with pytest.raises(CrashError):
-        await world.services.experiments.kill(ALICE, made.id)
+        await world.services[Experiments].kill(ALICE, made.id)
     await world.reboot()
     noted = ("alice", "experiment.kill", f"experiment {made.id}") in await actions(world)
     killed = (await world.view(made.id)).state in ("STOPPING_KILLED", "CANCELED")
@@ -76,10 +83,10 @@ async def test_faces_audit_pages_and_filters(make_world):
     world = await make_world()
     for number in range(7):
         await world.submit(config(), ALICE if number % 2 else BOB)
-    await world.services.cluster.drain(ROOT, 5)
+    await world.services[Cluster].drain(ROOT, 5)
     seen, before = [], None
     while True:
-        page = await world.services.audit.page(ROOT, limit=3, before=before)
+        page = await world.services[Audit].page(ROOT, limit=3, before=before)
         seen += [item.id for item in page.items]
         before = page.next
         if before is None:
@@ -97,14 +104,14 @@ async def test_faces_audit_pages_and_filters(make_world):
 async def test_faces_audit_is_for_administrators(make_world):
     world = await make_world()
     with pytest.raises(Forbidden):
-        await world.services.audit.page(ALICE)
+        await world.services[Audit].page(ALICE)
 
 
 async def test_faces_audit_keeps_hostile_names_as_they_are(make_world):
     world = await make_world()
     name = "<script>alert(1)</script>\x1b[31m"
     await world.submit(config(name=name))
-    (item,) = (await world.services.audit.page(ROOT)).items
+    (item,) = (await world.services[Audit].page(ROOT)).items
     assert item.detail.startswith("<script>")
 
 
@@ -113,7 +120,7 @@ async def test_faces_audit_drops_what_is_older_than_its_retention(make_world):
     made = await world.submit(config())
     world.now += 6 * DAY
     world.store.renew_lease()
-    await world.services.experiments.pause(ALICE, made.id)
+    await world.services[Experiments].pause(ALICE, made.id)
     await world.services.tidy()
     assert len(await actions(world)) == 2
     world.now += 5 * DAY
@@ -124,14 +131,14 @@ async def test_faces_audit_drops_what_is_older_than_its_retention(make_world):
 async def test_faces_audit_trims_in_steps(make_world):
     world = await make_world()
 
-    def fill(turn):
+    def fill(unit):
         for number in range(rows.TRIM_BATCH + 500):
-            rows.append(turn.session, float(number), "alice", "x.y", "z")
+            rows.append(unit.session, float(number), "alice", "x.y", "z")
 
-    await world.services.shell.write(fill)
-    assert await world.services.shell.write(lambda turn: rows.trim(turn.session, 1200.0)) == rows.TRIM_BATCH
-    assert await world.services.shell.write(lambda turn: rows.trim(turn.session, 1200.0)) == 200
-    assert await world.services.shell.write(lambda turn: rows.trim(turn.session, 1200.0)) == 0
+    await world.services.context.write(fill)
+    assert await world.services.context.write(lambda unit: rows.trim(unit.session, 1200.0)) == rows.TRIM_BATCH
+    assert await world.services.context.write(lambda unit: rows.trim(unit.session, 1200.0)) == 200
+    assert await world.services.context.write(lambda unit: rows.trim(unit.session, 1200.0)) == 0
 
 
 # --- the course of an experiment
@@ -142,11 +149,11 @@ async def test_faces_timeline_tells_the_course_of_an_experiment(make_world):
     await world.add_agent()
     made = await world.submit(config())
     await world.steps(2)
-    await world.services.experiments.pause(ROOT, made.id)
+    await world.services[Experiments].pause(ROOT, made.id)
     await world.steps(4)
-    await world.services.experiments.activate(ALICE, made.id)
+    await world.services[Experiments].activate(ALICE, made.id)
     await world.finish(made.id)
-    view = await world.services.timeline.view(ALICE, made.id)
+    view = await world.services[Timeline].view(ALICE, made.id)
     (trial,) = await world.trials(made.id)
     said = [item.what for item in view.items]
     times = [item.time for item in view.items]
@@ -177,8 +184,8 @@ async def test_faces_timeline_of_somebody_else_does_not_exist(make_world):
     world = await make_world()
     made = await world.submit(config())
     with pytest.raises(NotFound):
-        await world.services.timeline.view(BOB, made.id)
-    assert (await world.services.timeline.view(ROOT, made.id)).items
+        await world.services[Timeline].view(BOB, made.id)
+    assert (await world.services[Timeline].view(ROOT, made.id)).items
 
 
 async def test_faces_timeline_of_a_long_course_is_cut(make_world, monkeypatch):
@@ -187,7 +194,7 @@ async def test_faces_timeline_of_a_long_course_is_cut(make_world, monkeypatch):
     made = await world.submit(config({"name": "random", "metric": "loss", "max_trials": 8}))
     await world.finish(made.id)
     monkeypatch.setattr("detlab_hub.services.experiments.timeline.LIMIT", 10)
-    view = await world.services.timeline.view(ALICE, made.id)
+    view = await world.services[Timeline].view(ALICE, made.id)
     assert len(view.items) == 11
     assert view.items[0].what == "earlier"
     assert view.items[-1].what == "ended"
@@ -196,12 +203,12 @@ async def test_faces_timeline_of_a_long_course_is_cut(make_world, monkeypatch):
 async def test_faces_audit_names_who_made_and_ended_a_task(make_world):
     world = await make_world()
     wanted = CreateTask(kind=TaskKind.COMMAND, config={"entrypoint": "true"}, name="<i>mine</i>", idempotency_key="k")
-    task = (await world.services.usertasks.create(ALICE, wanted)).task
-    await world.services.usertasks.create(ALICE, wanted)
+    task = (await world.services[UserTasks].create(ALICE, wanted)).task
+    await world.services[UserTasks].create(ALICE, wanted)
     with pytest.raises(NotFound):
-        await world.services.usertasks.end(BOB, task.id)
-    await world.services.usertasks.end(ROOT, task.id)
-    await world.services.usertasks.end(ROOT, task.id)
+        await world.services[UserTasks].end(BOB, task.id)
+    await world.services[UserTasks].end(ROOT, task.id)
+    await world.services[UserTasks].end(ROOT, task.id)
     assert await actions(world) == [
         ("alice", "task.create", f"task {task.id}"),
         ("root", "task.kill", f"task {task.id}"),
@@ -211,7 +218,7 @@ async def test_faces_audit_names_who_made_and_ended_a_task(make_world):
 async def test_faces_audit_says_that_a_server_was_stopped_through_the_hub(make_world):
     world = await make_world()
     wanted = SpawnRequest(owner="alice", server_name="nb", key="k" * 16, base_url="/user/alice/nb/")
-    task = (await world.services.spawns.post(HubCaller(), wanted)).task_id
-    await world.services.spawns.delete(HubCaller(), task)
-    await world.services.spawns.delete(HubCaller(), task)
+    task = (await world.services[Spawns].post(HubCaller(), wanted)).task_id
+    await world.services[Spawns].delete(HubCaller(), task)
+    await world.services[Spawns].delete(HubCaller(), task)
     assert await actions(world) == [("alice", "task.create", f"task {task}"), ("hub", "task.stop", f"task {task}")]

@@ -12,8 +12,9 @@ import pytest
 from services_scripted import ALICE, BOB, ROOT, World, config
 
 from detlab.errors import BundleError, BundleTooLarge, NotFound
-from detlab.launch.archives import Limits
-from detlab_hub.services.experiments.code import FILE_LIMIT, list_files
+from detlab.launch.archives import ArchiveLimits
+from detlab_hub.services.admission.bundles import Bundles
+from detlab_hub.services.experiments.code import FILE_LIMIT, Code, list_files
 
 
 def sha(data: bytes) -> str:
@@ -37,7 +38,7 @@ async def submit(world: World, tmp_path: Path, bundle: bytes, **more: Any) -> in
     """An experiment of alice's that runs this bundle."""
     upload = tmp_path / "upload"
     upload.write_bytes(bundle)
-    await world.services.bundles.put(ALICE, sha(bundle), upload)
+    await world.services[Bundles].put(ALICE, sha(bundle), upload)
     made = await world.submit(config(**more), ALICE, bundle=sha(bundle))
     return made.id
 
@@ -57,16 +58,16 @@ async def test_faces_code_lists_files_and_gives_one_by_digest(world: World, tmp_
     number = await submit(
         world, tmp_path, archive(("train.py", TRAIN), folder, ("sub/data.bin", b"\0\xff"), ("e", b""))
     )
-    listed = await world.services.code.list(ALICE, number)
+    listed = await world.services[Code].list(ALICE, number)
     assert [(file.path, file.size, file.digest) for file in listed.items] == [
         ("e", 0, sha(b"")),
         ("sub/data.bin", 2, sha(b"\0\xff")),
         ("train.py", len(TRAIN), sha(TRAIN)),
     ]
     for caller in (ALICE, ROOT):
-        assert await world.services.code.file(caller, number, sha(TRAIN)) == TRAIN
-    assert await world.services.code.file(ALICE, number, sha(b"\0\xff")) == b"\0\xff"
-    assert await world.services.code.file(ALICE, number, sha(b"")) == b""
+        assert await world.services[Code].file(caller, number, sha(TRAIN)) == TRAIN
+    assert await world.services[Code].file(ALICE, number, sha(b"\0\xff")) == b"\0\xff"
+    assert await world.services[Code].file(ALICE, number, sha(b"")) == b""
 
 
 ENV = b"# of the site\nexport API_KEY=abc\nDB_URL = postgres://u:p@h/d\nPEM='-----BEGIN\nMIIEabc=\n'\n"
@@ -76,44 +77,47 @@ async def test_faces_code_shows_no_values_of_a_file_of_secrets(world: World, tmp
     """`.env` travels with the folder; everybody with whom the experiment is shared read it in the Code tab."""
     bundle = archive(("sub/.env", ENV), ("notes.txt", ENV), ("train.py", TRAIN), (".env.example", b"API_KEY=here\n"))
     number = await submit(world, tmp_path, bundle)
-    shown = await world.services.code.file(ALICE, number, sha(ENV))
+    shown = await world.services[Code].file(ALICE, number, sha(ENV))
     assert shown.decode() == (
         "# of the site\nexport API_KEY=(hidden)\nDB_URL =(hidden)\nPEM=(hidden)\n(hidden)\n(hidden)\n"
     )
-    assert await world.services.code.file(ALICE, number, sha(b"API_KEY=here\n")) == b"API_KEY=here\n"
+    assert await world.services[Code].file(ALICE, number, sha(b"API_KEY=here\n")) == b"API_KEY=here\n"
 
 
 async def test_faces_code_of_somebody_else_does_not_exist(world: World, tmp_path: Path) -> None:
     number = await submit(world, tmp_path, archive(("train.py", TRAIN)))
     with pytest.raises(NotFound):
-        await world.services.code.list(BOB, number)
+        await world.services[Code].list(BOB, number)
     with pytest.raises(NotFound):
-        await world.services.code.file(BOB, number, sha(TRAIN))
+        await world.services[Code].file(BOB, number, sha(TRAIN))
     with pytest.raises(NotFound):
-        await world.services.code.list(ALICE, number + 1)
+        await world.services[Code].list(ALICE, number + 1)
 
 
 async def test_faces_code_gives_by_digest_only_never_by_path(world: World, tmp_path: Path) -> None:
     number = await submit(world, tmp_path, archive(("train.py", TRAIN)))
     for wanted in ("train.py", "../train.py", sha(b"other"), sha(TRAIN).upper(), sha(TRAIN)[7:], "", "sha256:x"):
         with pytest.raises(NotFound):
-            await world.services.code.file(ALICE, number, wanted)
+            await world.services[Code].file(ALICE, number, wanted)
 
 
 async def test_faces_code_of_an_experiment_without_code_is_empty(world: World) -> None:
     made = await world.submit(config())
-    assert (await world.services.code.list(ALICE, made.id)).items == []
+    assert (await world.services[Code].list(ALICE, made.id)).items == []
     with pytest.raises(NotFound):
-        await world.services.code.file(ALICE, made.id, sha(TRAIN))
+        await world.services[Code].file(ALICE, made.id, sha(TRAIN))
 
 
 async def test_faces_code_over_a_megabyte_is_listed_but_not_shown(world: World, tmp_path: Path) -> None:
     exact, over = b"x" * FILE_LIMIT, b"y" * (FILE_LIMIT + 1)
     number = await submit(world, tmp_path, archive(("exact", exact), ("over", over)))
-    assert [file.size for file in (await world.services.code.list(ALICE, number)).items] == [FILE_LIMIT, FILE_LIMIT + 1]
-    assert await world.services.code.file(ALICE, number, sha(exact)) == exact
+    assert [file.size for file in (await world.services[Code].list(ALICE, number)).items] == [
+        FILE_LIMIT,
+        FILE_LIMIT + 1,
+    ]
+    assert await world.services[Code].file(ALICE, number, sha(exact)) == exact
     with pytest.raises(BundleTooLarge):
-        await world.services.code.file(ALICE, number, sha(over))
+        await world.services[Code].file(ALICE, number, sha(over))
 
 
 async def test_faces_code_that_is_gone_is_not_found(world: World, tmp_path: Path) -> None:
@@ -121,7 +125,7 @@ async def test_faces_code_that_is_gone_is_not_found(world: World, tmp_path: Path
     for path in (tmp_path / "bundles").rglob("*.tar.gz"):
         path.unlink()
     with pytest.raises(NotFound):
-        await world.services.code.list(ALICE, number)
+        await world.services[Code].list(ALICE, number)
 
 
 def link(name: str, target: str) -> tarfile.TarInfo:
@@ -153,9 +157,9 @@ def test_faces_code_of_a_bomb_is_read_only_so_far(tmp_path: Path) -> None:
     file = tmp_path / "bundle.tar.gz"
     file.write_bytes(archive(*((f"zeros-{number}", b"\0" * 100_000) for number in range(20))))
     with pytest.raises(BundleError, match="unpacked"):
-        list_files(file, Limits(size=1_000_000))
+        list_files(file, ArchiveLimits(size=1_000_000))
     with pytest.raises(BundleError, match="entries"):
-        list_files(file, Limits(entries=10))
+        list_files(file, ArchiveLimits(entries=10))
 
 
 def test_faces_code_with_names_that_are_no_text_can_be_sent(tmp_path: Path) -> None:

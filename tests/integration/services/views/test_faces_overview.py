@@ -18,13 +18,20 @@ from detlab_hub.core.scheduling import (
     Pools,
     ReasonCode,
     Scheduler,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
     schedule,
 )
-from detlab_hub.services.kernel.callers import READ, WRITE, Caller
+from detlab_hub.services.agents.nodes import Nodes
+from detlab_hub.services.base.callers import READ, WRITE, Caller
+from detlab_hub.services.cluster.overview import Overview
+from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.queue import queue as queues
+from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.queue.pools import PoolViews
+from detlab_hub.services.streams.stream import Stream
+from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.queries import events
 
 
@@ -32,7 +39,7 @@ async def command(world, caller, slots=1, **more):
     wanted = CreateTask(
         kind=TaskKind.COMMAND, config={"entrypoint": "true", "resources": {"slots": slots, **more}}, name="a command"
     )
-    reply = await world.services.usertasks.create(caller, wanted)
+    reply = await world.services[UserTasks].create(caller, wanted)
     return reply.task
 
 
@@ -60,7 +67,7 @@ async def test_faces_overview_shows_ones_own_work(make_world):
     task = await command(world, ALICE)
     await command(world, BOB)
     await world.steps(2)
-    look = await world.services.overview.view(Caller("alice", frozenset({READ, WRITE, "x"})))
+    look = await world.services[Overview].view(Caller("alice", frozenset({READ, WRITE, "x"})))
     assert look.me.model_dump() == {"name": "alice", "scopes": [READ, WRITE], "admin": False}
     assert [view.id for view in look.experiments] == [mine.id]
     assert look.experiments[0].config is None
@@ -74,7 +81,7 @@ async def test_faces_overview_shows_ones_own_work(make_world):
         (ROOT, False, set()),
         (ROOT, True, {mine.id, other.id}),
     ):
-        look = await world.services.overview.view(caller, everybody=everybody)
+        look = await world.services[Overview].view(caller, everybody=everybody)
         assert {view.id for view in look.experiments} == seen, (caller, everybody)
         assert len(look.tasks) == len(seen)
 
@@ -83,9 +90,9 @@ async def test_faces_overview_and_stream_are_one_story(make_world):
     """What changes after the look comes in the stream from its cursor, and nothing that was in it."""
     world = await make_world(training(2))
     made = await world.submit(config())
-    look = await world.services.overview.view(ALICE)
-    await world.services.experiments.pause(ALICE, made.id)
-    got = await collect(world.services.stream.events(ALICE, None, after=look.cursor), bool)
+    look = await world.services[Overview].view(ALICE)
+    await world.services[Experiments].pause(ALICE, made.id)
+    got = await collect(world.services[Stream].events(ALICE, None, after=look.cursor), bool)
     assert all(event.id > look.cursor for event in got)
     (one,) = [event for event in got if event.kind == "experiment"]
     assert one.data["state"] == "PAUSED"
@@ -102,12 +109,12 @@ async def test_a_paused_experiment_tells_when_its_trials_have_left(make_world):
         return view.trials.get("RUNNING") == 1 and view.pending_reason
 
     await world.until(one_runs_and_one_waits)
-    look = await world.services.overview.view(ALICE)
-    assert (await world.services.experiments.pause(ALICE, made.id)).pending_reason is None
+    look = await world.services[Overview].view(ALICE)
+    assert (await world.services[Experiments].pause(ALICE, made.id)).pending_reason is None
     assert (await world.view(made.id)).pending_reason is None
     await world.steps(40)
     assert (await world.view(made.id)).trials.get("RUNNING", 0) == 0
-    got = await collect(world.services.stream.events(ALICE, None, after=look.cursor), bool)
+    got = await collect(world.services[Stream].events(ALICE, None, after=look.cursor), bool)
     last = [event.data for event in got if event.kind == "experiment"][-1]
     assert (last["state"], last["trials"].get("RUNNING", 0), last["pending_reason"]) == ("PAUSED", 0, None)
 
@@ -126,17 +133,17 @@ async def test_the_end_of_an_attempt_is_an_event_of_its_experiment(make_world):
     made = await world.submit(config({"name": "single", "metric": "loss"}))
     for _ in range(2):  # the first time a trial leaves without a checkpoint, its warning is an event, too
         await world.until(lambda: trains(world, made.id))
-        await world.services.experiments.pause(ALICE, made.id)
-        cursor = (await world.services.overview.view(ALICE)).cursor
+        await world.services[Experiments].pause(ALICE, made.id)
+        cursor = (await world.services[Overview].view(ALICE)).cursor
         for _ in range(40):
             world.now += 1
             await world.steps(1)
         assert (await world.view(made.id)).trials.get("RUNNING", 0) == 0
         times = {}
-        for event in await collect(world.services.stream.events(ALICE, None, after=cursor), bool):
+        for event in await collect(world.services[Stream].events(ALICE, None, after=cursor), bool):
             times[event.kind] = event.time
         assert times["experiment"] == times["trial"]
-        await world.services.experiments.activate(ALICE, made.id)
+        await world.services[Experiments].activate(ALICE, made.id)
 
 
 async def trains(world, experiment_id):
@@ -153,9 +160,9 @@ async def test_faces_overview_keeps_living_tasks_and_the_newest_ended(make_world
         task = await command(world, ALICE)
         living.append(task.id)
         if number % 6 != 0:
-            await world.services.usertasks.end(ALICE, task.id)
+            await world.services[UserTasks].end(ALICE, task.id)
             ended.append(living.pop())
-    look = await world.services.overview.view(ALICE)
+    look = await world.services[Overview].view(ALICE)
     assert {task.id for task in look.tasks if not task.state.terminal} == set(living)
     assert [task.id for task in look.tasks if task.state.terminal] == list(reversed(ended))[:3]
     times = [task.created_at for task in look.tasks]
@@ -164,7 +171,7 @@ async def test_faces_overview_keeps_living_tasks_and_the_newest_ended(make_world
 
 async def test_faces_overview_of_an_empty_cluster(make_world):
     world = await make_world()
-    look = await world.services.overview.view(ALICE)
+    look = await world.services[Overview].view(ALICE)
     assert (look.experiments, look.tasks, look.queue, look.agents) == ([], [], [], [])
 
 
@@ -183,16 +190,16 @@ async def test_faces_queue_is_in_the_schedulers_order(make_world):
     world.now += 1
     await world.submit(config(name="first", resources={"slots_per_trial": 1, "priority": 1}))
     await world.services.schedule()
-    view = await world.services.queue.view(ALICE)
+    view = await world.services[queues.Queue].view(ALICE)
     assert [item.place for item in view.items] == [1, 2, 3, 4, 5, 6]
     assert [item.name for item in view.items] == ["first", "search", "search", "search", "a command", "late"]
     assert [item.kind for item in view.items] == ["trial"] * 4 + ["command", "trial"]
     assert [item.experiment_id for item in view.items][1:4] == [search.id] * 3
     assert view.items[4].task_id == task.id
     assert all(item.mine and item.owner == "alice" for item in view.items)
-    assert [item.allocation_id for item in view.items] == list(world.services.shell.pending_reasons)
+    assert [item.allocation_id for item in view.items] == list(world.services.context.pending_reasons)
     assert {item.reason for item in view.items} == {"no agent is connected"}
-    shown = await world.services.usertasks.get(ALICE, task.id)
+    shown = await world.services[UserTasks].get(ALICE, task.id)
     assert (shown.place, shown.pending_reason) == (5, "no agent is connected")
 
 
@@ -209,7 +216,7 @@ async def test_the_place_of_a_task_is_counted_in_its_own_pool_as_in_the_queue(ma
         tasks.append((await command(world, ALICE, resource_pool=pool, priority=priority)).id)
         world.now += 1
     await world.services.schedule()
-    items = (await world.services.queue.view(ALICE)).items
+    items = (await world.services[queues.Queue].view(ALICE)).items
     queued = {item.task_id: (item.pool, item.place) for item in items}
     assert [queued[task] for task in tasks] == [
         ("default", 2),
@@ -218,12 +225,12 @@ async def test_the_place_of_a_task_is_counted_in_its_own_pool_as_in_the_queue(ma
         ("fair", 2),
         ("default", 1),
     ]
-    shown = [await world.services.usertasks.get(ALICE, task) for task in tasks]
+    shown = [await world.services[UserTasks].get(ALICE, task) for task in tasks]
     assert [(one.resource_pool, one.place) for one in shown] == [queued[task] for task in tasks]
-    seen = {one.id: one.place for one in (await world.services.overview.view(ALICE)).tasks}
+    seen = {one.id: one.place for one in (await world.services[Overview].view(ALICE)).tasks}
     assert [seen[task] for task in tasks] == [2, 1, 3, 2, 1]
     for task in tasks:
-        (why,) = (await world.services.jobs.why(ALICE, task)).items
+        (why,) = (await world.services[Jobs].why(ALICE, task)).items
         assert (why.pool, why.place) == queued[task]
 
 
@@ -233,7 +240,7 @@ async def test_I9_the_queue_names_nobody_elses_work(make_world):
     world.now += 1
     await world.submit(config(name="mine"))
     await world.services.schedule()
-    theirs, mine = (await world.services.queue.view(ALICE)).items
+    theirs, mine = (await world.services[queues.Queue].view(ALICE)).items
     assert (theirs.owner, theirs.place, theirs.mine, mine.place, mine.mine) == ("another user", 1, False, 2, True)
     assert (theirs.name, theirs.experiment_id, theirs.trial_id, theirs.task_id, theirs.reason) == (
         *("", None, None, None),
@@ -242,7 +249,7 @@ async def test_I9_the_queue_names_nobody_elses_work(make_world):
     assert "secret" not in theirs.model_dump_json()
     assert "bob" not in theirs.model_dump_json()
     assert theirs.allocation_id != mine.allocation_id
-    for item in (await world.services.queue.view(ROOT)).items:
+    for item in (await world.services[queues.Queue].view(ROOT)).items:
         assert item.owner in ("alice", "bob")
         assert item.name
         assert not item.mine
@@ -256,9 +263,9 @@ def test_I9_a_reason_names_no_task_of_somebody_else():
                 agents=(Agent("node", 3),),
                 jobs={"x": Job("x"), "experiment 12": Job("experiment 12", 1), "experiment 13": Job("experiment 13")},
                 tasks=(
-                    Task("11.running.1", "x", 1, TaskState.RUNNING, on={"node": 1}),
-                    Task("12.secret.1", "experiment 12", 3, user=other),
-                    Task("13.mine.1", "experiment 13", 1, user="alice"),
+                    SchedulerTask("11.running.1", "x", 1, TaskState.RUNNING, on={"node": 1}),
+                    SchedulerTask("12.secret.1", "experiment 12", 3, user=other),
+                    SchedulerTask("13.mine.1", "experiment 13", 1, user="alice"),
                 ),
                 private=True,
             )
@@ -276,8 +283,8 @@ async def test_faces_queue_of_many_has_the_first_and_ones_own(make_world):
     await world.submit(config(many), BOB)
     world.now += 1
     await world.submit(config(many))
-    shell = world.services.shell
-    items = await shell.read(lambda s: queues.items(s, ALICE, shell, 3))
+    context = world.services.context
+    items = await context.read(lambda s: queues.items(s, ALICE, context, 3))
     assert [(item.place, item.mine) for item in items] == [
         *((place, False) for place in (1, 2, 3)),
         *((place, True) for place in (9, 10, 11)),
@@ -296,12 +303,12 @@ async def test_a_pool_of_another_scheduler_crowds_nobody_out_of_the_queue(make_w
     world.now += 1
     many = {"name": "random", "metric": "loss", "max_trials": 20, "max_concurrent_trials": 20}
     await world.submit(config(many, resources={"slots_per_trial": 1, "resource_pool": "fair"}))
-    shell = world.services.shell
+    context = world.services.context
     for caller in (ALICE, BOB, ROOT):
-        items = await shell.read(lambda s, caller=caller: queues.items(s, caller, shell, 8))
+        items = await context.read(lambda s, caller=caller: queues.items(s, caller, context, 8))
         shown = {pool: [item.place for item in items if item.pool == pool] for pool in ("prio", "fair")}
         assert shown == {"prio": [1, 2], "fair": [1, 2, 3, 4, 5, 6] + [7] * (caller is ALICE)}
-    listed = {pool.name: pool.tasks_waiting for pool in (await world.services.pools.list()).items}
+    listed = {pool.name: pool.tasks_waiting for pool in (await world.services[PoolViews].list()).items}
     assert listed == {"default": 0, "prio": 2, "fair": 20}, "however many items are sent"
 
 
@@ -329,14 +336,14 @@ async def test_faces_stream_tells_a_tasks_owner_and_administrators(make_world):
     await world.services.schedule()
     for caller in (ALICE, ROOT):
         got = await collect(
-            world.services.stream.events(caller, None, after=0), lambda got: any(event.kind == "task" for event in got)
+            world.services[Stream].events(caller, None, after=0), lambda got: any(event.kind == "task" for event in got)
         )
         (one,) = [event for event in got if event.kind == "task"]
         assert (one.task_id, one.data["id"], one.data["name"]) == (task.id, task.id, "a command")
         assert "config" not in one.data
     mine = await world.submit(config(), BOB)
     got = await collect(
-        world.services.stream.events(BOB, None, after=0), lambda got: any(event.kind == "trial" for event in got)
+        world.services[Stream].events(BOB, None, after=0), lambda got: any(event.kind == "trial" for event in got)
     )
     assert not [event for event in got if event.kind == "task"], "I9"
     assert {event.experiment_id for event in got} <= {mine.id, None}
@@ -345,10 +352,10 @@ async def test_faces_stream_tells_a_tasks_owner_and_administrators(make_world):
 async def test_faces_stream_says_cluster_once_per_batch_to_everybody_without_data(make_world):
     world = await make_world(training(2))
     await world.add_agent()
-    before = (await world.services.overview.view(ALICE)).cursor
+    before = (await world.services[Overview].view(ALICE)).cursor
     made = await world.submit(config())
     await world.finish(made.id)
-    got = await collect(world.services.stream.events(BOB, None, after=before), bool)
+    got = await collect(world.services[Stream].events(BOB, None, after=before), bool)
     assert [(event.kind, event.data, event.experiment_id) for event in got] == [("cluster", {}, None)]
 
 
@@ -359,22 +366,22 @@ async def test_faces_a_cluster_event_follows_every_change_of_queue_or_agents(mak
     made = await world.submit(config())
     await world.steps(3)
     if what == "enable":
-        await world.services.nodes.disable(ROOT, "one")
-    cursor = (await world.services.overview.view(ALICE)).cursor
+        await world.services[Nodes].disable(ROOT, "one")
+    cursor = (await world.services[Overview].view(ALICE)).cursor
     match what:
         case "connect":
             await world.add_agent("two")
         case "leave":
-            await world.services.experiments.kill(ALICE, made.id)
+            await world.services[Experiments].kill(ALICE, made.id)
             await world.steps(2)
         case "disable" | "enable" | "remove":
-            await getattr(world.services.nodes, what)(ROOT, "one")
+            await getattr(world.services[Nodes], what)(ROOT, "one")
         case "submit":
             await world.submit(config())
         case "drop":
             agent.drop()
             await world.services.tick()
-    got = await collect(world.services.stream.events(BOB, None, after=cursor), bool)
+    got = await collect(world.services[Stream].events(BOB, None, after=cursor), bool)
     assert "cluster" in [event.kind for event in got]
 
 
@@ -384,13 +391,13 @@ async def test_faces_nothing_new_is_no_cluster_event(make_world):
     await world.submit(config())
     await world.submit(config())
     await world.steps(3)
-    cursor = (await world.services.overview.view(ALICE)).cursor
+    cursor = (await world.services[Overview].view(ALICE)).cursor
 
     def clusters(s):
         return [event for event in events.after(s, cursor) if event.kind == "cluster"]
 
     await world.steps(5)
-    assert await world.services.shell.read(clusters) == [], "the same reasons are no news"
+    assert await world.services.context.read(clusters) == [], "the same reasons are no news"
 
 
 async def test_faces_overview_asks_as_little_for_many_as_for_few(make_world):
@@ -408,7 +415,7 @@ async def test_faces_overview_asks_as_little_for_many_as_for_few(make_world):
             await command(world, ALICE)
         await world.steps(3)
         asked.clear()
-        look = await world.services.overview.view(ALICE)
+        look = await world.services[Overview].view(ALICE)
         counts.append((len(look.experiments), len(asked)))
     (few, first), (many, second) = counts
     assert (few, many) == (2, 12)

@@ -9,20 +9,30 @@ import pytest
 from services_scripted import ALICE, BOB, config
 
 from detlab.schemas.wire.registry import CreateModel
-from detlab_hub.services.kernel.shell import LISTING
+from detlab_hub.services.agents.agents import Agents
+from detlab_hub.services.base.context import LISTING
+from detlab_hub.services.checkpoints.collecting import Collecting
+from detlab_hub.services.checkpoints.trash import Trash
+from detlab_hub.services.cluster.usage import Usage
+from detlab_hub.services.experiments.steering import SearchSteering
+from detlab_hub.services.experiments.timeline import Timeline
+from detlab_hub.services.queue.jobs import Jobs
+from detlab_hub.services.queue.queue import Queue
+from detlab_hub.services.registry.labels import Labels
+from detlab_hub.services.registry.models import Models
 
 HEAVY = {
-    "agents": lambda services, number: services.agents.list(BOB),
-    "jobs": lambda services, number: services.jobs.list(BOB),
-    "why": lambda services, number: services.jobs.why(BOB, str(number)),
-    "queue": lambda services, number: services.queue.view(BOB),
-    "replay": lambda services, number: services.steering.replay(BOB, number, None),
-    "timeline": lambda services, number: services.timeline.view(BOB, number),
-    "collection": lambda services, number: services.collecting.preview(BOB, number),
-    "trash": lambda services, number: services.trash.look(BOB),
-    "usage": lambda services, number: services.usage.view(BOB),
-    "words": lambda services, number: services.models.words(BOB),
-    "history": lambda services, number: services.version_labels.history(BOB, "mine"),
+    "agents": lambda services, number: services[Agents].list(BOB),
+    "jobs": lambda services, number: services[Jobs].list(BOB),
+    "why": lambda services, number: services[Jobs].why(BOB, str(number)),
+    "queue": lambda services, number: services[Queue].view(BOB),
+    "replay": lambda services, number: services[SearchSteering].replay(BOB, number, None),
+    "timeline": lambda services, number: services[Timeline].view(BOB, number),
+    "collection": lambda services, number: services[Collecting].preview(BOB, number),
+    "trash": lambda services, number: services[Trash].look(BOB),
+    "usage": lambda services, number: services[Usage].view(BOB),
+    "words": lambda services, number: services[Models].words(BOB),
+    "history": lambda services, number: services[Labels].history(BOB, "mine"),
 }
 
 
@@ -31,8 +41,8 @@ async def test_what_reads_much_waits_for_its_turn(make_world: Any, name: str) ->
     world = await make_world()
     services = world.services
     made = await world.submit(config(), caller=BOB, activate=False)
-    await services.models.create(BOB, CreateModel(name="mine"))
-    places = [services.shell.listing.of(ALICE.name) for _ in range(LISTING)]
+    await services[Models].create(BOB, CreateModel(name="mine"))
+    places = [services.context.listing.of(ALICE.name) for _ in range(LISTING)]
     for place in places:
         await place.__aenter__()
     asked = asyncio.ensure_future(HEAVY[name](services, made.id))

@@ -8,6 +8,8 @@ from typing import Any
 from services_scripted import ALICE, BOB, ROOT, config, training
 
 from detlab.schemas.jobwire import QuotaRequest
+from detlab_hub.services.admission.quotas import Quotas
+from detlab_hub.services.cluster.storage import Storage
 from detlab_hub.store.tables import CheckpointRow
 
 VERA = replace(BOB, name="vera", groups=frozenset({"vision"}))
@@ -21,17 +23,17 @@ async def stored(make_world: Any) -> Any:
         made = await world.submit(config(name=name, workspace="lab", project=name[:3]), caller)
         await world.finish(made.id)
 
-    def grow(turn: Any) -> None:
-        for row in turn.session.query(CheckpointRow):
+    def grow(unit: Any) -> None:
+        for row in unit.session.query(CheckpointRow):
             row.size = 100 * row.experiment_id
 
-    await world.services.shell.write(grow)
+    await world.services.context.write(grow)
     return world
 
 
 async def test_usage_by_everything(make_world):
     world = await stored(make_world)
-    usage = world.services.storage.usage
+    usage = world.services[Storage].usage
     by_user = await usage(ROOT)
     assert [(one.name, one.checkpoint_bytes) for one in by_user.items] == [("vera", 200), ("alice", 100), ("root", 0)]
     assert (by_user.total.checkpoint_bytes, by_user.total.checkpoints, by_user.more) == (300, 2, 0)
@@ -44,7 +46,7 @@ async def test_usage_by_everything(make_world):
 
 async def test_I9_usage_is_ones_own(make_world):
     world = await stored(make_world)
-    usage = world.services.storage.usage
+    usage = world.services[Storage].usage
     for by, expected in (("user", ["alice"]), ("group", []), ("project", ["lab/sma"]), ("experiment", ["small"])):
         found = await usage(ALICE, by)
         assert [one.name for one in found.items] == expected
@@ -56,15 +58,15 @@ async def test_usage_tells_the_limits_and_warns_those_whom_they_bind(make_world)
     world = await stored(make_world)
     for kind, name, size in (("user", "vera", 200), ("group", "vision", 240), ("user", "quiet", 7)):
         request = QuotaRequest.model_validate({"kind": kind, "name": name, "storage": size})
-        await world.services.quotas.put(ROOT, request)
-    seen = await world.services.storage.usage(VERA)
+        await world.services[Quotas].put(ROOT, request)
+    seen = await world.services[Storage].usage(VERA)
     assert [(one.name, one.used, one.limit) for one in seen.items] == [("vera", 200, 200)]
     assert seen.warnings == [
         "the storage quota of user vera is used up: 200 B of 200 B, 100%",
         "the storage quota of group vision is nearly used up: 200 B of 240 B, 83%",
     ]
-    assert [one.limit for one in (await world.services.storage.usage(VERA, "group")).items] == [240]
-    everybody = await world.services.storage.usage(ROOT)
+    assert [one.limit for one in (await world.services[Storage].usage(VERA, "group")).items] == [240]
+    everybody = await world.services[Storage].usage(ROOT)
     assert {one.name: one.limit for one in everybody.items} == {"vera": 200, "alice": None, "quiet": 7, "root": None}
     assert everybody.warnings == []
-    assert (await world.services.storage.usage(ALICE)).warnings == []
+    assert (await world.services[Storage].usage(ALICE)).warnings == []

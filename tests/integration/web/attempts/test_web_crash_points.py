@@ -1,6 +1,6 @@
 """kill -9 of the master's own process at a commit of its database, before it or after it: the search ends the same.
 
-Twenty points for each database; all of them with DETLAB_ALL_CRASH_POINTS=1 (`make soak`). Every point in one process,
+Ten points for each database; all of them with DETLAB_ALL_CRASH_POINTS=1 (`make soak`). Every point in one process,
 without HTTP: `tests/integration/services/lifecycle/test_crash_points.py`.
 """
 
@@ -26,7 +26,7 @@ from testbed.scripted_node import Node, service_at
 
 pytestmark = [pytest.mark.hub, pytest.mark.slow]
 
-POINTS = 20
+POINTS = 10
 LEAST = 40
 """Commits that the search has at least."""
 _numbers = itertools.count(1)

@@ -21,9 +21,9 @@ from sqlalchemy import select
 from detlab.schemas.checkpoint_ids import new_checkpoint_id
 from detlab.schemas.wire import (
     Heartbeat,
+    HeldTask,
     Hello,
     Launch,
-    RunningTask,
     SlotView,
     TaskExited,
     TaskStage,
@@ -31,6 +31,7 @@ from detlab.schemas.wire import (
     Welcome,
 )
 from detlab_hub.services import AgentCaller
+from detlab_hub.services.agents.agents import Agents
 from detlab_hub.store.tables import Base
 from testbed.routes import Asked, verbs
 from testbed.waiting import soon
@@ -75,7 +76,7 @@ class Agent:
     name: str
     master: Any
     key: str = ""
-    tasks: list[RunningTask] = field(default_factory=list)
+    tasks: list[HeldTask] = field(default_factory=list)
     heard: list[Any] = field(default_factory=list)
     session: Any = None
 
@@ -83,7 +84,7 @@ class Agent:
         hello = Hello(uids={}, agent_id=self.name, slots=[SlotView(id=f"{self.name}-0")], tasks=self.tasks)
         caller = AgentCaller(self.name, hashlib.sha256(self.key.encode()).hexdigest())
         self.heard = []
-        self.session = await self.master.services.agents.connect(caller, hello, self.heard.append)
+        self.session = await self.master.services[Agents].connect(caller, hello, self.heard.append)
 
     async def speak(self) -> None:
         """Say for ever that it is there."""
@@ -197,7 +198,7 @@ async def replaced(master: Any, how: str) -> AsyncIterator[Replaced]:
         assert made.status_code == 200, made.text
         await soon(lambda: bool(one.launches()))
         (first,) = one.launches()
-        running = RunningTask(allocation_id=first.allocation_id, run=1)
+        running = HeldTask(allocation_id=first.allocation_id, run=1)
         await one.session.receive(TaskStarted(allocation_id=first.allocation_id, run=1))
         two = await enrolled(master, "two")
         await stack.enter_async_context(speaking(two))
@@ -226,7 +227,7 @@ async def everything(master: Any) -> dict[str, list[Any]]:
         found["events"] = [row for row in found["events"] if "cluster" not in row]
         return found
 
-    found: dict[str, list[Any]] = await master.services.shell.read(rows)
+    found: dict[str, list[Any]] = await master.services.context.read(rows)
     return found
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import select
 from detlab.client import Client
 from detlab.client.resources import Trial
 from detlab.launch.host import procfs
-from detlab_hub.store.tables import CheckpointRow, Point
+from detlab_hub.store.tables import CheckpointRow, MetricPoint
 from testbed import small_search
 from testbed.cluster import Cluster
 from testbed.master_forks import Masters
@@ -110,7 +110,9 @@ def rows_of_run(url: str, run: int) -> tuple[list[Any], list[Any]]:
     """The points and checkpoints that an attempt has written."""
     with small_search.reading(url) as s:
         points = s.execute(
-            select(Point.series_id, Point.step, Point.value).where(Point.run == run).order_by(Point.step)
+            select(MetricPoint.series_id, MetricPoint.step, MetricPoint.value)
+            .where(MetricPoint.run == run)
+            .order_by(MetricPoint.step)
         )
         saved = s.scalars(select(CheckpointRow.uuid).where(CheckpointRow.run == run).order_by(CheckpointRow.uuid))
         return [tuple(row) for row in points], list(saved)

@@ -21,11 +21,11 @@ from detlab.testing.ports import free_ports
 from detlab_hub.embedded import lifecycle
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.master import answers
-from detlab_hub.embedded.parts import Part
+from detlab_hub.embedded.parts import ClusterPart
 from detlab_hub.embedded.report import PartReport, PartState, read_report
 from detlab_hub.embedded.sockets import ports
 from detlab_hub.embedded.sockets.listeners import LOOPBACK, VARIABLE, Address, Listeners, inherited, lent, listen
-from detlab_hub.embedded.state import TAKE_OVER_NOTE, Plan, StateFolder
+from detlab_hub.embedded.state import TAKE_OVER_NOTE, StartPlan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 from testbed.waiting import soon
 
@@ -63,14 +63,14 @@ async def supervised(
     folder: StateFolder, sockets: Listeners, *addresses: Address, code: str = SERVES.format(start=0)
 ) -> AsyncIterator[None]:
     """A supervisor in this process whose master is this program."""
-    plan = Plan(port=1, hub_port=1, proxy_api_port=1, master_port=addresses[0].port, operator="ann")
+    plan = StartPlan(port=1, hub_port=1, proxy_api_port=1, master_port=addresses[0].port, operator="ann")
     idle = "import time; time.sleep(600)"
     parts = {
-        name: Part(name, (sys.executable, "-c", idle), folder.log(name), folder.root, stop_grace=0.5)
+        name: ClusterPart(name, (sys.executable, "-c", idle), folder.log(name), folder.root, stop_grace=0.5)
         for name in names.NAMES
     }
     argv = (sys.executable, "-c", code)
-    parts["master"] = Part("master", argv, folder.log("master"), folder.root, stop_grace=0.5, listens=addresses)
+    parts["master"] = ClusterPart("master", argv, folder.log("master"), folder.root, stop_grace=0.5, listens=addresses)
     supervisor = Supervisor(folder, plan, parts, sockets)
     task = asyncio.create_task(supervisor.run())
     try:
@@ -193,12 +193,12 @@ def test_a_variable_that_names_no_socket_is_refused(text: str) -> None:
 # --- which ports ------------------------------------------------------------------------------------------
 
 
-def chosen(folder: StateFolder, before: Plan | None) -> list[int]:
+def chosen(folder: StateFolder, before: StartPlan | None) -> list[int]:
     """The private ports of a start after a plan, none of whose parts runs."""
     if before is not None:
         folder.write_plan(before)
     with Listeners() as bound:
-        plan = lifecycle.make_plan(folder, lifecycle.Options(port=free_ports(1)[0]), bound)
+        plan = lifecycle.make_plan(folder, lifecycle.UpOptions(port=free_ports(1)[0]), bound)
         found = [plan.hub_port, plan.proxy_api_port, plan.master_port]
         assert set(bound.all()) == {plan.port, *found}
     return found
@@ -222,13 +222,13 @@ def test_root_has_ports_that_no_user_may_bind(folder: StateFolder) -> None:
 @needs_privileged
 def test_last_times_ports_are_kept_while_tasks_may_know_them(folder: StateFolder) -> None:
     old = free_ports(3)
-    before = Plan(port=1, hub_port=old[0], proxy_api_port=old[1], master_port=old[2], operator="ann")
+    before = StartPlan(port=1, hub_port=old[0], proxy_api_port=old[1], master_port=old[2], operator="ann")
     (folder.root / "agent" / "tasks" / "1").mkdir(parents=True)
     assert chosen(folder, before) == old
     (folder.root / "agent" / "tasks" / "1").rmdir()
     moved = chosen(folder, before)
     assert not set(moved) & set(old)
-    again = Plan(port=1, hub_port=moved[0], proxy_api_port=moved[1], master_port=moved[2], operator="ann")
+    again = StartPlan(port=1, hub_port=moved[0], proxy_api_port=moved[1], master_port=moved[2], operator="ann")
     assert chosen(folder, again) == moved
 
 
@@ -236,7 +236,9 @@ def test_a_port_that_was_taken_meanwhile_is_replaced(folder: StateFolder) -> Non
     (folder.root / "agent" / "tasks" / "1").mkdir(parents=True)
     old = free_ports(3)
     with listen(LOOPBACK, old[1]):
-        found = chosen(folder, Plan(port=1, hub_port=old[0], proxy_api_port=old[1], master_port=old[2], operator="ann"))
+        found = chosen(
+            folder, StartPlan(port=1, hub_port=old[0], proxy_api_port=old[1], master_port=old[2], operator="ann")
+        )
     assert found[0] == old[0]
     assert found[1] != old[1]
     assert found[2] == old[2]
@@ -245,10 +247,10 @@ def test_a_port_that_was_taken_meanwhile_is_replaced(folder: StateFolder) -> Non
 def test_the_clusters_own_port_is_waited_for_while_its_killed_proxy_still_has_it(folder: StateFolder) -> None:
     """A killed process has its sockets until the last of its threads is gone, and is not named as their owner then."""
     port = free_ports(1)[0]
-    options, has_it = lifecycle.Options(port=port), listen(LOOPBACK, port)
+    options, has_it = lifecycle.UpOptions(port=port), listen(LOOPBACK, port)
     with has_it, Listeners() as bound, pytest.raises(DetlabError, match=f"port {port} of 127.0.0.1 is taken by pid"):
         lifecycle.make_plan(folder, options, bound)
-    folder.write_plan(Plan(port=port, hub_port=1, proxy_api_port=1, master_port=1, operator="ann"))
+    folder.write_plan(StartPlan(port=port, hub_port=1, proxy_api_port=1, master_port=1, operator="ann"))
     has_it = listen(LOOPBACK, port)
     ending = threading.Timer(0.5, has_it.close)
     ending.start()
@@ -262,8 +264,8 @@ def test_the_clusters_own_port_is_waited_for_while_its_killed_proxy_still_has_it
 def test_a_start_that_failed_takes_nothing_over_the_next_time(folder: StateFolder) -> None:
     port, note = free_ports(1)[0], folder.root / "db" / TAKE_OVER_NOTE
     with listen(LOOPBACK, port), Listeners() as bound, pytest.raises(DetlabError, match="is taken by"):
-        lifecycle.make_plan(folder, lifecycle.Options(port=port, take_over=True), bound)
+        lifecycle.make_plan(folder, lifecycle.UpOptions(port=port, take_over=True), bound)
     assert note.exists()
     with Listeners() as bound:
-        lifecycle.make_plan(folder, lifecycle.Options(port=port), bound)
+        lifecycle.make_plan(folder, lifecycle.UpOptions(port=port), bound)
     assert not note.exists()

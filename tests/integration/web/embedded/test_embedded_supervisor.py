@@ -17,9 +17,9 @@ import pytest
 from detlab.testing.ports import free_ports
 from detlab_hub.embedded import parts as names
 from detlab_hub.embedded.attached import Sources, code_of_parts, reload_changed
-from detlab_hub.embedded.parts import Part
+from detlab_hub.embedded.parts import ClusterPart
 from detlab_hub.embedded.report import PartReport, PartState, read_report
-from detlab_hub.embedded.state import FolderInUse, Plan, StateFolder
+from detlab_hub.embedded.state import FolderInUse, StartPlan, StateFolder
 from detlab_hub.embedded.supervisor import Supervisor
 from testbed.waiting import soon
 
@@ -42,22 +42,22 @@ def folder(tmp_path: Path) -> StateFolder:
 
 
 @pytest.fixture
-def plan() -> Plan:
+def plan() -> StartPlan:
     hub, api, master = free_ports(3)
-    return Plan(port=1, hub_port=hub, proxy_api_port=api, master_port=master, operator="ann")
+    return StartPlan(port=1, hub_port=hub, proxy_api_port=api, master_port=master, operator="ann")
 
 
-def programs(folder: StateFolder, plan: Plan, **other: str) -> dict[str, Part]:
+def programs(folder: StateFolder, plan: StartPlan, **other: str) -> dict[str, ClusterPart]:
     """Four idle programs; keyword arguments replace their code."""
     code = dict.fromkeys(names.NAMES, IDLE) | {"master": LISTENS.format(port=plan.master_port)} | other
     return {
-        name: Part(name, (sys.executable, "-c", text), folder.log(name), folder.root, stop_grace=0.5)
+        name: ClusterPart(name, (sys.executable, "-c", text), folder.log(name), folder.root, stop_grace=0.5)
         for name, text in code.items()
     }
 
 
 @asynccontextmanager
-async def supervised(folder: StateFolder, plan: Plan, parts: dict[str, Part]) -> AsyncIterator[Supervisor]:
+async def supervised(folder: StateFolder, plan: StartPlan, parts: dict[str, ClusterPart]) -> AsyncIterator[Supervisor]:
     """A supervisor in this process, stopped at the end."""
     supervisor = Supervisor(folder, plan, parts)
     task = asyncio.create_task(supervisor.run())
@@ -88,7 +88,7 @@ def test_each_part_has_the_code_that_it_runs() -> None:
     assert {folder.name for folder in folders["hub"]} == {"spawners", "embedded"}
 
 
-async def test_all_parts_run_and_are_stopped(folder: StateFolder, plan: Plan) -> None:
+async def test_all_parts_run_and_are_stopped(folder: StateFolder, plan: StartPlan) -> None:
     async with supervised(folder, plan, programs(folder, plan)):
         await soon(lambda: all_up(folder))
         assert folder.locked
@@ -101,7 +101,7 @@ async def test_all_parts_run_and_are_stopped(folder: StateFolder, plan: Plan) ->
     assert not any(Path(f"/proc/{pid}/cwd").exists() for pid in pids)
 
 
-async def test_a_second_supervisor_is_refused(folder: StateFolder, plan: Plan) -> None:
+async def test_a_second_supervisor_is_refused(folder: StateFolder, plan: StartPlan) -> None:
     async with supervised(folder, plan, programs(folder, plan)):
         await soon(lambda: all_up(folder))
         before = part(folder, "hub").pid
@@ -110,7 +110,7 @@ async def test_a_second_supervisor_is_refused(folder: StateFolder, plan: Plan) -
         assert part(folder, "hub").pid == before
 
 
-async def test_a_killed_part_is_started_again_alone(folder: StateFolder, plan: Plan) -> None:
+async def test_a_killed_part_is_started_again_alone(folder: StateFolder, plan: StartPlan) -> None:
     async with supervised(folder, plan, programs(folder, plan)):
         await soon(lambda: all_up(folder))
         before = {name: part(folder, name).pid for name in names.NAMES}
@@ -122,7 +122,7 @@ async def test_a_killed_part_is_started_again_alone(folder: StateFolder, plan: P
         assert part(folder, "hub").exit_code == -signal.SIGKILL
 
 
-async def test_a_part_that_ends_at_once_waits_longer_each_time(folder: StateFolder, plan: Plan) -> None:
+async def test_a_part_that_ends_at_once_waits_longer_each_time(folder: StateFolder, plan: StartPlan) -> None:
     parts = programs(folder, plan, hub="print('no'); raise SystemExit(3)")
     async with supervised(folder, plan, parts):
         await soon(lambda: part(folder, "hub").restarts >= 3)
@@ -132,7 +132,7 @@ async def test_a_part_that_ends_at_once_waits_longer_each_time(folder: StateFold
 
 
 async def test_changed_code_restarts_what_runs_it_and_mended_code_is_started_at_once(
-    folder: StateFolder, plan: Plan, tmp_path: Path
+    folder: StateFolder, plan: StartPlan, tmp_path: Path
 ) -> None:
     packages = {name: tmp_path / name for name in ("shared", "only_agent")}
     for package in packages.values():
@@ -158,7 +158,7 @@ async def test_changed_code_restarts_what_runs_it_and_mended_code_is_started_at_
     assert said == [*2 * ["code.py changed: restarting master, agent"], "new.py changed: restarting agent"]
 
 
-async def test_a_program_that_is_not_there_is_said_in_its_log(folder: StateFolder, plan: Plan) -> None:
+async def test_a_program_that_is_not_there_is_said_in_its_log(folder: StateFolder, plan: StartPlan) -> None:
     parts = programs(folder, plan)
     parts["proxy"] = replace(parts["proxy"], argv=("/nonexistent/proxy",))
     async with supervised(folder, plan, parts):
@@ -166,7 +166,7 @@ async def test_a_program_that_is_not_there_is_said_in_its_log(folder: StateFolde
     assert "cannot be started" in folder.log("proxy").read_text()
 
 
-async def test_a_part_that_ignores_sigterm_is_killed(folder: StateFolder, plan: Plan) -> None:
+async def test_a_part_that_ignores_sigterm_is_killed(folder: StateFolder, plan: StartPlan) -> None:
     async with supervised(folder, plan, programs(folder, plan, proxy=STUBBORN)):
         await soon(lambda: all_up(folder))
         stubborn = part(folder, "proxy").running
@@ -174,7 +174,7 @@ async def test_a_part_that_ignores_sigterm_is_killed(folder: StateFolder, plan: 
     assert not stubborn.alive
 
 
-async def test_parts_of_a_killed_supervisor_are_taken_over(folder: StateFolder, plan: Plan) -> None:
+async def test_parts_of_a_killed_supervisor_are_taken_over(folder: StateFolder, plan: StartPlan) -> None:
     killed = await orphans(folder, plan)
     changed = programs(folder, plan, hub=IDLE + "  # settings changed")
     async with supervised(folder, plan, changed):
@@ -186,7 +186,7 @@ async def test_parts_of_a_killed_supervisor_are_taken_over(folder: StateFolder, 
     assert not any(part(folder, name).running for name in names.NAMES)
 
 
-async def test_what_is_taken_over_is_in_the_first_report_already(folder: StateFolder, plan: Plan) -> None:
+async def test_what_is_taken_over_is_in_the_first_report_already(folder: StateFolder, plan: StartPlan) -> None:
     killed = await orphans(folder, plan)
     supervisor = Supervisor(folder, plan, programs(folder, plan))
     task = asyncio.create_task(supervisor.run())
@@ -199,7 +199,7 @@ async def test_what_is_taken_over_is_in_the_first_report_already(folder: StateFo
     assert {name: found.pid for name, found in report.parts.items()} == killed
 
 
-async def orphans(folder: StateFolder, plan: Plan) -> dict[str, int]:
+async def orphans(folder: StateFolder, plan: StartPlan) -> dict[str, int]:
     """Start the programs under a supervisor in another process and kill that one; returns their pids."""
     here = Path(__file__)
     places = [str(here.parent), str(here.parents[3])]

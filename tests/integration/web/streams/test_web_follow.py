@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from detlab.client.transport.streaming import event_feed
+from detlab_hub.services.streams.stream import Stream
 from detlab_hub.store.queries import events
 
 pytestmark = pytest.mark.hub
@@ -31,9 +32,9 @@ async def create(client: Any) -> int:
 async def report(master: Any, experiment: int, trial: int, group: str = "validation", **metrics: float) -> None:
     """Append a metrics event as a report does."""
     data = {"group": group, "steps_completed": 1, "run": 1, "metrics": metrics}
-    shell = master.services.stream._shell
-    await shell.write(lambda turn: events.append(turn.session, "metrics", 1.0, experiment, trial, data))
-    shell.wakeups.wake("streams")
+    context = master.services[Stream]._context
+    await context.write(lambda unit: events.append(unit.session, "metrics", 1.0, experiment, trial, data))
+    context.wakeups.wake("streams")
 
 
 def metrics(found: list[dict[str, Any]]) -> list[tuple[int, int, dict[str, float]]]:

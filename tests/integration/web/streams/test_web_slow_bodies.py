@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from detlab_hub.services.kernel.threads import UPLOADS_PER_USER
+from detlab_hub.services.base.threads import UPLOADS_PER_USER
 from detlab_hub.web.bodies import BODIES_PER_USER, BodyLimits
 from testbed.cluster import Cluster
 from testbed.waiting import soon
@@ -42,7 +42,7 @@ def limits_of(master: Any) -> BodyLimits:
 
 def tickets_of(master: Any, user: str) -> int:
     """Uploads of a user that are under way."""
-    return int(master.services.shell.workers.open_uploads.held(user))
+    return int(master.services.context.workers.open_uploads.held(user))
 
 
 def leftovers(master: Any) -> list[str]:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from detlab_hub.services.streams.stream import Stream
 from detlab_hub.store.queries import events
 from detlab_hub.web.streaming import StreamHandler
 from testbed.waiting import soon
@@ -104,7 +105,7 @@ async def test_a_reader_who_does_not_read_is_dropped(master: Any, monkeypatch: p
         while True:
             yield [Event.model_validate(big)] * 20
 
-    monkeypatch.setattr(master.services.stream, "events", flood)
+    monkeypatch.setattr(master.services[Stream], "events", flood)
     async with master.client() as client:
         with pytest.raises(httpx.RemoteProtocolError):  # noqa: PT012 - it comes while reading
             async with client.stream("GET", "stream") as reply:
@@ -117,9 +118,9 @@ async def test_a_reader_who_does_not_read_is_dropped(master: Any, monkeypatch: p
 async def report(master: Any, experiment: int, step: int, text: str = "") -> None:
     """Append a metrics event as a report does."""
     data = {"group": "training", "steps_completed": step, "run": 1, "metrics": {"loss": 1.0, "note": text}}
-    shell = master.services.shell
-    await shell.write(lambda turn: events.append(turn.session, "metrics", 1.0, experiment, 1, data))
-    shell.wakeups.wake("streams")
+    context = master.services.context
+    await context.write(lambda unit: events.append(unit.session, "metrics", 1.0, experiment, 1, data))
+    context.wakeups.wake("streams")
 
 
 def ask(master: Any, path: str, version: str, *, buffer: int | None = None) -> socket.socket:

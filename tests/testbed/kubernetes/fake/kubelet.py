@@ -333,8 +333,7 @@ class Kubelet:
         home = folder / f"{spec['name']}-{again}"
         home.mkdir(exist_ok=True)
         volumes = {one["name"]: self._inputs.volume(pod, folder, one) for one in pod["spec"].get("volumes") or []}
-        # What every image has is this checkout; a container has a /tmp of its own.
-        mounts = [(str(ROOT), str(ROOT), True)] if ROOT.is_relative_to("/tmp") else []
+        mounts: list[tuple[str, str, bool]] = []
         for one in sorted(spec.get("volumeMounts") or [], key=lambda mount: mount["mountPath"]):
             source = volumes[one["name"]] / one.get("subPath", "")
             inside = source.resolve().is_relative_to(volumes[one["name"]].resolve())
@@ -344,6 +343,8 @@ class Kubelet:
             if one.get("subPath") and not source.exists():
                 source.mkdir(parents=True)
             mounts.append((str(source), one["mountPath"], bool(one.get("readOnly"))))
+        if ROOT.is_relative_to("/tmp"):  # every image has this checkout; a container has a /tmp of its own
+            mounts.append((str(ROOT), str(ROOT), True))
         said = home / "said"
         said.touch()
         said.chmod(0o666)

@@ -18,13 +18,13 @@ from detlab.launch import late_point
 from detlab.schemas.wire import Partition, ServiceSpec
 from detlab_agent.runtimes.base import SetupFailed
 from detlab_agent.runtimes.slurm import task
-from detlab_agent.runtimes.slurm.answers import Job, JobEnd, job_of, partition_of, status_of
+from detlab_agent.runtimes.slurm.answers import JobEnd, SlurmJob, job_of, partition_of, status_of
 from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmFull, SlurmRefused, Whose
 from detlab_agent.runtimes.slurm.ends import exit_of, of_ranks
+from detlab_agent.runtimes.slurm.options import SlurmOptions
 from detlab_agent.runtimes.slurm.script import file_of, files_of, once, request_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import JobWatch
-from detlab_agent.slurm_options import SlurmOptions
 
 
 def said(code: int | None, reason: str = "", message: str = "") -> str:
@@ -429,7 +429,7 @@ def test_a_job_knows_an_address_at_which_others_reach_its_node(
     ],
 )
 def test_a_job_that_waits_for_somebody_is_told_from_one_that_waits_for_its_turn(reason: str, said: str) -> None:
-    assert said in task._waiting(Job("7", "PENDING", reason, "2027-01-01T10:00:00"))
+    assert said in task._waiting(SlurmJob("7", "PENDING", reason, "2027-01-01T10:00:00"))
 
 
 class Forgetful(Commands):

@@ -16,13 +16,13 @@ from slurm_orders import order_of
 
 from detlab.schemas.wire import ServiceSpec
 from detlab_agent.runtimes.slurm import arrays as arrays_module
-from detlab_agent.runtimes.slurm.answers import Job, JobEnd, each_of
-from detlab_agent.runtimes.slurm.arrays import Arrays, Member, alike, array_of
+from detlab_agent.runtimes.slurm.answers import JobEnd, SlurmJob, each_of
+from detlab_agent.runtimes.slurm.arrays import ArrayMember, Arrays, alike, array_of
 from detlab_agent.runtimes.slurm.client import Commands, SlurmAway, SlurmFull, SlurmRefused, Whose
-from detlab_agent.runtimes.slurm.script import Request, files_of, request_of
+from detlab_agent.runtimes.slurm.options import SlurmOptions
+from detlab_agent.runtimes.slurm.script import JobRequest, files_of, request_of
 from detlab_agent.runtimes.slurm.task import SlurmTask
 from detlab_agent.runtimes.slurm.watch import MOST_ENDED, JobWatch
-from detlab_agent.slurm_options import SlurmOptions
 
 SHARED = PurePosixPath("/shared")
 
@@ -36,7 +36,7 @@ def request(
     slots: int = 1,
     image: str = "",
     **slurm: object,
-) -> Request:
+) -> JobRequest:
     order = order_of(tmp_path, slurm, image, slots, allocation_id=f"1.a.{number}")
     order.launch.owner = owner
     return request_of(order, options or SlurmOptions(as_owner=False), directory, "detlab agent a", gpus=True)
@@ -123,7 +123,7 @@ class Cluster(Commands):
     answers: list[Exception | None] = field(default_factory=list)
     """Of the next submissions; None: it takes the array."""
     arrays: list[Sequence[str]] = field(default_factory=list)
-    there: list[Job] = field(default_factory=list)
+    there: list[SlurmJob] = field(default_factory=list)
 
     def submit(self, arguments: Sequence[str], script: str, whose: Whose) -> str:
         self.arrays.append(arguments)
@@ -132,7 +132,7 @@ class Cluster(Commands):
             raise answer
         return str(len(self.arrays))
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[SlurmJob]:
         return self.there
 
     def largest_array(self) -> int:
@@ -158,8 +158,8 @@ class Place:
     said: list[str] = field(default_factory=list)
     turns: bool = False
 
-    def member(self, number: int, **more: object) -> Member:
-        return Member(
+    def member(self, number: int, **more: object) -> ArrayMember:
+        return ArrayMember(
             request(self.tmp_path, number, **more),  # type: ignore[arg-type]
             lambda label, files: self.calls.append(label),
             lambda: self.notes.append(number),
@@ -240,7 +240,7 @@ async def test_who_is_told_to_end_in_time_is_not_in_it(place: Place) -> None:
 async def test_an_array_whose_number_got_lost_is_found_and_not_submitted_again(place: Place) -> None:
     def taken() -> None:
         place.cluster.there = [
-            Job(f"71_{index}", "PENDING", name="detlab-array-1.a.0", comment="detlab agent a") for index in (1, 2)
+            SlurmJob(f"71_{index}", "PENDING", name="detlab-array-1.a.0", comment="detlab agent a") for index in (1, 2)
         ]  # the first one has ended and is forgotten
 
     for index in range(3):
@@ -278,14 +278,14 @@ async def test_a_task_that_fails_in_it_leaves_nobody_waiting(place: Place) -> No
 
 
 def test_a_job_of_an_array_goes_by_the_arrays_name_and_its_index() -> None:
-    assert Job("71_4", "RUNNING", name="detlab-array-1.a.0").label == "array-1.a.0_4"
-    assert Job("71", "RUNNING", name="detlab-1.a.0").label == "1.a.0"
-    assert [Job(id_, "").number for id_ in ("71_4", "71_[4-9]", "71+0", "72", "")] == [71, 71, 71, 72, 0]
+    assert SlurmJob("71_4", "RUNNING", name="detlab-array-1.a.0").label == "array-1.a.0_4"
+    assert SlurmJob("71", "RUNNING", name="detlab-1.a.0").label == "1.a.0"
+    assert [SlurmJob(id_, "").number for id_ in ("71_4", "71_[4-9]", "71+0", "72", "")] == [71, 71, 71, 72, 0]
 
 
 def test_those_of_an_array_that_wait_are_told_apart_though_slurm_lists_them_as_one() -> None:
     def ids(listed: str) -> list[str]:
-        return [job.id for job in each_of(Job(listed, "PENDING"))]
+        return [job.id for job in each_of(SlurmJob(listed, "PENDING"))]
 
     assert ids("71_[3,5-7]") == ["71_3", "71_5", "71_6", "71_7"]
     assert ids("71_[0-6:3,9%4]") == ["71_0", "71_3", "71_6", "71_9"]
@@ -314,8 +314,8 @@ def test_a_task_of_an_earlier_version_is_read_as_its_jobs_account(tmp_path: Path
     asked: list[tuple[str, int | None]] = []
 
     class Shared(Cluster):
-        def job(self, job_id: str) -> Job | None:
-            return Job(job_id, "COMPLETED", name="detlab-1.a.0", comment="c", uid=1002) if job_id == "71" else None
+        def job(self, job_id: str) -> SlurmJob | None:
+            return SlurmJob(job_id, "COMPLETED", name="detlab-1.a.0", comment="c", uid=1002) if job_id == "71" else None
 
         def read(self, path: PurePath, whose: Whose) -> str:
             asked.append((str(path), whose.uid))
@@ -376,7 +376,7 @@ async def test_the_files_of_a_stranger_are_removed_when_it_has_ended_and_not_bef
         def remove(self, paths: Sequence[PurePath]) -> None:
             removed.extend(path.name for path in paths)
 
-    cluster = Shared(there=[Job("71_1", "RUNNING", name="detlab-array-1.a.0", comment="c")])
+    cluster = Shared(there=[SlurmJob("71_1", "RUNNING", name="detlab-array-1.a.0", comment="c")])
     watch = JobWatch(cluster, "c", 0.05)
     watch.forget("array-1.a.0_1", files_of(SHARED, "array-1.a.0.t0k3n_1"))
     looks = asyncio.create_task(watch.run())
@@ -402,7 +402,7 @@ async def test_the_name_that_a_user_gives_a_job_removes_no_file(place: Place) ->
         place.cluster.there = []
 
     place.cluster.cancel = cancel  # type: ignore[method-assign]
-    there = Job("71", "RUNNING", name="detlab-../../home/ada/x", comment="detlab agent a", uid=1002)
+    there = SlurmJob("71", "RUNNING", name="detlab-../../home/ada/x", comment="detlab agent a", uid=1002)
     place.cluster.there = [there]
     looks = asyncio.create_task(place.watch.run())
     try:
@@ -416,7 +416,7 @@ async def test_the_name_that_a_user_gives_a_job_removes_no_file(place: Place) ->
 
 async def test_a_job_of_another_account_with_a_tasks_name_is_not_its_job(place: Place) -> None:
     place.watch.know("1.a.0", None, 1001)
-    theirs = Job("70", "RUNNING", name="detlab-1.a.0", comment="detlab agent a", uid=1002)
+    theirs = SlurmJob("70", "RUNNING", name="detlab-1.a.0", comment="detlab agent a", uid=1002)
     mine = replace(theirs, id="71", uid=1001)
     place.cluster.there = [theirs, mine]
     place.cluster.cancel = lambda *_, **__: pytest.fail("the second one is nobody's double")  # type: ignore[method-assign]
@@ -432,8 +432,8 @@ async def test_thousands_of_jobs_that_look_like_former_tasks_keep_no_task_waitin
     """Each was ended before the next look at all jobs: one user's array kept everybody's tasks waiting for minutes."""
     ended: list[tuple[str, int | None]] = []
 
-    def job(number: int, uid: int) -> Job:
-        return Job(str(number), "PENDING", name=f"detlab-former.{number}", comment="detlab agent a", uid=uid)
+    def job(number: int, uid: int) -> SlurmJob:
+        return SlurmJob(str(number), "PENDING", name=f"detlab-former.{number}", comment="detlab agent a", uid=uid)
 
     def cancel(job_id: str, name: str, *, at_once: bool = False) -> None:
         ended.append((job_id, next(one.uid for one in place.cluster.there if one.id == job_id)))
@@ -494,7 +494,7 @@ async def test_the_files_that_a_requeued_job_writes_after_its_task_was_removed_g
         def remove(self, paths: Sequence[PurePath]) -> None:
             removed.append([path.name for path in paths])
 
-    cluster = Shared(there=[Job("71", "PENDING", name="detlab-1.a.0", comment="c")])
+    cluster = Shared(there=[SlurmJob("71", "PENDING", name="detlab-1.a.0", comment="c")])
     watch = JobWatch(cluster, "c", 0.05)
     watch.know("1.a.0", "71")
     record = tmp_path / "1.a.0.json"
@@ -533,7 +533,7 @@ async def test_a_job_that_comes_to_light_after_its_task_was_killed_is_ended(tmp_
 
     class Lost(Cluster):
         def submit(self, arguments: Sequence[str], script: str, whose: Whose) -> str:
-            self.there = [Job("7", "PENDING", name="detlab-1.a.0", comment="c")]
+            self.there = [SlurmJob("7", "PENDING", name="detlab-1.a.0", comment="c")]
             raise SlurmAway("the answer got lost")
 
         def cancel(self, job_id: str, name: str, *, at_once: bool = False) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from detlab.launch.host.identity import UidRules
 from detlab_agent import daemon
+from detlab_agent.runtimes.slurm.options import SlurmOptions
 from detlab_agent.runtimes.tenancy import Tenancy
 from detlab_agent.settings import AgentError, AgentSettings
-from detlab_agent.slurm_options import SlurmOptions
 
 
 @dataclass
@@ -22,6 +22,11 @@ class Given:
     slurm: SlurmOptions | None
     serves_user: str | None = None
     uid_range: tuple[int, int] = (20_000, 30_000)
+
+    @property
+    def of_runtimes(self) -> dict[str, SlurmOptions]:
+        """What the options of runtimes say."""
+        return {} if self.slurm is None else {"slurm": self.slurm}
 
 
 @dataclass

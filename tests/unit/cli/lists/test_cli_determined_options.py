@@ -18,7 +18,7 @@ from click.testing import Result
 from detlab.cli.root import det as root
 from detlab.schemas.jobwire import JobView
 from detlab.schemas.wire import BestView, SeriesView, TrialState
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 Det = Callable[..., Result]
 OTHER_LISTS = {"queue", "audit", "usage", "uids", "instances", "outputs", "metrics"}

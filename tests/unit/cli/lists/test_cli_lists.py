@@ -15,7 +15,7 @@ from detlab.schemas.wire import (
     SummaryView,
     TrialState,
 )
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m[red]evil[/red]\x1b[0m\u202egnp\x9b2J\nsecond <img src=x onerror=alert(1)>"
 SHOWN = "[red]evil[/red]gnp second <img src=x onerror=alert(1)>"

@@ -13,7 +13,7 @@ from click.testing import Result
 from detlab.client import Client
 from detlab.client.aclient import AsyncClient
 from detlab.schemas.wire import JournalEntry, ReplayedSearch, ReplayedTrial
-from detlab.testing.api import FakeMaster, Fault
+from testbed.fake_master.api import ApiFault, FakeMaster
 
 HOSTILE = "eve\x1b[31m\x07"
 COMMANDS = ("extend", "add", "retry", "bounds", "concurrency", "stop", "promote", "metric", "journal", "replay")
@@ -165,7 +165,7 @@ def test_a_refusal_of_the_master_is_told(searched: FakeMaster, det: Callable[...
 def test_an_act_whose_answer_is_lost_is_sent_again_with_its_key(
     searched: FakeMaster, det: Callable[..., Result]
 ) -> None:
-    searched.faults.append(Fault("POST", "experiments/1/search", "lose_reply"))
+    searched.faults.append(ApiFault("POST", "experiments/1/search", "lose_reply"))
     assert det("search", "extend", 1, "--trials", 1).exit_code == 0
     first, second = searched.steered
     assert first.idempotency_key == second.idempotency_key

@@ -13,7 +13,7 @@ from click.testing import Result
 
 from detlab.cli.root import det as command
 from detlab.schemas.wire import BestView, BudgetView, JournalEntry, ReplayedSearch, StandingView
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 SEARCHER = {
     "name": "async_halving",

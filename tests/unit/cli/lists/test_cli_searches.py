@@ -19,7 +19,7 @@ from detlab.schemas.wire import (
     TrialState,
     TrialView,
 )
-from detlab.testing.api import FakeMaster
+from testbed.fake_master.api import FakeMaster
 
 
 @pytest.fixture

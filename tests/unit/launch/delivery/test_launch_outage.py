@@ -3,9 +3,9 @@
 import json
 
 from detlab.core.metrics.spool import Spool
-from detlab.launch.delivery.sender import Deliverer, Mode, Source, TransportError
+from detlab.launch.delivery.sender import Deliverer, Mode, SpoolSource, TransportError
 from detlab.launch.delivery.shipping import StreamShipper
-from detlab.launch.delivery.spool import Reader, open_regular
+from detlab.launch.delivery.spool import SpoolReader, open_regular
 from detlab.launch.delivery.tokens import TokenKeeper
 
 HOUR = 3600.0
@@ -73,7 +73,7 @@ def test_an_hour_of_reports_waits_in_the_spool_and_arrives_once_in_order_with_a_
     world.deliverer = Deliverer(
         lambda: world,
         "task/records",
-        [Source(Reader(lambda: open_regular(path)), StreamShipper("metrics"))],
+        [SpoolSource(SpoolReader(lambda: open_regular(path)), StreamShipper("metrics"))],
         TokenKeeper(world.token, LIFE, 0.0),
         Marks(),
         renew_path="task/token",

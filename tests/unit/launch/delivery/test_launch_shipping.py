@@ -13,18 +13,18 @@ from detlab.launch.delivery.shipping import (
     Failed,
     Fenced,
     Phase,
-    Refusal,
+    RecordRefusal,
     Rejected,
     StreamShipper,
     Unauthorised,
     judge,
 )
-from detlab.launch.delivery.spool import Entry
+from detlab.launch.delivery.spool import SpoolEntry
 from detlab.launch.delivery.tokens import TokenKeeper
 
 
 def entries(*numbers):
-    return [Entry(n, json.dumps({"seq": n}).encode(), n * 10) for n in numbers]
+    return [SpoolEntry(n, json.dumps({"seq": n}).encode(), n * 10) for n in numbers]
 
 
 def seqs(batch):
@@ -83,8 +83,8 @@ def test_refused_records_are_handed_over_and_passed():
     shipper = StreamShipper("metrics")
     shipper.load(entries(1, 2))
     shipper.poll(0.0)
-    shipper.settle(Acked(2, (Refusal(2, "bad", "no"),)), 0.0)
-    assert shipper.refused == [Refusal(2, "bad", "no")]
+    shipper.settle(Acked(2, (RecordRefusal(2, "bad", "no"),)), 0.0)
+    assert shipper.refused == [RecordRefusal(2, "bad", "no")]
     assert shipper.phase is Phase.HUNGRY
 
 
@@ -100,7 +100,7 @@ def test_one_bad_record_is_found_by_halving_and_holds_up_nobody():
             taken += seqs(batch)
             shipper.settle(Acked(batch.entries[-1].seq), 0.0)
     assert taken == [n for n in range(1, 101) if n != 37]
-    assert shipper.refused == [Refusal(37, "invalid", "bad group")]
+    assert shipper.refused == [RecordRefusal(37, "invalid", "bad group")]
     assert requests < 25
 
 
@@ -132,7 +132,11 @@ def test_loading_or_settling_out_of_turn_is_a_defect():
     ("status", "body", "expected"),
     [
         (200, b'{"acked": 4}', Acked(4)),
-        (200, b'{"acked": 4, "refused": [{"seq": 3, "code": "c", "message": "m"}]}', Acked(4, (Refusal(3, "c", "m"),))),
+        (
+            200,
+            b'{"acked": 4, "refused": [{"seq": 3, "code": "c", "message": "m"}]}',
+            Acked(4, (RecordRefusal(3, "c", "m"),)),
+        ),
         (200, b"<html>a proxy</html>", Failed),
         (409, b'{"code": "stale_attempt", "message": "run 2"}', Fenced("run 2")),
         (409, b'{"code": "other"}', Failed),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from detlab.launch.delivery.spool import Appender, Reader, open_regular, read_mark
+from detlab.launch.delivery.spool import Appender, SpoolReader, open_regular, read_mark
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def reader():
     opened = []
 
     def make(path, after=0):
-        opened.append(Reader(lambda: open_regular(path), after))
+        opened.append(SpoolReader(lambda: open_regular(path), after))
         return opened[-1]
 
     yield make

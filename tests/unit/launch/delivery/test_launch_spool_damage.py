@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detlab.launch.delivery.output import LogSpool
-from detlab.launch.delivery.spool import IDLE_POLLS, MAX_GAP, MAX_LINE, Damage, Reader, open_regular
+from detlab.launch.delivery.spool import IDLE_POLLS, MAX_GAP, MAX_LINE, Damage, SpoolReader, open_regular
 
 MANY = 10**6
 
@@ -28,7 +28,7 @@ class Metrics:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "metrics.jsonl"
         self.last = 0
-        self.reader = Reader(lambda: open_regular(self.path), expects=1, written=lambda: self.last)
+        self.reader = SpoolReader(lambda: open_regular(self.path), expects=1, written=lambda: self.last)
 
     def append(self, count: int = 1) -> None:
         with self.path.open("ab") as file:
@@ -211,7 +211,7 @@ class Logs:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "logs.jsonl"
         self.spool = LogSpool(self.path)
-        self.reader = Reader(
+        self.reader = SpoolReader(
             self.spool.open_reader, expects=1, end=lambda: self.spool.size, written=lambda: self.spool.last
         )
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import pytest
 
-from detlab.core.distributed.channel import DistributedError, Link
+from detlab.core.distributed.channel import DistributedError, RankLink
 from detlab.core.distributed.heartbeat import LoopState, Pulse, place_of, waits_for_others
-from detlab.launch.ranks.judging import Sign, Verdict, judge, judge_loops
+from detlab.launch.ranks.judging import HangVerdict, Sign, judge, judge_loops
 from detlab.launch.ranks.watchdog import BUSY_FACTOR, DEFAULT_LIMIT, HangWatch, limit_of
 from detlab.launch.ranks.watchdog_nodes import OtherNodes
 from detlab.launch.taskdir import TaskDir
@@ -153,12 +153,12 @@ def test_what_a_rank_last_said_grows_old() -> None:
 
 def test_the_line_of_a_loop_says_who_where_since_when_and_what_to_do() -> None:
     sign = replace(in_loop(12, "train_batch", 1800.4), rank=1, where="train.py, line 9, in train_batch", limit=1800.0)
-    assert Verdict(sign).line(LIMIT) == (
+    assert HangVerdict(sign).line(LIMIT) == (
         "detlab: rank 1 (host n1, pid 77) hangs: for 1800.4 s it has been in train_batch, at batch 12 (train.py, line "
         "9, in train_batch), while the others wait for it. This attempt ends now, and the trial restarts from its last "
         "checkpoint. If the work is only slow, raise the limit of 1800 s: pytorch.init(hang_timeout=…)"
     )
-    stopped = Verdict(replace(sign, silent=3.0, limit=2.0, node="two")).line(LIMIT)
+    stopped = HangVerdict(replace(sign, silent=3.0, limit=2.0, node="two")).line(LIMIT)
     assert "rank 1 (node two, host n1" in stopped
     assert "its process has been stopped or blocked for 3.0 s; it was last in train_batch, at batch 12" in stopped
 
@@ -180,7 +180,7 @@ def test_a_loop_waits_for_others_only_in_its_innermost_frames() -> None:
     assert not waits_for_others(sys._getframe())
     assert not waits_for_others(None)
     left, right = socket.socketpair()
-    link = Link(left, b"key", serving=False)
+    link = RankLink(left, b"key", serving=False)
 
     def wait() -> None:
         with contextlib.suppress(DistributedError):
@@ -423,6 +423,7 @@ def test_a_rank_of_another_node_is_named_here_if_its_own_launcher_does_not(nodes
     assert "rank 1 (node two, host h" in nodes.lines[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["away", "old", "frozen"])
 def test_without_fresh_word_of_the_other_node_nobody_is_named(nodes, trouble: str) -> None:
     nodes.board.away = trouble == "away"

@@ -112,6 +112,7 @@ trees = some.recursive(
 )
 
 
+@pytest.mark.slow
 @given(trees)
 @settings(max_examples=200, deadline=None)
 def test_every_tree_comes_back_the_same(tree: Any) -> None:

@@ -109,6 +109,7 @@ def test_checkpoints_come_in_order_each_with_its_own_state(writer: CheckpointWri
     assert writer.poll() == []
 
 
+@pytest.mark.slow
 def test_submit_waits_for_the_previous_write_and_says_so_once(
     writer: CheckpointWriter, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:

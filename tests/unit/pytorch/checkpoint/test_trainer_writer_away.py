@@ -14,7 +14,7 @@ from detlab.core.checkpoint.context import CheckpointContext
 from detlab.errors import StorageRefused
 from detlab.pytorch.checkpoint.files import read_state
 from detlab.pytorch.checkpoint.writer import CheckpointWriteFailed, CheckpointWriter
-from detlab.testing.away_storage import AwayStorage
+from testbed.away_storage import AwayStorage
 from testbed.waiting import until
 
 
@@ -60,6 +60,7 @@ def tree_of(value: float) -> dict[str, Any]:
     return {"models_state_dict": [{"a": torch.full((50_000,), value)}], "callbacks": {}}
 
 
+@pytest.mark.slow
 def test_a_slow_store_does_not_hold_the_loop_up(store: AwayStorage, writer: CheckpointWriter) -> None:
     store.slow = 1.0
     with writer:
@@ -69,6 +70,7 @@ def test_a_slow_store_does_not_hold_the_loop_up(store: AwayStorage, writer: Chec
     assert len(store.uuids()) == 1
 
 
+@pytest.mark.slow
 def test_training_goes_on_while_the_store_is_away(
     store: AwayStorage, writer: CheckpointWriter, session: Session, alive: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:

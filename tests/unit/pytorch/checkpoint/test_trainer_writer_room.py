@@ -43,6 +43,7 @@ def writer(store: DirectoryStorage) -> CheckpointWriter:
 TREE = {"models_state_dict": [{"a": torch.ones(50_000)}], "callbacks": {}}
 
 
+@pytest.mark.slow
 def test_files_that_an_fsync_failed_for_are_written_anew(
     store: DirectoryStorage, writer: CheckpointWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

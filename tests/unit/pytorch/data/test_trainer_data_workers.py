@@ -15,7 +15,7 @@ import torch
 import torch.utils.data
 
 from detlab.pytorch.data.loader import DataLoader
-from detlab.pytorch.data.resumable import Fetched, TrainingStream, validation_loader
+from detlab.pytorch.data.resumable import FetchedBatch, TrainingStream, validation_loader
 
 N = 23
 
@@ -76,7 +76,7 @@ def stream(loader: DataLoader, rank: int = 0, size: int = 1, **more: Any) -> Tra
 
 
 def take(source: TrainingStream, count: int) -> list[tuple[Any, ...]]:
-    def plain(one: Fetched) -> tuple[Any, ...]:
+    def plain(one: FetchedBatch) -> tuple[Any, ...]:
         data = {"x": one.data} if isinstance(one.data, torch.Tensor) else one.data
         listed = {name: part.tolist() if isinstance(part, torch.Tensor) else part for name, part in data.items()}
         return listed, one.ids, one.epoch, one.batch_in_epoch, one.starts_epoch, one.ends_epoch
@@ -104,6 +104,7 @@ def test_batches_are_the_same_with_and_without_workers() -> None:
     assert seen[:7] == seen[7:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", [Augmented(), Many()], ids=["one", "many"])
 def test_random_draws_in_workers_depend_on_the_batch_alone(dataset: Any) -> None:
     """Not on how many workers there are, on what they loaded ahead, or on whether they stay."""
@@ -133,6 +134,7 @@ def test_random_draws_of_a_batch_are_the_same_on_any_rank() -> None:
     assert [batch[0] for batch in alone] == [shared[k % 2][k // 2][0] for k in range(4)]
 
 
+@pytest.mark.slow
 def test_resume_with_workers_continues_identically() -> None:
     loader = DataLoader(Augmented(), batch_size=4, shuffle=True, num_workers=2)
     source = stream(loader)
@@ -143,6 +145,7 @@ def test_resume_with_workers_continues_identically() -> None:
     assert drawn(loader, 6, state=state) == calm
 
 
+@pytest.mark.slow
 def test_workers_may_be_spawned() -> None:
     loader = DataLoader(Augmented(), batch_size=12, num_workers=1, multiprocessing_context="spawn")
     forked = DataLoader(Augmented(), batch_size=12, num_workers=1, multiprocessing_context="fork")
@@ -153,6 +156,7 @@ def rng_states() -> list[Any]:
     return [torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 def test_workers_leave_the_processs_random_numbers_alone(persistent: bool) -> None:
     loader = DataLoader(Augmented(), batch_size=5, shuffle=True, num_workers=2, persistent_workers=persistent)
@@ -214,6 +218,7 @@ def test_closing_in_the_middle_ends_the_workers_without_a_warning() -> None:
         assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 def test_validation_with_workers_is_the_same_each_time_even_if_broken_off(persistent: bool) -> None:
     loader = DataLoader(Augmented(), batch_size=4, num_workers=2, persistent_workers=persistent)

@@ -18,13 +18,13 @@ from detlab_hub.core.scheduling import (
     LabelRule,
     Preference,
     Scheduler,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
     schedule,
 )
 from detlab_hub.core.scheduling.fit.shapes import Shapes
-from detlab_hub.services.kernel.offers import constraints_of
+from detlab_hub.services.base.offers import constraints_of
 
 ONE = {"j": {}}
 
@@ -96,7 +96,9 @@ def _some_rules(draw: random.Random) -> tuple[frozenset[LabelRule], frozenset[Pr
 )
 def test_a_required_rule_chooses_the_agent(wanted: LabelRule, where: str) -> None:
     agents = labelled(a=(1, {"zone": "a"}), b=(1, {"spot": "yes"}), c=(1, {"zone": "c"}))
-    tasks = {f"t{n}": Task(f"t{n}", "j", 1, constraints=Constraints(required=frozenset({wanted}))) for n in range(3)}
+    tasks = {
+        f"t{n}": SchedulerTask(f"t{n}", "j", 1, constraints=Constraints(required=frozenset({wanted}))) for n in range(3)
+    }
     found = placed(schedule(pool_of(agents, ONE, tasks)))
     assert sorted(name for on in found.values() for name in on) == sorted(where.split())
 
@@ -121,7 +123,7 @@ def test_a_required_rule_chooses_the_agent(wanted: LabelRule, where: str) -> Non
 )
 def test_a_rule_that_no_agent_follows_is_named_with_what_there_is(required: list[LabelRule], said: str) -> None:
     agents = labelled(a1=(1, {"zone": "c", "spot": "yes"}), a2=(1, {"zone": "d"}))
-    task = Task("t", "j", 1, constraints=Constraints(required=frozenset(required)))
+    task = SchedulerTask("t", "j", 1, constraints=Constraints(required=frozenset(required)))
     waits = schedule(pool_of(agents, ONE, {"t": task})).waiting["t"]
     assert (waits.code.value, waits.detail) == ("no_suitable_agent", said)
 
@@ -129,7 +131,7 @@ def test_a_rule_that_no_agent_follows_is_named_with_what_there_is(required: list
 @pytest.mark.parametrize("fitting", list(Fitting))
 def test_the_preferred_agent_is_taken_before_the_better_fit(fitting: Fitting) -> None:
     agents = labelled(full=(1, {}), liked=(4, {"disk": "nvme"}), empty=(8, {}))
-    task = Task("t", "j", 1, constraints=prefers((rule("disk", "nvme"), 1)))
+    task = SchedulerTask("t", "j", 1, constraints=prefers((rule("disk", "nvme"), 1)))
     assert placed(schedule(pool_of(agents, ONE, {"t": task}, fitting=fitting))) == {"t": {"liked": 1}}
 
 
@@ -140,20 +142,22 @@ def test_a_rule_that_is_said_twice_counts_twice() -> None:
     found = constraints_of({"affinity": {"preferred": likes}})
     assert found == prefers((rule("disk", "nvme", "ssd"), 60), (rule("zone"), 50))
     agents = labelled(twice=(1, {"disk": "ssd"}), once=(1, {"zone": "a"}))
-    task = Task("t", "j", 1, constraints=found)
+    task = SchedulerTask("t", "j", 1, constraints=found)
     assert placed(schedule(pool_of(agents, ONE, {"t": task}))) == {"t": {"twice": 1}}
 
 
 def test_weights_of_all_rules_that_hold_are_added() -> None:
     agents = labelled(both=(1, {"zone": "a", "disk": "nvme"}), one=(1, {"zone": "b"}))
     wanted = prefers((rule("zone", "a"), 30), (rule("disk", "nvme"), 30), (rule("zone", "b"), 50))
-    tasks = {name: Task(name, "j", 1, requested=n, constraints=wanted) for n, name in enumerate(("first", "second"))}
+    tasks = {
+        name: SchedulerTask(name, "j", 1, requested=n, constraints=wanted) for n, name in enumerate(("first", "second"))
+    }
     assert placed(schedule(pool_of(agents, ONE, tasks))) == {"first": {"both": 1}, "second": {"one": 1}}
 
 
 def test_a_task_does_not_wait_and_nobody_leaves_for_what_it_prefers() -> None:
     agents = labelled(liked=(1, {"disk": "nvme"}), other=(1, {}))
-    task = Task("t", "high", 1, constraints=prefers((rule("disk", "nvme"), 100)))
+    task = SchedulerTask("t", "high", 1, constraints=prefers((rule("disk", "nvme"), 100)))
     jobs = {"low": {"priority": 90}, "high": {"priority": 1}}
     decision = schedule(pool_of(agents, jobs, {"t": task}, {"r": ("low", {"liked": 1})}, preemption=True))
     assert (placed(decision), decision.release) == ({"t": {"other": 1}}, ())
@@ -162,7 +166,7 @@ def test_a_task_does_not_wait_and_nobody_leaves_for_what_it_prefers() -> None:
 def test_a_task_stays_on_one_agent_and_a_gang_takes_the_agents_it_prefers() -> None:
     agents = labelled(a=(2, {"rack": "1"}), b=(2, {"rack": "1"}), c=(4, {}), d=(4, {}), e=(4, {}))
     wanted = prefers((rule("rack", "1"), 1))
-    four, eight = (Task("t", "j", slots, constraints=wanted) for slots in (4, 8))
+    four, eight = (SchedulerTask("t", "j", slots, constraints=wanted) for slots in (4, 8))
     whole = placed(schedule(pool_of(agents, ONE, {"t": four})))["t"]
     assert len(whole) == 1, "one agent comes before several that are preferred"
     small = {name: agent for name, agent in agents.items() if name in ("a", "b")} | labelled(c=(3, {}), d=(3, {}))
@@ -174,7 +178,7 @@ def test_a_task_stays_on_one_agent_and_a_gang_takes_the_agents_it_prefers() -> N
 
 def test_a_task_without_slots_goes_where_it_prefers() -> None:
     agents = labelled(a=(1, {}), b=(4, {"disk": "nvme"}), c=(8, {}))
-    task = Task("t", "j", 0, constraints=prefers((rule("disk", "nvme"), 1)))
+    task = SchedulerTask("t", "j", 0, constraints=prefers((rule("disk", "nvme"), 1)))
     assert placed(schedule(pool_of(agents, ONE, {"t": task}))) == {"t": {"b": 0}}
 
 
@@ -266,7 +270,7 @@ def test_preferences_that_come_to_the_same_agents_are_looked_up_once() -> None:
     shapes, kinds = Shapes(agents), set()
     for number in range(100):
         wanted = prefers((rule("disk", "nvme", f"x{number}"), 1 + number), (rule(f"other{number}"), 50))
-        shape = shapes.of(Task(f"t{number}", "j", 1, constraints=wanted))
+        shape = shapes.of(SchedulerTask(f"t{number}", "j", 1, constraints=wanted))
         kinds |= {each.kind for several in (False, True) for each in shapes.better(shape, several=several)}
     (kind,) = kinds
     assert {agent.id for agent in shapes.suitable(kind)} == {agent.id for agent in agents[::2]}
@@ -280,7 +284,7 @@ def _others(snapshot: Snapshot, name: str) -> frozenset[str]:
     return frozenset(agent.id for agent in snapshot.agents if agent.id != name)
 
 
-def _suits(task: Task, agent: Agent) -> bool:
+def _suits(task: SchedulerTask, agent: Agent) -> bool:
     labels: Mapping[str, str] = agent.labels
     return all(
         (label in labels and (not values or labels[label] in values)) != negated

@@ -18,8 +18,8 @@ from detlab_hub.core.scheduling import (
     Pool,
     Quota,
     Scheduler,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
     schedule,
 )
@@ -60,7 +60,7 @@ def crowded(seed: int) -> Snapshot:
     tasks = []
     for number in range(draw.randint(5, 120)):
         task = demands.of(
-            Task(
+            SchedulerTask(
                 f"t{number}",
                 draw.choice(sorted(jobs)),
                 draw.choice([0, 1, 1, 1, 2, 2, 3, 4, 4, 6, 8, 12, 16]),

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 from pool_snapshots import placed, pool_of, reasons
 
-from detlab_hub.core.scheduling import Agent, AgentState, Constraints, Fitting, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, AgentState, Constraints, Fitting, SchedulerTask, TaskState, schedule
 from detlab_hub.core.scheduling.limits import count_bytes
 
 ONE = {"j": {}}
@@ -85,14 +85,14 @@ def test_partly_used_agents_make_up_a_large_task_too() -> None:
 
 
 def test_a_task_for_one_node_is_not_divided() -> None:
-    task = Task("t", "j", 8, single_node=True)
+    task = SchedulerTask("t", "j", 8, single_node=True)
     decision = schedule(pool_of({"a": 4, "b": 4}, ONE, {"t": task}))
     assert reasons(decision) == {"t": "too_large"}
     assert "the largest agent has" in decision.waiting["t"].detail
 
 
 def test_blocked_nodes_and_agents_that_take_nothing_new_are_left_out() -> None:
-    task = Task("t", "j", 2, blocked_nodes=frozenset({"a"}))
+    task = SchedulerTask("t", "j", 2, blocked_nodes=frozenset({"a"}))
     assert placed(schedule(pool_of({"a": 2, "b": 8}, ONE, {"t": task}))) == {"t": {"b": 2}}
     decision = schedule(pool_of({"a": 2}, ONE, {"t": task}))
     assert reasons(decision) == {"t": "no_suitable_agent"}
@@ -117,13 +117,15 @@ def test_constraints_choose_the_agent(wanted: Constraints, where: str) -> None:
         "b": Agent("b", 8, slot_type="cuda", gpu="NVIDIA H100 80GB HBM3", memory=80 * 2**30),
         "c": Agent("c", 8, slot_type="cpu", labels={"rack": "7"}),
     }
-    assert placed(schedule(pool_of(agents, ONE, {"t": Task("t", "j", 1, constraints=wanted)}))) == {"t": {where: 1}}
+    assert placed(schedule(pool_of(agents, ONE, {"t": SchedulerTask("t", "j", 1, constraints=wanted)}))) == {
+        "t": {where: 1}
+    }
 
 
 def test_a_constraint_that_nothing_meets_is_named() -> None:
     agents: dict[str, int | Agent] = {"a": Agent("a", 8, gpu="T4", labels={"rack": "7"})}
     wanted = Constraints(gpu="T4", labels=frozenset({("rack", "8")}))
-    decision = schedule(pool_of(agents, ONE, {"t": Task("t", "j", 1, constraints=wanted)}))
+    decision = schedule(pool_of(agents, ONE, {"t": SchedulerTask("t", "j", 1, constraints=wanted)}))
     assert decision.waiting["t"].code == "no_suitable_agent"
     assert decision.waiting["t"].detail == "no agent has the labels rack=8"
     decision = schedule(pool_of({}, ONE, {"t": ("j", 1)}))
@@ -139,7 +141,7 @@ def test_what_waits_is_told_with_what_it_could_start() -> None:
 
 def test_a_gpus_model_is_a_word_of_its_name() -> None:
     agents: dict[str, int | Agent] = {"a": Agent("a", 8, gpu="NVIDIA A100-SXM4-40GB")}
-    task = Task("t", "j", 1, constraints=Constraints(gpu="A10"))
+    task = SchedulerTask("t", "j", 1, constraints=Constraints(gpu="A10"))
     assert reasons(schedule(pool_of(agents, ONE, {"t": task}))) == {"t": "no_suitable_agent"}
 
 
@@ -157,8 +159,8 @@ def test_parts_of_agents_of_equal_score_go_by_the_hash_whatever_their_size() -> 
 
 def test_slots_kept_for_others_are_not_told_to_be_missing() -> None:
     jobs = {"h": {"priority": 1}, "m": {"priority": 5}, "l": {"priority": 9}}
-    pending = {"big": ("h", 4), "kept": Task("kept", "m", 2, preemptible=False), "t": ("l", 2)}
-    fixed = Task("r", "h", 2, TaskState.RUNNING, on={"a": 2}, preemptible=False)
+    pending = {"big": ("h", 4), "kept": SchedulerTask("kept", "m", 2, preemptible=False), "t": ("l", 2)}
+    fixed = SchedulerTask("r", "h", 2, TaskState.RUNNING, on={"a": 2}, preemptible=False)
     decision = schedule(pool_of({"a": 4}, jobs, pending, {"r": fixed}, preemption=True))
     assert reasons(decision) == {"big": "no_free_slots", "kept": "behind", "t": "behind"}
     assert "reserved for tasks ahead of it" in decision.waiting["t"].detail
@@ -166,11 +168,11 @@ def test_slots_kept_for_others_are_not_told_to_be_missing() -> None:
 
 def test_an_agent_that_came_back_with_less_memory_than_is_held_takes_only_what_asks_for_none() -> None:
     agents: dict[str, int | Agent] = {"a": Agent("a", 4, millicpus=4000, host_memory=8 << 30)}
-    running = {"r": Task("r", "j", 1, TaskState.RUNNING, on={"a": 1}, memory=12 << 30)}
+    running = {"r": SchedulerTask("r", "j", 1, TaskState.RUNNING, on={"a": 1}, memory=12 << 30)}
     pending = {
-        "some": Task("some", "j", 1, memory=1 << 30),
-        "cpus": Task("cpus", "j", 1, millicpus=4000),
-        "none": Task("none", "j", 1),
+        "some": SchedulerTask("some", "j", 1, memory=1 << 30),
+        "cpus": SchedulerTask("cpus", "j", 1, millicpus=4000),
+        "none": SchedulerTask("none", "j", 1),
     }
     decision = schedule(pool_of(agents, {"j": {}}, pending, running))
     assert placed(decision) == {"cpus": {"a": 1}, "none": {"a": 1}}
@@ -180,10 +182,13 @@ def test_an_agent_that_came_back_with_less_memory_than_is_held_takes_only_what_a
 def test_one_victim_with_the_memory_goes_and_not_several_with_the_slots() -> None:
     agents: dict[str, int | Agent] = {"a": Agent("a", 4, host_memory=32 << 30)}
     running = {
-        "large": Task("large", "low", 1, TaskState.RUNNING, on={"a": 1}, memory=24 << 30),
-        **{f"r{n}": Task(f"r{n}", "low", 1, TaskState.RUNNING, on={"a": 1}, requested=n + 1.0) for n in range(3)},
+        "large": SchedulerTask("large", "low", 1, TaskState.RUNNING, on={"a": 1}, memory=24 << 30),
+        **{
+            f"r{n}": SchedulerTask(f"r{n}", "low", 1, TaskState.RUNNING, on={"a": 1}, requested=n + 1.0)
+            for n in range(3)
+        },
     }
-    pending = {"p": Task("p", "high", 1, memory=16 << 30)}
+    pending = {"p": SchedulerTask("p", "high", 1, memory=16 << 30)}
     jobs = {"high": {"priority": 10}, "low": {"priority": 50}}
     assert schedule(pool_of(agents, jobs, pending, running, preemption=True)).release == ("large",)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pool_snapshots import pool_of
 
-from detlab_hub.core.scheduling import Agent, Quota, ReasonCode, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, Quota, ReasonCode, SchedulerTask, Snapshot, TaskState, schedule
 from detlab_hub.core.scheduling.hints import Change, hints
 
 
@@ -44,8 +44,8 @@ def test_without_the_jobs_own_limit() -> None:
 
 
 def test_under_a_quota_what_it_leaves() -> None:
-    waits = Task("t2", "j2", 6, user="ada", requested=2)
-    runs = Task("t1", "j1", 3, user="ada", on={"a1": 3})
+    waits = SchedulerTask("t2", "j2", 6, user="ada", requested=2)
+    runs = SchedulerTask("t1", "j1", 3, user="ada", on={"a1": 3})
     snapshot = pool_of({"a1": 16}, {"j1": {}, "j2": {}}, {"t2": waits}, quotas=(Quota(8, user="ada"),))
     running = replace(runs, state=type(runs.state).RUNNING)
     snapshot = replace(snapshot, tasks=(running, waits))
@@ -99,8 +99,8 @@ def test_less_memory_and_fewer_cpus_are_told_and_hold() -> None:
         "a": Agent("a", 8, millicpus=8000, host_memory=32 << 30),
         "b": Agent("b", 8, millicpus=8000, host_memory=16 << 30),
     }
-    running = {"r": Task("r", "j", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6500, memory=24 << 30)}
-    pending = {"p": Task("p", "j", 4, single_node=True, millicpus=8000, memory=32 << 30)}
+    running = {"r": SchedulerTask("r", "j", 2, TaskState.RUNNING, on={"a": 2}, millicpus=6500, memory=24 << 30)}
+    pending = {"p": SchedulerTask("p", "j", 4, single_node=True, millicpus=8000, memory=32 << 30)}
     snapshot = pool_of(agents, {"j": {}}, pending, running)
     found = hints(snapshot, "p", schedule)
     assert [(hint.change, hint.value, hint.text) for hint in found] == [

@@ -14,7 +14,7 @@ from detlab.schemas.wire import Hello, SlotView
 from detlab_hub.backends.base import Node
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.core.scheduling.fit.slot_choice import pick
-from detlab_hub.services.kernel.offers import usable, with_shares
+from detlab_hub.services.base.offers import usable, with_shares
 
 
 def names(devices: int, parts: int) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pool_snapshots import pool_of, random_snapshot, reasons
 
-from detlab_hub.core.scheduling import Job, Quota, ReasonCode, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Job, Quota, ReasonCode, Scheduler, SchedulerTask, Snapshot, TaskState, schedule
 
 SECRET = "secret"
 
@@ -38,8 +38,8 @@ def test_I9_who_gives_slots_back_is_named_to_its_owner(owner: str, said: str) ->
     pool = pool_of(
         {"a": 2},
         {"low": {"priority": 90}, "high": {"priority": 1}},
-        {"t": Task("t", "high", 2, user="ada")},
-        {"victim": Task("victim", "low", 2, TaskState.RUNNING, on={"a": 2}, user=owner)},
+        {"t": SchedulerTask("t", "high", 2, user="ada")},
+        {"victim": SchedulerTask("victim", "low", 2, TaskState.RUNNING, on={"a": 2}, user=owner)},
         preemption=True,
     )
     decision = schedule(replace(pool, private=True))
@@ -54,7 +54,7 @@ def test_what_is_held_in_other_pools_counts_towards_max_slots_and_quotas(schedul
     pool = pool_of(
         {"a": 8},
         {"j": {"max_slots": 3, "elsewhere": 2}, "k": {}},
-        {"t": ("j", 2), "one": ("j", 1), "u": Task("u", "k", 2, user="ada", groups=frozenset({"g"}))},
+        {"t": ("j", 2), "one": ("j", 1), "u": SchedulerTask("u", "k", 2, user="ada", groups=frozenset({"g"}))},
         quotas=(Quota(4, group="g", elsewhere=3),),
         scheduler=scheduler,
     )

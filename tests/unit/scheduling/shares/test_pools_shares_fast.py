@@ -6,10 +6,11 @@ import random
 import time
 from dataclasses import replace
 
+import pytest
 from plain_shares import PlainShare, plain_fair_share, plain_fill
 from pool_snapshots import after, random_snapshot, some_leaving
 
-from detlab_hub.core.scheduling import Agent, Job, Pool, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Agent, Job, Pool, Scheduler, SchedulerTask, Snapshot, TaskState, schedule
 from detlab_hub.core.scheduling.fair_share import _Share, fill
 from detlab_hub.core.scheduling.order import place_of_job
 
@@ -31,7 +32,7 @@ def random_shares(seed: int) -> tuple[list[PlainShare], int]:
             position=draw.choice([None, None, None, -1.0, 9.0]),
         )
         share = PlainShare(job)
-        tasks = [Task(f"{job.id}.{n}", job.id, draw.choice(sizes)) for n in range(draw.choice([1, 1, 2, 5]))]
+        tasks = [SchedulerTask(f"{job.id}.{n}", job.id, draw.choice(sizes)) for n in range(draw.choice([1, 1, 2, 5]))]
         for task in tasks:
             if draw.random() < 0.2:
                 share.held += task.slots
@@ -43,6 +44,7 @@ def random_shares(seed: int) -> tuple[list[PlainShare], int]:
     return sorted(shares, key=lambda share: place_of_job(share.job)), draw.randint(0, held + draw.choice([4, 64, 300]))
 
 
+@pytest.mark.slow
 def test_the_fast_filling_offers_what_the_plain_one_does() -> None:
     for seed in range(800):
         plain, capacity = random_shares(seed)
@@ -68,11 +70,12 @@ def many_jobs(seed: int) -> Snapshot:
         job = Job(f"m{n}", weight=draw.choice(WEIGHTS), submitted=float(draw.randint(0, 40)))
         jobs[job.id] = job
         sizes = [draw.choice([1, 2, 3, 4, 8]) for _ in range(draw.choice([1, 1, 3]))]
-        tasks += [Task(f"{job.id}.{k}", job.id, slots, requested=float(k)) for k, slots in enumerate(sizes)]
+        tasks += [SchedulerTask(f"{job.id}.{k}", job.id, slots, requested=float(k)) for k, slots in enumerate(sizes)]
     more = tuple(Agent(f"b{n}", draw.choice([2, 4, 8])) for n in range(draw.randint(0, 6)))
     return replace(pool, agents=(*pool.agents, *more), jobs=jobs, tasks=tuple(tasks))
 
 
+@pytest.mark.slow
 def test_fast_fair_share_decides_and_says_what_the_plain_one_does() -> None:
     releases = 0
     for seed in range(250):
@@ -91,11 +94,12 @@ def test_fast_fair_share_decides_and_says_what_the_plain_one_does() -> None:
     assert releases > 20
 
 
+@pytest.mark.slow
 def test_a_pass_over_many_jobs_whose_share_is_too_small_does_not_hold_the_master_up() -> None:
     """800 jobs with a task of 8 slots each, 256 slots: that took more than two seconds of each pass."""
     agents = tuple(Agent(f"a{n}", 8) for n in range(32))
     jobs = {f"j{n}": Job(f"j{n}", submitted=float(n)) for n in range(800)}
-    tasks = tuple(Task(f"t{n}", f"j{n}", 8, TaskState.PENDING, user=f"u{n}") for n in range(800))
+    tasks = tuple(SchedulerTask(f"t{n}", f"j{n}", 8, TaskState.PENDING, user=f"u{n}") for n in range(800))
     pool = Snapshot(Pool(Scheduler.FAIR_SHARE, preemption=True), agents, jobs, tasks)
     began = time.process_time()
     decision = schedule(pool)

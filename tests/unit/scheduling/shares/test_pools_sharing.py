@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pool_snapshots import after, passes, placed, pool_of, reasons
 
-from detlab_hub.core.scheduling import Quota, Scheduler, Snapshot, Task, TaskState, schedule
+from detlab_hub.core.scheduling import Quota, Scheduler, SchedulerTask, Snapshot, TaskState, schedule
 
 FAIR, TURNS = Scheduler.FAIR_SHARE, Scheduler.ROUND_ROBIN
 
 
-def many(jobs: dict[str, int], slots: int = 1) -> dict[str, tuple[str, int] | Task]:
+def many(jobs: dict[str, int], slots: int = 1) -> dict[str, tuple[str, int] | SchedulerTask]:
     """So many pending tasks of each job."""
     return {f"{job}{n}": (job, slots) for job, count in jobs.items() for n in range(count)}
 
@@ -57,7 +57,7 @@ def test_a_job_that_holds_more_than_its_share_gives_back_in_queue_order() -> Non
 
 
 def test_slots_that_cannot_be_taken_count_towards_the_share() -> None:
-    fixed = Task("r", "x", 3, TaskState.RUNNING, on={"a": 3}, preemptible=False)
+    fixed = SchedulerTask("r", "x", 3, TaskState.RUNNING, on={"a": 3}, preemptible=False)
     pool = pool_of({"a": 4}, {"x": {}, "y": {}}, many({"x": 4, "y": 4}), {"r": fixed}, scheduler=FAIR)
     assert started_by_job(pool) == {"x": 3, "y": 1}
 
@@ -70,7 +70,7 @@ def test_the_youngest_job_whose_share_is_too_small_for_its_tasks_stands_back() -
 
 def test_nothing_is_taken_where_nobody_could_use_it() -> None:
     running = {"x0": ("x", {"a": 1}), "x1": ("x", {"b": 1}), "x2": ("x", {"c": 1}), "x3": ("x", {"d": 1})}
-    task = Task("t", "y", 2, single_node=True)
+    task = SchedulerTask("t", "y", 2, single_node=True)
     agents: dict[str, int] = dict.fromkeys("abcd", 1)
     decision = schedule(pool_of({**agents, "e": 2}, {"x": {}, "y": {}}, {"t": task}, running, scheduler=FAIR))
     assert placed(decision) == {"t": {"e": 2}}
@@ -112,8 +112,10 @@ def test_round_robin_takes_nothing_away() -> None:
 
 
 def test_what_a_task_cannot_have_its_job_gets_otherwise() -> None:
-    fixed = {name: Task(f"f{name}", "x", 1, TaskState.RUNNING, on={name: 1}, preemptible=False) for name in "ab"}
-    pending = {"t1": Task("t1", "y", 2, single_node=True), "t2": ("y", 1)}
+    fixed = {
+        name: SchedulerTask(f"f{name}", "x", 1, TaskState.RUNNING, on={name: 1}, preemptible=False) for name in "ab"
+    }
+    pending = {"t1": SchedulerTask("t1", "y", 2, single_node=True), "t2": ("y", 1)}
     running = {task.id: task for task in fixed.values()}
     decision = schedule(pool_of({"a": 2, "b": 2}, {"x": {}, "y": {}}, pending, running, scheduler=FAIR))
     assert set(placed(decision)) == {"t2"}
@@ -121,16 +123,16 @@ def test_what_a_task_cannot_have_its_job_gets_otherwise() -> None:
 
 def test_what_a_job_cannot_have_goes_to_the_others() -> None:
     running = {
-        "f": Task("f", "w", 3, TaskState.RUNNING, on={"a": 3}, preemptible=False),
-        "g": Task("g", "w", 4, TaskState.RUNNING, on={"b": 4}, preemptible=False),
+        "f": SchedulerTask("f", "w", 3, TaskState.RUNNING, on={"a": 3}, preemptible=False),
+        "g": SchedulerTask("g", "w", 4, TaskState.RUNNING, on={"b": 4}, preemptible=False),
     }
-    pending = {"x0": Task("x0", "x", 5, single_node=True), "y0": ("y", 3), "y1": ("y", 3)}
+    pending = {"x0": SchedulerTask("x0", "x", 5, single_node=True), "y0": ("y", 3), "y1": ("y", 3)}
     pool = pool_of({"a": 6, "b": 6}, {"w": {}, "x": {}, "y": {}}, pending, running, scheduler=FAIR)
     assert set(placed(schedule(pool))) == {"y0"}
 
 
 def test_what_a_quota_forbids_goes_to_the_others() -> None:
-    mine = {f"x{n}": Task(f"x{n}", "x", 1, user="ada") for n in range(3)}
+    mine = {f"x{n}": SchedulerTask(f"x{n}", "x", 1, user="ada") for n in range(3)}
     pool = pool_of(
         {"a": 4}, {"x": {}, "y": {}}, {**mine, "y0": ("y", 3)}, quotas=(Quota(1, user="ada"),), scheduler=FAIR
     )
@@ -138,7 +140,7 @@ def test_what_a_quota_forbids_goes_to_the_others() -> None:
 
 
 def test_round_robin_waits_for_what_has_waited_too_long() -> None:
-    big = Task("big", "x", 4, aged=True)
+    big = SchedulerTask("big", "x", 4, aged=True)
     decision = schedule(
         pool_of({"a": 4}, {"x": {}, "y": {}}, {"big": big, "y0": ("y", 1)}, {"r": ("y", {"a": 1})}, scheduler=TURNS)
     )
@@ -147,9 +149,9 @@ def test_round_robin_waits_for_what_has_waited_too_long() -> None:
 
 def test_in_round_robin_a_users_quota_does_not_stop_the_jobs_other_users() -> None:
     tasks = {
-        "t1": Task("t1", "x", 1, user="ada"),
-        "t2": Task("t2", "x", 1, user="ada"),
-        "t3": Task("t3", "x", 1, user="bob"),
+        "t1": SchedulerTask("t1", "x", 1, user="ada"),
+        "t2": SchedulerTask("t2", "x", 1, user="ada"),
+        "t3": SchedulerTask("t3", "x", 1, user="bob"),
     }
     decision = schedule(pool_of({"a": 4}, {"x": {}}, tasks, quotas=(Quota(1, user="ada"),), scheduler=TURNS))
     assert set(placed(decision)) == {"t1", "t3"}

@@ -11,15 +11,15 @@ from pool_snapshots import over_allocated
 
 from detlab_hub.core.scheduling import (
     Agent,
-    Decision,
     Fitting,
     Job,
+    PlacementDecision,
     Pool,
     Quota,
     ReasonCode,
     Scheduler,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
     schedule,
 )
@@ -36,30 +36,32 @@ class Kind:
     """What comes again and again, and the large task that it must not keep out."""
 
     agents: tuple[Agent, ...]
-    small: tuple[Task, ...]
-    large: Task
+    small: tuple[SchedulerTask, ...]
+    large: SchedulerTask
 
 
 KINDS = {
-    "slots": Kind((Agent("a", 4), Agent("b", 4)), (Task("", ""),), Task("", "", 4, single_node=True)),
-    "whole agents": Kind((Agent("a", 4), Agent("b", 4)), (Task("", ""),), Task("", "", 8)),
+    "slots": Kind((Agent("a", 4), Agent("b", 4)), (SchedulerTask("", ""),), SchedulerTask("", "", 4, single_node=True)),
+    "whole agents": Kind((Agent("a", 4), Agent("b", 4)), (SchedulerTask("", ""),), SchedulerTask("", "", 8)),
     "parts of agents": Kind(
-        tuple(Agent(f"a{n}", 4) for n in range(3)), (Task("", ""), Task("", "", 2)), Task("", "", 6)
+        tuple(Agent(f"a{n}", 4) for n in range(3)),
+        (SchedulerTask("", ""), SchedulerTask("", "", 2)),
+        SchedulerTask("", "", 6),
     ),
     "cpus": Kind(
         (Agent("a", 8, millicpus=8000), Agent("b", 8, millicpus=8000)),
-        (Task("", "", millicpus=1000), Task("", "", millicpus=2500)),
-        Task("", "", millicpus=7000),
+        (SchedulerTask("", "", millicpus=1000), SchedulerTask("", "", millicpus=2500)),
+        SchedulerTask("", "", millicpus=7000),
     ),
     "memory and slots": Kind(
         (Agent("a", 4, host_memory=64 << 30), Agent("b", 4, host_memory=64 << 30)),
-        (Task("", "", memory=10 << 30), Task("", "", 2, memory=30 << 30)),
-        Task("", "", 2, memory=50 << 30, single_node=True),
+        (SchedulerTask("", "", memory=10 << 30), SchedulerTask("", "", 2, memory=30 << 30)),
+        SchedulerTask("", "", 2, memory=50 << 30, single_node=True),
     ),
     "cpus of a gang": Kind(
         (Agent("a", 4, millicpus=8000), Agent("b", 4, millicpus=8000)),
-        (Task("", "", millicpus=2000), Task("", "", 0, millicpus=1000)),
-        Task("", "", 8, millicpus=6000),
+        (SchedulerTask("", "", millicpus=2000), SchedulerTask("", "", 0, millicpus=1000)),
+        SchedulerTask("", "", 8, millicpus=6000),
     ),
 }
 
@@ -79,7 +81,7 @@ class Crowd:
         self.first = [f"old{n}" for n in range(takes_turns)]
         """Jobs that were there before all others, and always have a next task."""
         self.jobs = {name: Job(name, submitted=-1.0) for name in self.first}
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, SchedulerTask] = {}
         self.ends: dict[str, int] = {}
         self.passes = 0
         self.told: list[str] = []
@@ -92,12 +94,12 @@ class Crowd:
             if not any(task.job == name and not task.on for task in self.tasks.values()):
                 self.add(f"{name}.{self.passes}", self.kind.small[0], name)
 
-    def add(self, name: str, like: Task, job: str) -> None:
+    def add(self, name: str, like: SchedulerTask, job: str) -> None:
         """One more task."""
         self.jobs.setdefault(job, Job(job, submitted=float(self.passes)))
         self.tasks[name] = replace(like, id=name, job=job, requested=float(self.passes))
 
-    def step(self) -> Decision:
+    def step(self) -> PlacementDecision:
         """One pass, carried out: those that are told to leave are gone before the next one, and wait again."""
         now, tasks = self.passes, self.tasks
         for name in [name for name, end in self.ends.items() if end <= now]:
@@ -191,7 +193,7 @@ def test_what_had_to_wait_so_long_keeps_its_slots_for_as_long() -> None:
         assert "large" in one.told, "and no longer, as its job's share is less"
 
 
-def held(pool: Pool, agents: tuple[Agent, ...], tasks: list[Task], **more: Any) -> Decision:
+def held(pool: Pool, agents: tuple[Agent, ...], tasks: list[SchedulerTask], **more: Any) -> PlacementDecision:
     """One pass; jobs were submitted in the order of their names."""
     jobs = {name: Job(name, submitted=float(place)) for place, name in enumerate(sorted({task.job for task in tasks}))}
     return schedule(Snapshot(pool, agents, jobs, tuple(tasks), **more))
@@ -199,8 +201,8 @@ def held(pool: Pool, agents: tuple[Agent, ...], tasks: list[Task], **more: Any) 
 
 @pytest.mark.parametrize("scheduler", FAIR)
 def test_a_job_with_many_tasks_that_have_waited_too_long_gets_its_share_and_no_more(scheduler: Scheduler) -> None:
-    tasks = [Task(f"x{n}", "x", requested=float(n), aged=True) for n in range(40)]
-    tasks += [Task(f"y{n}", "y", requested=50.0 + n) for n in range(40)]
+    tasks = [SchedulerTask(f"x{n}", "x", requested=float(n), aged=True) for n in range(40)]
+    tasks += [SchedulerTask(f"y{n}", "y", requested=50.0 + n) for n in range(40)]
     decision = held(Pool(scheduler), (Agent("a", 4), Agent("b", 4)), tasks)
     assert sorted(decision.allocate) == [f"{job}{n}" for job in "xy" for n in range(4)]
 
@@ -208,9 +210,9 @@ def test_a_job_with_many_tasks_that_have_waited_too_long_gets_its_share_and_no_m
 @pytest.mark.parametrize("scheduler", FAIR)
 def test_no_place_is_kept_for_who_is_at_a_limit_of_their_own(scheduler: Scheduler) -> None:
     tasks = [
-        Task("r", "x", 2, TaskState.RUNNING, on={"a": 2}, user="ada", preemptible=False),
-        Task("large", "y", 4, requested=1.0, aged=True, user="ada"),
-        Task("small", "z", 1, requested=2.0, user="bob"),
+        SchedulerTask("r", "x", 2, TaskState.RUNNING, on={"a": 2}, user="ada", preemptible=False),
+        SchedulerTask("large", "y", 4, requested=1.0, aged=True, user="ada"),
+        SchedulerTask("small", "z", 1, requested=2.0, user="bob"),
     ]
     quota = Quota(5, user="ada")
     assert set(held(Pool(scheduler), (Agent("a", 4),), tasks, quotas=(quota,)).allocate) == {"small"}
@@ -220,10 +222,10 @@ def test_no_place_is_kept_for_who_is_at_a_limit_of_their_own(scheduler: Schedule
 @pytest.mark.parametrize("scheduler", FAIR)
 def test_a_place_is_kept_on_agents_that_become_free_and_others_start_elsewhere(scheduler: Scheduler) -> None:
     """On the agent with the notebook one slot is missing, on the other two; but nobody knows when the notebook ends."""
-    on_a = Task("notebook", "w", 1, TaskState.RUNNING, on={"a": 1}, preemptible=False, began=1.0)
-    on_b = Task("kernel", "x", 2, TaskState.RUNNING, on={"b": 2}, preemptible=False, max_time=900.0, began=2.0)
-    large = Task("large", "y", 4, requested=1.0, aged=True, single_node=True)
-    small = [Task(f"s{n}", f"z{n}", 1, requested=2.0) for n in range(6)]
+    on_a = SchedulerTask("notebook", "w", 1, TaskState.RUNNING, on={"a": 1}, preemptible=False, began=1.0)
+    on_b = SchedulerTask("kernel", "x", 2, TaskState.RUNNING, on={"b": 2}, preemptible=False, max_time=900.0, began=2.0)
+    large = SchedulerTask("large", "y", 4, requested=1.0, aged=True, single_node=True)
+    small = [SchedulerTask(f"s{n}", f"z{n}", 1, requested=2.0) for n in range(6)]
     agents = Agent("a", 4), Agent("b", 4)
     decision = held(Pool(scheduler), agents, [on_a, on_b, large, *small])
     assert [dict(on) for on in decision.allocate.values()] == [{"a": 1}] * 3
@@ -234,9 +236,9 @@ def test_a_place_is_kept_on_agents_that_become_free_and_others_start_elsewhere(s
 
 @pytest.mark.parametrize("scheduler", FAIR)
 def test_what_an_agent_has_beyond_the_place_that_is_kept_is_for_others(scheduler: Scheduler) -> None:
-    runs = Task("r", "w", 5, TaskState.RUNNING, on={"a": 5}, preemptible=False, millicpus=2000)
-    large = Task("large", "y", 2, requested=1.0, aged=True, millicpus=7000)
-    small = [Task(f"s{n}", f"z{n}", 1, requested=2.0, millicpus=0 if n else 500) for n in range(3)]
+    runs = SchedulerTask("r", "w", 5, TaskState.RUNNING, on={"a": 5}, preemptible=False, millicpus=2000)
+    large = SchedulerTask("large", "y", 2, requested=1.0, aged=True, millicpus=7000)
+    small = [SchedulerTask(f"s{n}", f"z{n}", 1, requested=2.0, millicpus=0 if n else 500) for n in range(3)]
     decision = held(Pool(scheduler), (Agent("a", 8, millicpus=8000),), [runs, large, *small])
     assert set(decision.allocate) == {"s1"}, "two of three slots are kept, and all CPUs"
     assert decision.waiting["large"].code is ReasonCode.NO_FREE_RESOURCES

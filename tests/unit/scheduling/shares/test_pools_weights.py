@@ -20,13 +20,13 @@ from pool_snapshots import over_allocated, placed, pool_of, reasons
 
 from detlab_hub.core.scheduling import (
     Agent,
-    Decision,
     Fitting,
     Job,
+    PlacementDecision,
     Pool,
     Scheduler,
+    SchedulerTask,
     Snapshot,
-    Task,
     TaskState,
     schedule,
 )
@@ -85,14 +85,14 @@ class Rivals:
             name: Job(name, weight=kind.weight, max_slots=kind.max_slots, submitted=float(number))
             for number, (name, kind) in enumerate(kinds.items())
         }
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, SchedulerTask] = {}
         self.ends: dict[str, int] = {}
         self.line: dict[str, int] = {}
         self.starts: list[Start] = []
         self.used = Counter[str]()
         self.number = self.passes = 0
 
-    def waiting(self, job: str | None = None) -> list[Task]:
+    def waiting(self, job: str | None = None) -> list[SchedulerTask]:
         """The tasks that wait, of one job or of all."""
         return [task for task in self.tasks.values() if not task.on and job in {None, task.job}]
 
@@ -101,7 +101,7 @@ class Rivals:
         self.number += 1
         name, at = f"{job}.{self.number}", float(self.passes)
         one = slots <= AGENTS[0].slots
-        self.tasks[name] = Task(name, job, slots, requested=float(self.number), came=at, single_node=one)
+        self.tasks[name] = SchedulerTask(name, job, slots, requested=float(self.number), came=at, single_node=one)
         self.line[name] = len(self.waiting())
 
     def come(self) -> None:
@@ -120,7 +120,7 @@ class Rivals:
         for _, name in over[: 1 if self.one_by_one else None]:
             del self.tasks[name], self.ends[name]
 
-    def late(self, task: Task) -> bool:
+    def late(self, task: SchedulerTask) -> bool:
         """Whether it has waited for too long; of one that runs, whether it had, and may keep its slots for now."""
         began = self.passes if task.began is None else task.began
         return began - task.since >= PATIENCE and (task.began is None or self.passes - began < PATIENCE)
@@ -279,9 +279,9 @@ def test_by_turns_slots_that_become_free_at_once_are_shared_more_evenly(case: st
 TURNS: dict[str, dict[str, Any]] = {"light": {}, "heavy": {"weight": 3.0}, "low": {"priority": 99}}
 
 
-def with_one_that_waits(*running: Task) -> Decision:
+def with_one_that_waits(*running: SchedulerTask) -> PlacementDecision:
     """A pass, with preemption, over two agents: one large task has waited for too long, a small one comes after it."""
-    pending = {"large": Task("large", "light", 2, single_node=True, aged=True), "small": ("heavy", 1)}
+    pending = {"large": SchedulerTask("large", "light", 2, single_node=True, aged=True), "small": ("heavy", 1)}
     runs = {task.id: replace(task, state=TaskState.RUNNING, requested=-9.0) for task in running}
     return schedule(pool_of({"a": 2, "b": 2}, TURNS, {**pending, "fill": ("low", 1)}, runs, preemption=True))
 
@@ -289,10 +289,10 @@ def with_one_that_waits(*running: Task) -> Decision:
 def test_where_jobs_take_turns_a_place_is_kept_for_who_has_waited_too_long_and_nobody_leaves_in_vain() -> None:
     """The small one would start on each slot that becomes free, and give it up for nobody of its priority."""
     first, second = (
-        Task("first", "heavy", 1, on={"b": 1}, began=1.0),
-        Task("second", "heavy", 1, on={"a": 1}, began=3.0),
+        SchedulerTask("first", "heavy", 1, on={"b": 1}, began=1.0),
+        SchedulerTask("second", "heavy", 1, on={"a": 1}, began=3.0),
     )
-    low = Task("low0", "low", 1, on={"a": 1}, began=2.0)
+    low = SchedulerTask("low0", "low", 1, on={"a": 1}, began=2.0)
     decision = with_one_that_waits(first, second, low)
     assert not decision.allocate
     assert decision.release == (), "with the slot that is kept, none of lower priority would be needed"
@@ -302,19 +302,25 @@ def test_where_jobs_take_turns_a_place_is_kept_for_who_has_waited_too_long_and_n
 
 def test_none_of_lower_priority_leaves_the_place_for_others() -> None:
     """It counts as free for who waits first, though it has begun last: that one takes it as soon as that is enough."""
-    first, low = Task("first", "heavy", 1, on={"b": 1}, began=1.0), Task("low0", "low", 1, on={"b": 1}, began=5.0)
-    decision = with_one_that_waits(first, low, Task("second", "heavy", 2, on={"a": 2}, began=3.0))
+    first, low = (
+        SchedulerTask("first", "heavy", 1, on={"b": 1}, began=1.0),
+        SchedulerTask("low0", "low", 1, on={"b": 1}, began=5.0),
+    )
+    decision = with_one_that_waits(first, low, SchedulerTask("second", "heavy", 2, on={"a": 2}, began=3.0))
     assert (decision.allocate, decision.release) == ({}, ())
 
 
 def test_beside_the_place_that_is_kept_others_start() -> None:
-    first, endless = (Task(name, "heavy", 1, on={name: 1}, began=1.0) for name in ("b", "a"))
+    first, endless = (SchedulerTask(name, "heavy", 1, on={name: 1}, began=1.0) for name in ("b", "a"))
     decision = with_one_that_waits(first, replace(endless, preemptible=False))
     assert placed(decision) == {"small": {"a": 1}}, "not on the agent where only what ends is in the way"
 
 
 def test_it_takes_slots_from_lower_priorities_when_that_is_enough() -> None:
-    first, low = Task("first", "heavy", 1, on={"b": 1}, began=1.0), Task("low0", "low", 2, on={"a": 2}, began=2.0)
+    first, low = (
+        SchedulerTask("first", "heavy", 1, on={"b": 1}, began=1.0),
+        SchedulerTask("low0", "low", 2, on={"a": 2}, began=2.0),
+    )
     decision = with_one_that_waits(first, low)
     assert decision.release == ("low0",)
     assert decision.gathered == {"large": ("low0",)}

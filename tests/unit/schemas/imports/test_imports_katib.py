@@ -11,8 +11,8 @@ from detlab.errors import ConfigError
 from detlab.schemas.expconf import load_yaml
 from detlab.schemas.expconf.blocks.searchers import BUILT_IN
 from detlab.schemas.imports import Imported, import_config
-from detlab.schemas.imports.katib import ALGORITHMS
-from detlab.schemas.imports.katib_trials import quantity
+from detlab.schemas.imports.katib.search import ALGORITHMS
+from detlab.schemas.imports.katib.trials import quantity
 
 FILES = Path(__file__).parent / "files"
 

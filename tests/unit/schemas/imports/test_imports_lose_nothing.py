@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from detlab.errors import ConfigError
 from detlab.schemas.expconf import check, errors_of, load_yaml
 from detlab.schemas.expconf.raw.paths import render
-from detlab.schemas.imports import Imported, Leaf, import_config, leaves
+from detlab.schemas.imports import FileLeaf, Imported, import_config, leaves
 
 FILES = sorted(Path(__file__).parent.joinpath("files").glob("*.yaml"))
 NAMES = [file.stem for file in FILES]
@@ -31,7 +31,7 @@ def holder(raw: Any, path: tuple[str | int, ...]) -> Any:
     return raw
 
 
-def speaking_for(imported: Imported, leaf: Leaf) -> list[str]:
+def speaking_for(imported: Imported, leaf: FileLeaf) -> list[str]:
     """The outcomes of the notes that cover a leaf."""
     places = {render(leaf.path[:length]) for length in range(1, len(leaf.path) + 1)}
     return [note.outcome for note in imported.notes if note.path in places]

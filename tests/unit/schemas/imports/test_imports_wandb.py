@@ -12,7 +12,7 @@ import pytest
 from detlab.errors import ConfigError
 from detlab.schemas.expconf import load_yaml, resolve
 from detlab.schemas.imports import Imported, import_config
-from detlab.schemas.imports.wandb_spaces import DISTRIBUTIONS
+from detlab.schemas.imports.wandb.spaces import DISTRIBUTIONS
 from detlab.schemas.space import FixedDraws, Space
 
 FILES = Path(__file__).parent / "files"
@@ -67,6 +67,14 @@ def test_hyperband_becomes_halving_with_the_same_rungs():
     bayes = imported("wandb_bayes").config["searcher"]
     assert bayes["name"] == "bohb"
     assert (bayes["max_time"], bayes["max_trials"]) == (81, 40)
+    stop = {"type": "hyperband", "min_iter": 3}
+    sweep = {"metric": {"name": "loss"}, "parameters": {"x": {"values": [1, 2]}}, "early_terminate": stop}
+    for method, rungs in (("random", "num_rungs"), ("bayes", "max_rungs")):
+        made = import_config({"method": method, **sweep})
+        searcher = made.config["searcher"]
+        assert (searcher["max_time"], searcher["divisor"], searcher[rungs]) == (81, 3, 4), "none ends before step 3"
+        (note,) = (one for one in made.notes if one.path == "early_terminate.min_iter")
+        assert "the first of 4 rungs" in note.why
 
 
 def test_a_grid_has_every_point_of_the_sweep():

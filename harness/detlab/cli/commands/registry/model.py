@@ -7,13 +7,15 @@ from typing import Any
 import click
 
 from detlab.cli.commands.registry import printing
-from detlab.cli.commands.registry.printing import force_option, model_argument, yes_option
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.commands.registry.printing import force_option, model_argument
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
 from detlab.client.operations import registry
 from detlab.client.operations.registry import names_version
 from detlab.client.registry.facts import ModelSortBy
+
+COMMANDS = {"model": "Registered models: create, register, label, compare, …"}
 
 _VERSIONS = "detlab.cli.commands.registry.versions:"
 
@@ -77,10 +79,7 @@ def create(
     made = invocation.client.create_model(
         name, description, printing.metadata_of(metadata), labels, notes=printing.text_of(notes) or ""
     )
-    if invocation.as_json:
-        say_json(made.view)
-    else:
-        say(f"Created model {made.model_id}: {clean(made.name)}")
+    invocation.tell(made.view, f"Created model {made.model_id}: {clean(made.name)}")
 
 
 @model.command(name="list")
@@ -124,9 +123,7 @@ def list_command(
         owner=owner,
         archived=None if everything else False,
     )
-    if invocation.as_json:
-        say_json([one.view for one in found])
-    else:
+    if not invocation.answered([one.view for one in found]):
         printing.print_models([one.view for one in found], filtered=bool(name or owner or labels))
 
 
@@ -144,15 +141,11 @@ def describe(invocation: Invocation, reference: str) -> None:
     """
     if names_version(reference):
         version = invocation.client.get_model_version(reference)
-        if invocation.as_json:
-            say_json(version.view)
-        else:
+        if not invocation.answered(version.view):
             printing.print_version(version.view)
         return
     found = invocation.client.get_model(reference)
-    if invocation.as_json:
-        say_json(found.view)
-    else:
+    if not invocation.answered(found.view):
         printing.print_model(found.view)
 
 
@@ -229,10 +222,7 @@ def unarchive(invocation: Invocation, model: str) -> None:
 
 def _edit(invocation: Invocation, model: str, done: str, **changes: Any) -> None:
     view = invocation.client.session.run(registry.edit_model(model, **changes))
-    if invocation.as_json:
-        say_json(view)
-    else:
-        say(f"{done} model {view.id}: {clean(view.name)}")
+    invocation.tell(view, f"{done} model {view.id}: {clean(view.name)}")
 
 
 @model.command()
@@ -248,12 +238,9 @@ def delete(invocation: Invocation, model: str, force: bool, yes: bool) -> None:
     Example:
       det model delete digits --yes
     """
-    printing.confirmed(f"Delete model {clean(model)} with its versions?", yes=yes)
+    confirmed(f"Delete model {clean(model)} with its versions? This cannot be undone.", yes=yes)
     view = invocation.client.session.run(registry.delete_model(model, force=force))
-    if invocation.as_json:
-        say_json(view)
-    else:
-        say(f"Deleted model {view.id}: {clean(view.name)}")
+    invocation.tell(view, f"Deleted model {view.id}: {clean(view.name)}")
 
 
 @model.command()

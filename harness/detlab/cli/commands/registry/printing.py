@@ -57,17 +57,7 @@ def version_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("reference", metavar="MODEL[@VERSION]", type=ModelName())(function)
 
 
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 force_option = click.option("--force", is_flag=True, help="Also if labels point at it.")
-
-
-def confirmed(question: str, *, yes: bool) -> None:
-    """Ask before something that cannot be undone."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("deleting needs a confirmation, and standard input is not a terminal: add --yes")
-    click.confirm(f"{question} This cannot be undone.", abort=True, err=True)
 
 
 def metadata_of(words: Sequence[str]) -> dict[str, Any]:

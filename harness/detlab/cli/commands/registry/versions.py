@@ -9,8 +9,8 @@ import click
 
 from detlab.cli.commands.download import fetch
 from detlab.cli.commands.registry import printing
-from detlab.cli.commands.registry.printing import force_option, model_argument, version_argument, yes_option
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.commands.registry.printing import force_option, model_argument, version_argument
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.output.printing import clean, note, say, say_json
 from detlab.client.operations import registry
 from detlab.client.operations.registry import names_version, split_reference
@@ -43,9 +43,7 @@ def list_versions(invocation: Invocation, model: str, limit: int | None) -> None
       det m versions digits --json | jq -r '.[0].checkpoint'
     """
     found = invocation.client.session.run(registry.list_versions(model, limit))
-    if invocation.as_json:
-        say_json(found)
-    else:
+    if not invocation.answered(found):
         printing.print_versions(found)
 
 
@@ -113,8 +111,7 @@ def register(
 
 
 def _say(invocation: Invocation, made: ModelVersion, done: str) -> None:
-    if invocation.as_json:
-        say_json(made.view)
+    if invocation.answered(made.view):
         return
     told = f" ({made.semver})" if made.semver else ""
     labels = f", {', '.join(made.labels)}" if made.labels else ""
@@ -160,10 +157,7 @@ def edit_version(
             remove_metadata=list(remove_metadata),
         )
     )
-    if invocation.as_json:
-        say_json(view)
-    else:
-        say(f"Changed {clean(view.model)}@{view.version}")
+    invocation.tell(view, f"Changed {clean(view.model)}@{view.version}")
 
 
 @click.command(name="delete-version")
@@ -182,12 +176,9 @@ def delete_version(invocation: Invocation, reference: str, force: bool, yes: boo
     model, version = split_reference(reference)
     if not names_version(reference):
         raise click.UsageError(f"name the version: {clean(reference)}@NUMBER")
-    printing.confirmed(f"Delete version {clean(version)} of model {clean(model)}?", yes=yes)
+    confirmed(f"Delete version {clean(version)} of model {clean(model)}? This cannot be undone.", yes=yes)
     view = invocation.client.session.run(registry.delete_version(model, version, force=force))
-    if invocation.as_json:
-        say_json(view)
-    else:
-        say(f"Deleted {clean(view.model)}@{view.version}")
+    invocation.tell(view, f"Deleted {clean(view.model)}@{view.version}")
 
 
 # --- labels
@@ -210,9 +201,7 @@ def label(invocation: Invocation, reference: str, label_name: str, reason: str, 
     """
     model, version = split_reference(reference)
     move = invocation.client.session.run(registry.move_label(model, label_name, version, reason, expected))
-    if invocation.as_json:
-        say_json(move)
-    else:
+    if not invocation.answered(move):
         before = f" (it was on {move.from_version})" if move.from_version is not None else ""
         say(f"{clean(model)}@{clean(move.label)} is version {move.to_version}{before}")
 
@@ -232,10 +221,7 @@ def unlabel(invocation: Invocation, model: str, label_name: str, reason: str, ex
       det model unlabel digits staging --reason 'the test is over'
     """
     move = invocation.client.session.run(registry.remove_label(model, label_name, reason, expected))
-    if invocation.as_json:
-        say_json(move)
-    else:
-        say(f"Version {move.from_version} of {clean(model)} no longer has the label {clean(move.label)}")
+    invocation.tell(move, f"Version {move.from_version} of {clean(model)} no longer has the label {clean(move.label)}")
 
 
 @click.command()
@@ -252,9 +238,7 @@ def history(invocation: Invocation, model: str, label_name: str | None) -> None:
       det model history digits --label production
     """
     found = invocation.client.session.run(registry.history(model, label_name))
-    if invocation.as_json:
-        say_json(found)
-    else:
+    if not invocation.answered(found):
         printing.print_moves(found)
 
 
@@ -329,9 +313,7 @@ def search(invocation: Invocation, where: str, limit: int) -> None:
 
 def _print_found(invocation: Invocation, wanted: Flow[list[VersionView]], metric: str = "") -> None:
     found = invocation.client.session.run(wanted)
-    if invocation.as_json:
-        say_json(found)
-    else:
+    if not invocation.answered(found):
         printing.print_found(found, metric)
 
 
@@ -347,9 +329,7 @@ def lineage(invocation: Invocation, reference: str) -> None:
       det model lineage digits@production
     """
     found = invocation.client.session.run(registry.lineage(*split_reference(reference)))
-    if invocation.as_json:
-        say_json(found)
-    else:
+    if not invocation.answered(found):
         printing.print_graph(found)
 
 

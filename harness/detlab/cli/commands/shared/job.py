@@ -6,15 +6,20 @@ import time
 from typing import Any
 
 import click
-from pydantic import ValidationError
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import Shown, clean, counted, duration, facts, moment, say, say_json, table
+from detlab.cli.output.printing import Shown, clean, counted, duration, facts, moment, say, table
 from detlab.client.operations import jobs as job_operations
 from detlab.client.task_facts import kind_word
+from detlab.client.transport.calls import valid_request
 from detlab.schemas.jobwire import EXPERIMENT, TRIAL_PREFIX, JobUpdate, JobView, JobWhy, WaitView
 from detlab.schemas.taskwire import QueueItem, TaskKind
+
+COMMANDS = {
+    "job": "Jobs in the queue: list, update, why.",
+    "queue": "The queue: pending tasks with position and reason.",
+}
 
 UNKNOWN = "unknown"
 COLUMNS = (
@@ -54,11 +59,7 @@ def list_jobs(invocation: Invocation, pool: str | None, mine: bool) -> None:
       det job list --mine --json | jq '.[].reason'
     """
     found = invocation.client.session.run(job_operations.jobs(pool=pool, mine=mine))
-    if invocation.as_json:
-        say_json(found)
-        return
-    if not found and not invocation.as_csv:
-        say("No running or pending jobs.")
+    if invocation.answered(found, "No running or pending jobs."):
         return
     rows = [_row(item) for item in found]
     # What says nothing new of any job is left out: the reasons are long, and terminals are not.
@@ -163,17 +164,12 @@ def _changed(invocation: Invocation, job_id: str, change: dict[str, Any]) -> Job
 
 
 def _change(change: dict[str, Any]) -> JobUpdate:
-    try:
+    with valid_request("this job cannot be changed so"):
         return JobUpdate.model_validate({key: value for key, value in change.items() if value is not None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "".join(f"{part}: " for part in first["loc"])
-        raise click.UsageError(clean(where + first["msg"].removeprefix("Value error, "))) from None
 
 
 def _say_changed(invocation: Invocation, done: list[JobView]) -> None:
-    if invocation.as_json:
-        say_json(done[0] if len(done) == 1 else done)
+    if invocation.answered(done[0] if len(done) == 1 else done):
         return
     for item in done:
         say(clean(f"Job {item.id}: position {item.order} in the pool {item.pool}, priority {item.priority}, weight"
@@ -198,8 +194,7 @@ def why(invocation: Invocation, job_id: str, trial: bool) -> None:
     """
     asked = f"{TRIAL_PREFIX}{job_id}" if trial and not job_id.startswith(TRIAL_PREFIX) else job_id
     found = invocation.client.session.run(job_operations.why(asked))
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     if not found.items:
         slots = found.job.slots_held
@@ -249,11 +244,7 @@ def queue(invocation: Invocation, mine: bool) -> None:
       det queue --mine --json | jq '.[].reason'
     """
     found = [item for item in invocation.client.get_queue() if item.mine or not mine]
-    if invocation.as_json:
-        say_json(found)
-        return
-    if not found and not invocation.as_csv:
-        say("None of your tasks is pending." if mine else "Queue is empty.")
+    if invocation.answered(found, "None of your tasks is pending." if mine else "Queue is empty."):
         return
     columns = ("Position", "What", "Name", "Owner", "Pool", "Slots", "Priority", "Waits for", "Why")
     table(columns, [_queue_row(item) for item in found], right=("Position", "Slots", "Priority"))

@@ -16,6 +16,8 @@ from detlab.pasted import word
 from detlab.schemas.elasticwire import ElasticPoolView
 from detlab.schemas.poolwire import PoolView
 
+COMMANDS = {"pool": "Resource pools: list, describe."}
+
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def pool() -> None:
@@ -41,8 +43,7 @@ def list_pools(invocation: Invocation) -> None:
       det pool list --json | jq '.[] | {name, free: (.slots_total - .slots_used)}'
     """
     found = invocation.client.list_pools()
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     columns = ("Pool", "Scheduler", "Preempts", "Fitting", "Agents", "Used", "Slots", "Running", "Waiting",
                "Slots wanted", "Description")  # fmt: skip

@@ -8,11 +8,16 @@ import click
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import moment, say, say_json, size, table
-from detlab.client.operations import jobs
+from detlab.cli.output.printing import moment, say, size, table
+from detlab.client.operations import jobs, quotas
 from detlab.schemas.expconf.blocks.environment import parse_size
 from detlab.schemas.jobwire import MOST_BYTES, MOST_SLOTS, QuotaList, QuotaView, StorageQuotaView
 from detlab.schemas.wire.grants import GrantKind
+
+COMMANDS = {
+    "limits": "Limits of users, and who is at or near one.",
+    "quota": "Quotas of users and groups: list, set, remove.",
+}
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -40,7 +45,7 @@ def list_quotas(invocation: Invocation) -> None:
     Example:
       det quota list
     """
-    _show(invocation, invocation.client.session.run(jobs.quotas()))
+    _show(invocation, invocation.client.session.run(quotas.quotas()))
 
 
 class _Size(click.ParamType[int]):
@@ -90,7 +95,7 @@ def set_quota(
     kind, name = _whose(user, group)
     if slots is None and storage is None:
         raise click.UsageError("name at least one: --slots N or --storage SIZE")
-    _show(invocation, invocation.client.session.run(jobs.set_quota(kind, name, slots, storage=storage)))
+    _show(invocation, invocation.client.session.run(quotas.set_quota(kind, name, slots, storage=storage)))
 
 
 @quota.command()
@@ -111,7 +116,7 @@ def remove(
       det quota remove --user ada --storage
     """
     kind, name = _whose(user, group)
-    _show(invocation, invocation.client.session.run(jobs.remove_quota(kind, name, what)))
+    _show(invocation, invocation.client.session.run(quotas.remove_quota(kind, name, what)))
 
 
 def _whose(user: str | None, group: str | None) -> tuple[GrantKind, str]:
@@ -121,11 +126,7 @@ def _whose(user: str | None, group: str | None) -> tuple[GrantKind, str]:
 
 
 def _show(invocation: Invocation, found: QuotaList) -> None:
-    if invocation.as_json:
-        say_json([*found.items, *found.storage])
-        return
-    if not found.items and not found.storage and not invocation.as_csv:
-        say("No quotas.")
+    if invocation.answered([*found.items, *found.storage], "No quotas."):
         return
     slots = {(item.kind, item.name): item for item in found.items}
     stored = {(item.kind, item.name): item for item in found.storage}
@@ -170,8 +171,7 @@ def limits(invocation: Invocation) -> None:
       det limits --json
     """
     found = invocation.client.session.run(jobs.limits())
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     rows = [(item.name, limit_text(item.value, item.unit), item.about, item.setting) for item in found.items]
     table(("Limit", "Value", "Of", "Setting of c.UserLimits"), rows)

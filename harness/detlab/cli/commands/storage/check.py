@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
-from detlab.cli.output.printing import clean, say, say_json, size
+from detlab.cli.output.printing import clean, say, size
 from detlab.client.operations.storage_check import start_check
 from detlab.client.tasks import Task
 from detlab.client.transport.interrupts import Interrupted
@@ -40,9 +40,7 @@ def check(invocation: Invocation, experiment: int | None, repair: bool) -> None:
     session = invocation.client.session
     task = Task(session, session.run(start_check(experiment, repair=repair)))
     report = _report(task)
-    if invocation.as_json:
-        say_json(report)
-    else:
+    if not invocation.answered(report):
         for found in report.storages:
             _show(found, repair=repair)
     sys.exit(1 if any(_wrong(found, repair=repair) for found in report.storages) else 0)

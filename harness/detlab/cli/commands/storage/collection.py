@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from functools import partial
 
 import click
 
 from detlab.cli.commands.log_retention import set_group
-from detlab.cli.invocation import Invocation, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, confirmed, json_option, pass_invocation, yes_option
 from detlab.cli.output.printing import clean, counted, moment, say, say_json, size, table
 from detlab.schemas.wire import CheckpointView
 from detlab.schemas.wire.storage import GcItem, GcPreview, TrashView
 
-_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 _dry_run = click.option("--dry-run", is_flag=True, help="Show what would go and what stays, and change nothing.")
 _purge = click.option(
     "--purge",
@@ -30,7 +29,7 @@ _uuids = click.argument("uuids", metavar="UUID...", nargs=-1, required=True)
 @click.option("--empty-trash", is_flag=True, help="Only remove for good what is in its trash already, at once.")
 @click.option("--retry", is_flag=True, help="Only try again, now, to remove what could not be removed.")
 @_dry_run
-@_yes
+@yes_option
 @json_option
 @pass_invocation
 def gc(
@@ -59,9 +58,7 @@ def gc(
         if now or purge or empty_trash or dry_run:
             raise click.UsageError("--retry stands alone: it removes nothing that was not to be removed already")
         count = item.retry_removals()
-        if invocation.as_json:
-            say_json({"checkpoints": count})
-        else:
+        if not invocation.answered({"checkpoints": count}):
             say(
                 f"{counted(count, 'checkpoint')} to remove: a task begins now"
                 if count
@@ -74,10 +71,10 @@ def gc(
         empty(invocation, item.get_trash(), item.empty_trash, dry_run=dry_run, yes=yes)
         return
     preview = item.preview_gc()
-    if not dry_run and _confirmed(invocation, preview, purge=purge, yes=yes):
-        _tell(invocation, item.collect_checkpoints(now=now, purge=purge))
-    elif dry_run:
-        _tell(invocation, preview)
+    if not dry_run:
+        _ask(invocation, preview, purge=purge, yes=yes)
+        preview = item.collect_checkpoints(now=now, purge=purge)
+    _tell(invocation, preview)
 
 
 @set_group.command(name="gc-policy")
@@ -86,7 +83,7 @@ def gc(
 @click.option("--save-trial-best", type=int, required=True, metavar="N", help="Best of each trial to keep.")
 @click.option("--save-trial-latest", type=int, required=True, metavar="N", help="Latest of each trial to keep.")
 @_dry_run
-@_yes
+@yes_option
 @json_option
 @pass_invocation
 def set_gc_policy(
@@ -110,10 +107,10 @@ def set_gc_policy(
     numbers = (save_experiment_best, save_trial_best, save_trial_latest)
     item = invocation.client.get_experiment(experiment_id)
     preview = item.preview_gc(*numbers)
-    if dry_run:
-        _tell(invocation, preview)
-    elif _confirmed(invocation, preview, purge=False, yes=yes):
-        _tell(invocation, item.set_gc_policy(*numbers))
+    if not dry_run:
+        _ask(invocation, preview, purge=False, yes=yes)
+        preview = item.set_gc_policy(*numbers)
+    _tell(invocation, preview)
 
 
 def empty(
@@ -129,16 +126,11 @@ def empty(
         yes: Whether not to ask.
     """
     if not dry_run and found.checkpoints:
-        if not yes:
-            if not sys.stdin.isatty():
-                raise click.UsageError("this needs a confirmation, and standard input is not a terminal: add --yes")
-            if not invocation.as_json:
-                _print_trash(found)
-            what = counted(found.checkpoints, "checkpoint")
-            click.confirm(f"Remove {what} ({size(found.bytes)}) for good?", abort=True, err=True)
+        what = counted(found.checkpoints, "checkpoint")
+        show = None if invocation.as_json else partial(_print_trash, found)
+        confirmed(f"Remove {what} ({size(found.bytes)}) for good?", yes=yes, deed="this", show=show)
         found = remove(until=found.at)
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     _print_trash(found)
 
@@ -153,20 +145,14 @@ def _print_trash(found: TrashView) -> None:
     say(f"{counted(found.checkpoints, 'checkpoint')} ({size(found.bytes)}) {verb}")
 
 
-def _confirmed(invocation: Invocation, preview: GcPreview, *, purge: bool, yes: bool) -> bool:
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise click.UsageError("this needs a confirmation, and standard input is not a terminal: add --yes")
-    if not invocation.as_json:
-        _print(preview)
+def _ask(invocation: Invocation, preview: GcPreview, *, purge: bool, yes: bool) -> None:
     undone = "This cannot be undone." if purge or preview.trash_until is None else "They can be restored for some days."
-    return click.confirm(f"Delete {counted(preview.going, 'checkpoint')}? {undone}", abort=True, err=True)
+    show = None if invocation.as_json else partial(_print, preview)
+    confirmed(f"Delete {counted(preview.going, 'checkpoint')}? {undone}", yes=yes, deed="this", show=show)
 
 
 def _tell(invocation: Invocation, found: GcPreview) -> None:
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     _print(found)
 

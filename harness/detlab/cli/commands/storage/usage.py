@@ -9,11 +9,13 @@ import click
 
 from detlab.cli.commands.storage.check import check
 from detlab.cli.commands.storage.collection import empty
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, note, say, say_json, size, table
+from detlab.cli.output.printing import clean, note, say, size, table
 from detlab.client.operations import storage as operations
 from detlab.schemas.wire.storage import StorageBy, StorageUsage, StorageUse
+
+COMMANDS = {"storage": "Storage: who stores how many bytes."}
 
 BAR = 12
 """Characters of a bar."""
@@ -51,8 +53,7 @@ def usage(invocation: Invocation, by: StorageBy, limit: int) -> None:
       det storage usage --by project --json
     """
     found = invocation.client.session.run(operations.usage(by, limit))
-    if invocation.as_json:
-        say_json(found)
+    if invocation.answered(found):
         return
     for said in found.warnings:
         note(f"Warning: {clean(said)}")
@@ -67,7 +68,7 @@ storage.add_command(check)
 
 @storage.command(name="empty-trash")
 @click.option("--dry-run", is_flag=True, help="Show what is in it, and change nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @json_option
 @pass_invocation
 def empty_trash(invocation: Invocation, dry_run: bool, yes: bool) -> None:

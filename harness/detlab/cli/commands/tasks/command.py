@@ -19,6 +19,8 @@ from detlab.client.task_facts import kind_word
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import TaskKind
 
+COMMANDS = {"cmd": "Commands: run a program once on the cluster; list, logs, kill."}
+
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def cmd() -> None:
@@ -59,9 +61,7 @@ def run(
     entrypoint = None if not words else words[0] if len(words) == 1 and " " in words[0] else list(words)
     task = submit(invocation, TaskKind.COMMAND, options, bundle=options.bundle(), entrypoint=entrypoint)
     if detach:
-        if invocation.as_json:
-            say_json(task.view)
-        else:
+        if not invocation.answered(task.view):
             announce(task)
         return 0
     follower = Follower(task, quiet=invocation.as_json)

@@ -13,6 +13,8 @@ from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.schemas.taskwire import TaskKind
 
+COMMANDS = {"notebook": "Notebooks: start, run, open, list, logs, kill."}
+
 _RUN = {
     "run": Lazy(
         "Run a whole notebook as a task and store the executed one.", "detlab.cli.commands.tasks.notebook_run:run"

@@ -95,9 +95,7 @@ def run(
 
 
 def _announce(invocation: Invocation, task: Task) -> int:
-    if invocation.as_json:
-        say_json(task.view)
-    else:
+    if not invocation.answered(task.view):
         say(f"Notebook run {clean(task.id)} was submitted.")
         say(f"  → its state:             det task describe {clean(task.id)}")
         say(f"  → its output:            det task logs {clean(task.id)} -f")

@@ -141,9 +141,7 @@ def _add_config(group: click.Group, kind: TaskKind | None) -> None:
     @pass_invocation
     def command(invocation: Invocation, task_id: str) -> None:
         found = find(invocation, task_id, kind).view.config or {}
-        if invocation.as_json:
-            say_json(found)
-        else:
+        if not invocation.answered(found):
             say_yaml(found)
 
 
@@ -166,10 +164,7 @@ def _add_set(group: click.Group, kind: TaskKind | None) -> None:
     def command(invocation: Invocation, task_id: str, priority: int) -> None:
         item = find(invocation, task_id, kind)
         changed = invocation.client.session.run(update_job(item.id, JobUpdate(priority=priority)))
-        if invocation.as_json:
-            say_json(changed)
-        else:
-            say(clean(f"{kind_title(item.kind)} {item.id}: priority {changed.priority}"))
+        invocation.tell(changed, clean(f"{kind_title(item.kind)} {item.id}: priority {changed.priority}"))
 
 
 def _add_logs(group: click.Group, kind: TaskKind | None) -> None:

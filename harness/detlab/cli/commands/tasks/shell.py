@@ -12,9 +12,11 @@ from detlab.cli.commands.tasks.shared import add_shared
 from detlab.cli.commands.tasks.start import announce, bring_up, over, show_address, submit
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
-from detlab.cli.output.printing import clean, note, say, say_json
+from detlab.cli.output.printing import clean, note, say
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import TaskKind
+
+COMMANDS = {"shell": "Shells: start, open in this terminal, list, logs, kill."}
 
 _SSH = click.option("--show-ssh-command", "show_ssh", is_flag=True, help="Print how ssh opens it, instead.")
 
@@ -129,10 +131,7 @@ def _say_ssh(invocation: Invocation, task: Task, ssh_options: tuple[str, ...] = 
     from detlab.cli.terminal.ssh import host_of
 
     host = host_of(invocation.client.address, task.server_url, task.id)
-    if invocation.as_json:
-        say_json({"id": task.id, "command": host.command(ssh_options), **host.options()})
-    else:
-        say(host.command(ssh_options))
+    invocation.tell({"id": task.id, "command": host.command(ssh_options), **host.options()}, host.command(ssh_options))
     return 0
 
 
@@ -177,11 +176,11 @@ def proxy(invocation: Invocation, task_id: str) -> int:
 
 
 def _attach(invocation: Invocation, task: Task, name: str | None) -> int:
-    from detlab.cli.terminal.local import Ended, attach
+    from detlab.cli.terminal.local import TerminalEnd, attach
 
     end, name = attach(invocation.client.address, task.server_url, name)
     identity = clean(task.id)
-    if end is Ended.LEFT:
+    if end is TerminalEnd.LEFT:
         note(f"Detached from terminal {clean(name)} of {identity}; it continues.")
         note(f"  → reconnect: det shell open {identity} --terminal {clean(name)}")
     elif sys.stdin.isatty():

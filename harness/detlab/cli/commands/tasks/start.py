@@ -72,9 +72,7 @@ def bring_up(invocation: Invocation, task: Task, *, quiet: bool = False) -> int:
         return INTERRUPTED
     if up:
         return 0
-    if invocation.as_json:
-        say_json(task.view)
-    else:
+    if not invocation.answered(task.view):
         tell_end(task.view, tail=True)
     return exit_status(task.view) or 1
 
@@ -121,9 +119,7 @@ def start_server(
     """Start a task that is a server of the Hub; wait until it is up unless `detach`, then say where and open it."""
     task = submit(invocation, kind, options, **more)
     if detach:
-        if invocation.as_json:
-            say_json(task.view)
-        else:
+        if not invocation.answered(task.view):
             announce(task)
         return 0
     return bring_up(invocation, task) or show_address(invocation, task, browse=browse)

@@ -20,6 +20,8 @@ from detlab.client.task_facts import chosen_outputs, kind_title, output_target, 
 from detlab.client.tasks import Task
 from detlab.schemas.taskwire import OutputView
 
+COMMANDS = {"task": "Tasks of all kinds: list, describe, logs, wait, kill, outputs."}
+
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def task() -> None:
@@ -62,9 +64,7 @@ def wait(invocation: Invocation, task_id: str, timeout: float | None) -> int:
             say_json(item.view)
         note(f"{clean(error)}; it continues")
         return TIMED_OUT
-    if invocation.as_json:
-        say_json(item.view)
-    else:
+    if not invocation.answered(item.view):
         tell_end(item.view, tail=True)
         if exit_status(item.view) == 0:
             say(clean(f"{kind_title(item.kind)} {item.id}: {state_word(item.view)}."))

@@ -11,6 +11,8 @@ from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.schemas.taskwire import TaskKind
 
+COMMANDS = {"tensorboard": "TensorBoards of experiments: start, open, list, kill."}
+
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
 def tensorboard() -> None:

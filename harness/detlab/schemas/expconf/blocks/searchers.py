@@ -7,14 +7,12 @@ A field that a submission needs may still be absent here, because a template or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag
 from pydantic.json_schema import SkipJsonSchema
 
-from detlab.plugins import PluginError, Plugins
+from detlab.plugins import Plugins
 from detlab.schemas.expconf.blocks.halving_searchers import (
     AdaptiveASHAConfig,
     ASHAConfig,
@@ -23,6 +21,7 @@ from detlab.schemas.expconf.blocks.halving_searchers import (
     HyperbandConfig,
 )
 from detlab.schemas.expconf.blocks.lengths import SearchLength
+from detlab.schemas.expconf.blocks.members import BlockMembers
 from detlab.schemas.expconf.blocks.model_searchers import (
     BayesianConfig,
     CMAESConfig,
@@ -203,32 +202,7 @@ BUILT_IN: dict[str, type[SearcherBlock]] = {
 """The blocks of detlab's own search methods, by name."""
 
 
-class _Members(Mapping[str, type[SearcherBlock]]):
-    """The blocks by name: the built-in ones, and those of plug-ins, which are looked for only when they are named."""
-
-    def __getitem__(self, name: str) -> type[SearcherBlock]:
-        return BUILT_IN[name] if name in BUILT_IN else _of_plugin(name)
-
-    def __iter__(self) -> Iterator[str]:
-        yield from BUILT_IN
-        yield from sorted(set(SEARCHERS.names()) - set(BUILT_IN))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-@cache
-def _of_plugin(name: str) -> type[SearcherBlock]:
-    try:
-        found = SEARCHERS.load(name).Config
-    except (PluginError, AttributeError):  # only the master has it, or it is broken: the master says what is wrong
-        raise KeyError(name) from None
-    if not (isinstance(found, type) and issubclass(found, SearcherBlock)):
-        raise KeyError(name)
-    return found
-
-
-MEMBERS: Mapping[str, type[SearcherBlock]] = _Members()
+MEMBERS = BlockMembers(BUILT_IN, SEARCHERS, SearcherBlock)
 
 
 def member_of(value: Any) -> type[SearcherBlock] | None:

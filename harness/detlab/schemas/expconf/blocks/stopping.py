@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, SerializeAsAny, Tag
 from pydantic.json_schema import SkipJsonSchema
 
-from detlab.plugins import PluginError, Plugins
+from detlab.plugins import Plugins
+from detlab.schemas.expconf.blocks.members import BlockMembers
 from detlab.schemas.expconf.blocks.scalars import (
     Block,
     Flag,
@@ -112,32 +111,7 @@ BUILT_IN: dict[str, type[StoppingBlock]] = {
 """The entries of detlab's own stopping policies, by name."""
 
 
-class _Members(Mapping[str, type[StoppingBlock]]):
-    """The entries by name: the built-in ones, and those of plug-ins, which are looked for only when they are named."""
-
-    def __getitem__(self, name: str) -> type[StoppingBlock]:
-        return BUILT_IN[name] if name in BUILT_IN else _of_plugin(name)
-
-    def __iter__(self) -> Iterator[str]:
-        yield from BUILT_IN
-        yield from sorted(set(POLICIES.names()) - set(BUILT_IN))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-@cache
-def _of_plugin(name: str) -> type[StoppingBlock]:
-    try:
-        found = POLICIES.load(name).Config
-    except (PluginError, AttributeError):  # only the master has it, or it is broken: the master says what is wrong
-        raise KeyError(name) from None
-    if not (isinstance(found, type) and issubclass(found, StoppingBlock)):
-        raise KeyError(name)
-    return found
-
-
-MEMBERS: Mapping[str, type[StoppingBlock]] = _Members()
+MEMBERS = BlockMembers(BUILT_IN, POLICIES, StoppingBlock)
 
 
 def member_of(value: Any) -> type[StoppingBlock] | None:

@@ -29,6 +29,9 @@ _HYPERPARAMETER: TypeAdapter[Any] = TypeAdapter(Hyperparameter)
 _ENTRY = re.compile(r"([^\[]*)\[(\d{1,9})\]")
 """An entry of a list, at the beginning of a path."""
 
+SHORT = 60
+"""Characters of a value that a hint repeats at most."""
+
 _SAID_ELSEWHERE = {"extra_forbidden", "union_tag_not_found", "union_tag_invalid"}
 """Errors of pydantic that `rules` and the walk over the blocks say better."""
 
@@ -58,10 +61,11 @@ def _translate(error: ErrorDetails) -> tuple[str, str | None]:
         case "dict_type" | "model_type" | "model_attributes_type":
             return f"must be a mapping, not {given}", None
         case "list_type":
-            scalar = isinstance(error["input"], str | int | float)
+            scalar = isinstance(error["input"], str | int | float) and len(str(error["input"])) <= SHORT
             return f"must be a list, not {given}", f"write [{error['input']}]" if scalar else None
         case _:
-            return error["msg"][:1].lower() + error["msg"][1:], None
+            text = error["msg"].removeprefix("Value error, ")
+            return text[:1].lower() + text[1:], None
 
 
 def _near_literal(given: object, expected: str) -> str | None:

@@ -1,7 +1,7 @@
-"""What a valid config asks for and this runtime cannot honour yet.
+"""What a valid config asks for and the experiment's runtime does not do.
 
-The runtime is agents that start processes or containers. Nothing is dropped silently: a submit
-names every key found here, and refuses the config for those that would make it run wrong.
+Nothing is dropped silently: a submit names every key found here, and refuses the config for those that would make it
+run wrong.
 """
 
 from __future__ import annotations

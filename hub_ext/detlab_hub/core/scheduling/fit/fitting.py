@@ -16,10 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from detlab_hub.core.scheduling.fit.free_index import FitCounter, Index, Node, Order, Size, Sizes, first_before, size_of
+from detlab_hub.core.scheduling.fit.free_index import (
+    AgentOrder,
+    FitCounter,
+    FreeNode,
+    Index,
+    Size,
+    Sizes,
+    first_before,
+    size_of,
+)
 from detlab_hub.core.scheduling.fit.multi_node import Placement, on_several, score
-from detlab_hub.core.scheduling.fit.shapes import Kind, Shape, Shapes
-from detlab_hub.core.scheduling.model import Agent, AgentState, Fitting, Pool, Task
+from detlab_hub.core.scheduling.fit.shapes import AgentNeeds, Shapes, TaskShape
+from detlab_hub.core.scheduling.model import Agent, AgentState, Fitting, Pool, SchedulerTask
 
 _TRIED = 256
 """Sizes beyond a single agent's slots that are tried to find how many slots a task could start with."""
@@ -43,19 +52,19 @@ class FreeCapacity:
         *,
         empty: bool = False,
         shapes: Shapes | None = None,
-        order: Order | None = None,
+        order: AgentOrder | None = None,
     ) -> None:
         self._pool = pool
         self._shapes = Shapes(agents) if shapes is None else shapes
         self.shape = self._shapes.of
         self.coarser, self.undemanding = self._shapes.coarser, self._shapes.undemanding
         self.known = self._shapes.known
-        self._order = Order(agent.id for agent in agents) if order is None else order
+        self._order = AgentOrder(agent.id for agent in agents) if order is None else order
         ranks = self._order.ranks
-        self.nodes = {agent.id: Node(agent, ranks[agent.id]) for agent in agents}
+        self.nodes = {agent.id: FreeNode(agent, ranks[agent.id]) for agent in agents}
         self._empty = empty
-        self._indexes: dict[Kind, Index] = {}
-        self.failed: dict[Shape, int] = {}
+        self._indexes: dict[AgentNeeds, Index] = {}
+        self.failed: dict[TaskShape, int] = {}
         """How often slots had become free (`widened`) when there was no room for tasks of a shape."""
         self.widened = 0
         """How often slots became free: a task that did not fit before may fit now."""
@@ -73,7 +82,7 @@ class FreeCapacity:
 
     # --- what changes -------------------------------------------------------------------------------------
 
-    def place(self, task: Task, placement: Mapping[str, int]) -> None:
+    def place(self, task: SchedulerTask, placement: Mapping[str, int]) -> None:
         """Give a task its slots. Unknown agents are left out: their slots cannot be assigned."""
         for name, slots in placement.items():
             node = self.nodes.get(name)
@@ -87,7 +96,7 @@ class FreeCapacity:
             else:
                 self._set_free(node, node.free - slots)
 
-    def remove(self, task: Task, placement: Mapping[str, int]) -> None:
+    def remove(self, task: SchedulerTask, placement: Mapping[str, int]) -> None:
         """Take a task's slots back."""
         self.widened += 1
         for name, slots in placement.items():
@@ -104,7 +113,7 @@ class FreeCapacity:
             else:
                 self._set_free(node, node.free + slots)
 
-    def _set_free(self, node: Node, free: int) -> None:
+    def _set_free(self, node: FreeNode, free: int) -> None:
         old = node.size
         node.free = free
         node.size = size_of(free, old.slots)
@@ -113,18 +122,18 @@ class FreeCapacity:
 
     # --- questions ----------------------------------------------------------------------------------------
 
-    def suitable(self, task: Task) -> list[Agent]:
+    def suitable(self, task: SchedulerTask) -> list[Agent]:
         """List the agents on which the task could run if it fits, whether or not they are open."""
         shape = self.shape(task)
         return [agent for agent in self._shapes.suitable(shape.kind) if agent.id not in shape.blocked_nodes]
 
-    def open_to(self, shape: Shape) -> Iterator[Node]:
+    def open_to(self, shape: TaskShape) -> Iterator[FreeNode]:
         """Yield the agents that tasks of a shape may use now, if they have room."""
         for agent in self._shapes.suitable(shape.kind):
             if agent.id not in shape.blocked_nodes and (self._empty or agent.state is AgentState.ENABLED):
                 yield self.nodes[agent.id]
 
-    def fit(self, task: Task, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
+    def fit(self, task: SchedulerTask, *, avoid: frozenset[str] = frozenset()) -> Placement | None:
         """Return the slots that the task would get now, None if there is no room for it.
 
         Args:
@@ -143,18 +152,18 @@ class FreeCapacity:
             return self._preferred(task.id, shape, found)
         return found
 
-    def _preferred(self, name: str, shape: Shape, found: Placement) -> Placement:
+    def _preferred(self, name: str, shape: TaskShape, found: Placement) -> Placement:
         """Replace a fit by one on the agents that the task prefers: on one if it fits on one, else on several."""
         fit = self._fit if shape.slots else self._fit_zero
         better = (fit(name, each) for each in self._shapes.better(shape, several=len(found) > 1))
         return next((each for each in better if each is not None), found)
 
-    def fits_but_for_demands(self, task: Task) -> bool:
+    def fits_but_for_demands(self, task: SchedulerTask) -> bool:
         """Whether there would be room for the task if it requested no CPUs and no memory."""
         shape = self._shapes.undemanding(self.shape(task))
         return (self._fit_zero(task.id, shape) if task.slots == 0 else self._fit(task.id, shape)) is not None
 
-    def with_slots(self, task: Task) -> list[Node]:
+    def with_slots(self, task: SchedulerTask) -> list[FreeNode]:
         """List the agents that have all slots for the task free, regardless of their CPUs and memory."""
         return [
             node
@@ -162,7 +171,7 @@ class FreeCapacity:
             if node.free >= task.slots and (task.slots or node.zero_slot_tasks < node.agent.max_zero_slot_tasks)
         ]
 
-    def largest(self, task: Task) -> int:
+    def largest(self, task: SchedulerTask) -> int:
         """Return the largest number of slots with which the task would fit now; 0 if it fits with none."""
         sizes = self._sizes(self.shape(task))
         one = min(max((size.free for size in sizes), default=0), task.slots)
@@ -175,20 +184,20 @@ class FreeCapacity:
                 return slots
         return one
 
-    def free_slots(self, task: Task) -> int:
+    def free_slots(self, task: SchedulerTask) -> int:
         """Count the free slots on open agents that are suitable for the task, regardless of its other requests."""
         sizes = self._sizes(self._shapes.undemanding(self.shape(task)))
         return sum(size.free * len(ranks) for size, ranks in sizes.items())
 
-    def fit_counter_for(self, shape: Shape) -> FitCounter:
+    def fit_counter_for(self, shape: TaskShape) -> FitCounter:
         """Return a counter that tells whether tasks of a shape with slots would fit as free slots change."""
         return self._fit_counter(shape, self._sizes(shape))
 
-    def _fit_counter(self, shape: Shape, sizes: Sizes) -> FitCounter:
+    def _fit_counter(self, shape: TaskShape, sizes: Sizes) -> FitCounter:
         several = not shape.single_node and shape.slots > 1
         return FitCounter(shape.slots, sizes, several=several, heterogeneous=self._pool.heterogeneous)
 
-    def _index(self, kind: Kind) -> Index:
+    def _index(self, kind: AgentNeeds) -> Index:
         """Return the index of the open agents that are suitable for a kind of tasks."""
         found = self._indexes.get(kind)
         if found is None:
@@ -198,7 +207,7 @@ class FreeCapacity:
             self._indexes[kind] = found
         return found
 
-    def _sizes(self, shape: Shape) -> Sizes:
+    def _sizes(self, shape: TaskShape) -> Sizes:
         """Return the agents that a task of this shape may use now, by size."""
         index = self._index(shape.kind)
         sizes = index.able(shape) if shape.demanding else index.sizes
@@ -210,7 +219,7 @@ class FreeCapacity:
 
     # --- fits ---------------------------------------------------------------------------------------------
 
-    def _fit_zero(self, name: str, shape: Shape) -> Placement | None:
+    def _fit_zero(self, name: str, shape: TaskShape) -> Placement | None:
         nodes, blocked = self._index(shape.kind).nodes, shape.blocked_nodes
         fitting = [
             node
@@ -224,7 +233,7 @@ class FreeCapacity:
         far, total = self._order.end(name) - 1, len(self._order.names)
         return {min(fitting, key=lambda node: (-self._zero_score(node), (far - node.rank) % total)).agent.id: 0}
 
-    def _zero_score(self, node: Node) -> float:
+    def _zero_score(self, node: FreeNode) -> float:
         """Score an agent for a task without slots."""
         agent, most = node.agent, node.agent.max_zero_slot_tasks
         if node.free != agent.slots:
@@ -232,7 +241,7 @@ class FreeCapacity:
         left = most - node.zero_slot_tasks
         return 1 / (1 + left) if self._pool.fitting is Fitting.BEST else left / most
 
-    def _fit(self, name: str, shape: Shape) -> Placement | None:
+    def _fit(self, name: str, shape: TaskShape) -> Placement | None:
         index, end = self._index(shape.kind), self._order.end(name)
         several = not shape.single_node and shape.slots > 1
         if shape.demanding and not shape.blocked_nodes:
@@ -275,7 +284,7 @@ class FreeCapacity:
         top = max(scores)
         return [size for size, each in zip(fitting, scores, strict=True) if each == top]
 
-    def _one_able(self, end: int, shape: Shape, index: Index) -> int | None:
+    def _one_able(self, end: int, shape: TaskShape, index: Index) -> int | None:
         """All on one agent that has the CPUs and the memory, too."""
         fitting = [size for size in index.sizes if size.free >= shape.slots]
         while fitting:

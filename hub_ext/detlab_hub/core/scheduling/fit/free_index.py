@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from detlab_hub.core.scheduling.fit.shapes import Shape
-from detlab_hub.core.scheduling.model import Agent, Task
+from detlab_hub.core.scheduling.fit.shapes import TaskShape
+from detlab_hub.core.scheduling.model import Agent, SchedulerTask
 
 WORD = 2**64
 
@@ -44,7 +44,7 @@ def hash_of(name: str) -> int:
     return int.from_bytes(digest[:8], "little")
 
 
-class Order:
+class AgentOrder:
     """The agents of a pool in the order of their hashes; of equal ones the last name first.
 
     Args:
@@ -69,7 +69,7 @@ class Order:
         return bisect_right(self._hashes, hash_of(name))
 
 
-class Node:
+class FreeNode:
     """The free resources of one agent during a pass.
 
     Attributes:
@@ -93,15 +93,15 @@ class Node:
         self.millicpus = agent.millicpus
         self.memory = agent.host_memory
 
-    def copy(self) -> Node:
+    def copy(self) -> FreeNode:
         """Copy the node with what is left now."""
-        other = Node.__new__(Node)
+        other = FreeNode.__new__(FreeNode)
         other.agent, other.rank = self.agent, self.rank
         other.free, other.size, other.zero_slot_tasks = self.free, self.size, self.zero_slot_tasks
         other.millicpus, other.memory = self.millicpus, self.memory
         return other
 
-    def has(self, wanted: Shape | Task) -> bool:
+    def has(self, wanted: TaskShape | SchedulerTask) -> bool:
         """Whether CPUs and memory suffice, regardless of slots; a resource that is not requested is not checked."""
         return (not wanted.millicpus or self.millicpus >= wanted.millicpus) and (
             not wanted.memory or self.memory >= wanted.memory
@@ -117,7 +117,7 @@ class Index:
         checked: How many of them were checked for CPUs and memory.
     """
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
+    def __init__(self, nodes: Iterable[FreeNode]) -> None:
         self.sizes: dict[Size, list[int]] = {}
         self.nodes = {node.rank: node for node in nodes}
         for rank in sorted(self.nodes):
@@ -126,7 +126,7 @@ class Index:
         """No agent of a size has more CPUs left, or more memory, where it is known."""
         self.checked = 0
 
-    def move(self, node: Node, old: Size) -> None:
+    def move(self, node: FreeNode, old: Size) -> None:
         """Record that an agent's number of free slots has changed."""
         rank, sizes = node.rank, self.sizes
         if rank not in self.nodes:
@@ -144,13 +144,13 @@ class Index:
         if self._most:
             self.reindex(node)
 
-    def reindex(self, node: Node) -> None:
+    def reindex(self, node: FreeNode) -> None:
         """Record that an agent of unchanged size may have more CPUs or memory left than before."""
         most = self._most.get(node.size)
         if most is not None and node.rank in self.nodes:
             self._most[node.size] = max(most[0], node.millicpus), max(most[1], node.memory)
 
-    def first_able(self, end: int, shape: Shape, size: Size) -> int | None:
+    def first_able(self, end: int, shape: TaskShape, size: Size) -> int | None:
         """Return the nearest agent of one size to a task that has the CPUs and the memory."""
         if self._in_vain(shape, size):
             return None
@@ -164,7 +164,7 @@ class Index:
         self._bound(size)
         return None
 
-    def able(self, shape: Shape) -> dict[Size, list[int]]:
+    def able(self, shape: TaskShape) -> dict[Size, list[int]]:
         """Return, by size, the agents with free slots that have the CPUs and the memory."""
         nodes, found = self.nodes, dict[Size, list[int]]()
         millicpus, memory = shape.millicpus or -WORD, shape.memory or -WORD
@@ -179,7 +179,7 @@ class Index:
                 self._bound(size)
         return found
 
-    def _in_vain(self, shape: Shape, size: Size) -> bool:
+    def _in_vain(self, shape: TaskShape, size: Size) -> bool:
         most = self._most.get(size)
         return most is not None and (most[0] < shape.millicpus > 0 or most[1] < shape.memory > 0)
 

@@ -27,7 +27,7 @@ def on_several(pool: Pool, end: int, slots: int, sizes: Sizes) -> _Placed | None
 
     Args:
         pool: Sets the scores, and whether agents may give different numbers of slots.
-        end: Where the search for near agents begins, see `Order.end`.
+        end: Where the search for near agents begins, see `AgentOrder.end`.
         slots: Slots that it needs.
         sizes: The agents that it may use.
     """

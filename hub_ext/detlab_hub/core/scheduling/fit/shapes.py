@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from detlab_hub.core.scheduling.labels import Preference, liking
-from detlab_hub.core.scheduling.model import Agent, Constraints, Task
+from detlab_hub.core.scheduling.model import Agent, Constraints, SchedulerTask
 
 _NONE: frozenset[str] = frozenset()
 _INDIFFERENT: frozenset[Preference] = frozenset()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Kind:
+class AgentNeeds:
     """The part of a task that decides which agents are suitable. `Shapes` makes one of each: compared by identity.
 
     Attributes:
@@ -30,8 +30,8 @@ class Kind:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Shape:
-    """The part of a task that decides where it fits: tasks of one shape fit or fail alike. One of each, as of `Kind`.
+class TaskShape:
+    """What of a task decides where it fits: those of one shape fit or fail alike. One of each, like `AgentNeeds`.
 
     Attributes:
         slots: Of the task.
@@ -47,7 +47,7 @@ class Shape:
 
     slots: int
     single_node: bool
-    kind: Kind
+    kind: AgentNeeds
     blocked_nodes: frozenset[str]
     millicpus: int
     memory: int
@@ -67,25 +67,27 @@ class Shapes:
         self._agents = agents
         self._names = frozenset(agent.id for agent in agents)
         self._personal = any(agent.serves_user is not None for agent in agents)
-        self.known: dict[str, Shape] = {}
+        self.known: dict[str, TaskShape] = {}
         """The shape of each task that was looked up."""
-        self._kinds: dict[tuple[Constraints, str, str], Kind] = {}
-        self._shapes: dict[tuple[int, bool, Kind, frozenset[str], int, int, frozenset[Preference]], Shape] = {}
-        self._asked: dict[tuple[int, bool, Constraints, str, str, frozenset[str], int, int], Shape] = {}
-        self._suitable: dict[Kind, Sequence[Agent]] = {}
-        self._labelled: dict[Kind, Sequence[Sequence[Agent]]] = {}
-        self._parts: dict[tuple[Kind, frozenset[int]], Kind] = {}
-        self._better: dict[tuple[Kind, frozenset[Preference]], tuple[tuple[Kind, Kind], ...]] = {}
+        self._kinds: dict[tuple[Constraints, str, str], AgentNeeds] = {}
+        self._shapes: dict[
+            tuple[int, bool, AgentNeeds, frozenset[str], int, int, frozenset[Preference]], TaskShape
+        ] = {}
+        self._asked: dict[tuple[int, bool, Constraints, str, str, frozenset[str], int, int], TaskShape] = {}
+        self._suitable: dict[AgentNeeds, Sequence[Agent]] = {}
+        self._labelled: dict[AgentNeeds, Sequence[Sequence[Agent]]] = {}
+        self._parts: dict[tuple[AgentNeeds, frozenset[int]], AgentNeeds] = {}
+        self._better: dict[tuple[AgentNeeds, frozenset[Preference]], tuple[tuple[AgentNeeds, AgentNeeds], ...]] = {}
 
-    def of(self, task: Task) -> Shape:
+    def of(self, task: SchedulerTask) -> TaskShape:
         """Return the shape of a task."""
         found = self.known.get(task.id)
         return self.of_all((task,))[0] if found is None else found
 
-    def of_all(self, tasks: Iterable[Task]) -> list[Shape]:
+    def of_all(self, tasks: Iterable[SchedulerTask]) -> list[TaskShape]:
         """Return the shapes of tasks, in their order."""
         known, asked, personal = self.known, self._asked, self._personal
-        shapes: list[Shape] = []
+        shapes: list[TaskShape] = []
         for task in tasks:
             wanted = (
                 task.slots, task.single_node, task.constraints, task.runtime, task.user if personal else "",
@@ -98,25 +100,25 @@ class Shapes:
             shapes.append(found)
         return shapes
 
-    def _made(self, task: Task) -> Shape:
+    def _made(self, task: SchedulerTask) -> TaskShape:
         wanted, preferred = task.constraints, task.constraints.preferred
         if preferred:
             wanted = wanted._replace(preferred=_INDIFFERENT)
         key = wanted, task.runtime, task.user if self._personal else ""
         kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = Kind(*key)
+            kind = self._kinds[key] = AgentNeeds(*key)
         blocked = task.blocked_nodes.intersection(self._names) if task.blocked_nodes else _NONE
         return self._one(task.slots, task.single_node, kind, blocked, task.millicpus, task.memory, preferred)
 
-    def suitable(self, kind: Kind) -> Sequence[Agent]:
+    def suitable(self, kind: AgentNeeds) -> Sequence[Agent]:
         """List the agents on which tasks of a kind may run, whether or not they are open."""
         found = self._suitable.get(kind)
         if found is None:
             found = self._suitable[kind] = [agent for agent in self._agents if suits(kind, agent)]
         return found
 
-    def better(self, shape: Shape, *, several: bool) -> Iterator[Shape]:
+    def better(self, shape: TaskShape, *, several: bool) -> Iterator[TaskShape]:
         """Yield the shape limited to the agents that its tasks prefer most, then to those they prefer next, and so on.
 
         The agents that they prefer least are not among these.
@@ -135,14 +137,16 @@ class Shapes:
             kind = together if several else alone
             yield self._one(shape.slots, single, kind, shape.blocked_nodes, shape.millicpus, shape.memory)
 
-    def _preferring(self, kind: Kind, preferred: frozenset[Preference]) -> Iterator[tuple[Kind, Kind]]:
+    def _preferring(
+        self, kind: AgentNeeds, preferred: frozenset[Preference]
+    ) -> Iterator[tuple[AgentNeeds, AgentNeeds]]:
         """Yield kinds for suitable agents that are preferred equally, and for these and all that are preferred more."""
         scores = [liking(preferred, alike[0].labels) for alike in self._alike(kind)]
         for score in sorted(set(scores), reverse=True)[:-1]:
             alone = frozenset(number for number, each in enumerate(scores) if each == score)
             yield self._part(kind, alone), self._part(kind, alone.union(n for n, s in enumerate(scores) if s > score))
 
-    def _alike(self, kind: Kind) -> Sequence[Sequence[Agent]]:
+    def _alike(self, kind: AgentNeeds) -> Sequence[Sequence[Agent]]:
         """Group the suitable agents by their labels."""
         found = self._labelled.get(kind)
         if found is None:
@@ -152,27 +156,27 @@ class Shapes:
             found = self._labelled[kind] = list(by_labels.values())
         return found
 
-    def _part(self, kind: Kind, numbers: frozenset[int]) -> Kind:
+    def _part(self, kind: AgentNeeds, numbers: frozenset[int]) -> AgentNeeds:
         """Return the one kind for some of the suitable agents, whatever preferences lead to these."""
         found = self._parts.get((kind, numbers))
         if found is None:
-            found = self._parts[kind, numbers] = Kind(kind.constraints, kind.runtime, kind.user)
+            found = self._parts[kind, numbers] = AgentNeeds(kind.constraints, kind.runtime, kind.user)
             groups = self._alike(kind)
             self._suitable[found] = [agent for number in sorted(numbers) for agent in groups[number]]
         return found
 
-    def undemanding(self, shape: Shape) -> Shape:
+    def undemanding(self, shape: TaskShape) -> TaskShape:
         """Return the shape of the same tasks without a request for CPUs or memory."""
         return self._one(shape.slots, shape.single_node, shape.kind, shape.blocked_nodes, 0, 0)
 
-    def coarser(self, shape: Shape) -> Shape:
+    def coarser(self, shape: TaskShape) -> TaskShape:
         """Return a shape of lower demands that many share: CPUs and memory rounded down to powers of two, then 0."""
         millicpus, memory = _power(shape.millicpus), _power(shape.memory)
         if (millicpus, memory) == (shape.millicpus, shape.memory):
             return self.undemanding(shape)
         return self._one(shape.slots, shape.single_node, shape.kind, shape.blocked_nodes, millicpus, memory)
 
-    def avoiding(self, shape: Shape, names: frozenset[str]) -> Shape:
+    def avoiding(self, shape: TaskShape, names: frozenset[str]) -> TaskShape:
         """Return the shape with more blocked nodes."""
         blocked = shape.blocked_nodes | names
         said = shape.millicpus, shape.memory, shape.preferred
@@ -182,16 +186,16 @@ class Shapes:
         self,
         slots: int,
         single_node: bool,
-        kind: Kind,
+        kind: AgentNeeds,
         blocked: frozenset[str],
         millicpus: int,
         memory: int,
         preferred: frozenset[Preference] = _INDIFFERENT,
-    ) -> Shape:
+    ) -> TaskShape:
         key = slots, single_node, kind, blocked, millicpus, memory, preferred
         found = self._shapes.get(key)
         if found is None:
-            found = self._shapes[key] = Shape(*key, bool(millicpus or memory), not (slots or millicpus or memory))
+            found = self._shapes[key] = TaskShape(*key, bool(millicpus or memory), not (slots or millicpus or memory))
         return found
 
 
@@ -200,7 +204,7 @@ def _power(number: int) -> int:
     return 1 << number.bit_length() - 1 if number else 0
 
 
-def suits(kind: Kind, agent: Agent) -> bool:
+def suits(kind: AgentNeeds, agent: Agent) -> bool:
     """Whether tasks of a kind may run on an agent that has room."""
     wanted = kind.constraints
     return (

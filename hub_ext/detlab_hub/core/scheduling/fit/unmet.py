@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from detlab_hub.core.scheduling.fit.shapes import Kind, suits
+from detlab_hub.core.scheduling.fit.shapes import AgentNeeds, suits
 from detlab_hub.core.scheduling.labels import LabelRule
-from detlab_hub.core.scheduling.model import ANYWHERE, Agent, Constraints, Task
+from detlab_hub.core.scheduling.model import ANYWHERE, Agent, Constraints, SchedulerTask
 
 _NAMED = 5
 """Agents or tasks that are named in a reason; further ones are counted."""
@@ -42,7 +42,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def why_unsuitable(task: Task, agents: Sequence[Agent], *, private: bool) -> str:
+def why_unsuitable(task: SchedulerTask, agents: Sequence[Agent], *, private: bool) -> str:
     """Explain, for people, why no agent suits a task.
 
     The reason is the first of its demands that no agent meets, among the agents that meet the demands before it.
@@ -95,7 +95,7 @@ def _no_runtime(runtime: str) -> str:
 
 
 def _meets(wanted: Constraints) -> Callable[[Agent], bool]:
-    return lambda agent: wanted == ANYWHERE or suits(Kind(wanted, "", agent.serves_user or ""), agent)
+    return lambda agent: wanted == ANYWHERE or suits(AgentNeeds(wanted, "", agent.serves_user or ""), agent)
 
 
 def _labels(wanted: Constraints) -> str:

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
-from detlab_hub.core.scheduling.model import Task
+from detlab_hub.core.scheduling.model import SchedulerTask
 from detlab_hub.core.scheduling.planner import Planner
 
 _FITS = 20_000
 """Most fits that are tried, about a tenth of a second, to find redundant victims."""
 
 
-def redundant_victims(planner: Planner, victims: Sequence[Task], served: Sequence[Task]) -> set[str]:
+def redundant_victims(planner: Planner, victims: Sequence[SchedulerTask], served: Sequence[SchedulerTask]) -> set[str]:
     """Return the names of redundant victims: all pending tasks that wait for their slots fit without them, too.
 
     Slots that are free but reserved for a task ahead count as room: that task waits anyway, so they are no reason to
@@ -56,14 +56,14 @@ def redundant_victims(planner: Planner, victims: Sequence[Task], served: Sequenc
     return found
 
 
-def all_fit(capacity: FreeCapacity, tasks: Sequence[Task]) -> bool:
+def all_fit(capacity: FreeCapacity, tasks: Sequence[SchedulerTask]) -> bool:
     """Whether the tasks fit, one after the other; leave the capacity as it was."""
     return _how_many_fit(capacity, tasks) == len(tasks)
 
 
-def _how_many_fit(capacity: FreeCapacity, tasks: Sequence[Task]) -> int:
+def _how_many_fit(capacity: FreeCapacity, tasks: Sequence[SchedulerTask]) -> int:
     """Count the tasks that fit, one after the other, up to the first that does not; leave the capacity as it was."""
-    placed: list[tuple[Task, Mapping[str, int]]] = []
+    placed: list[tuple[SchedulerTask, Mapping[str, int]]] = []
     for task in tasks:
         placement = capacity.fit(task)
         if placement is None:
@@ -90,7 +90,7 @@ class _Left:
     A victim that holds more than that cannot stay, however the others are placed.
     """
 
-    def __init__(self, capacity: FreeCapacity, served: Sequence[Task]) -> None:
+    def __init__(self, capacity: FreeCapacity, served: Sequence[SchedulerTask]) -> None:
         shapes = {capacity.shape(task) for task in served}
         self._nodes = {node.agent.id: node for shape in shapes for node in capacity.open_to(shape)}
         free = _total(
@@ -105,7 +105,7 @@ class _Left:
         needed = _total(_Amount(task.slots, task.slots == 0, task.millicpus, task.memory) for task in served)
         self._left = _less(free, needed)
 
-    def held(self, victim: Task) -> _Amount:
+    def held(self, victim: SchedulerTask) -> _Amount:
         """Return how much less others could have if a removed task stayed; an agent may be overfull already."""
         slots = zero = millicpus = memory = 0
         for name, count in victim.on.items():

@@ -14,12 +14,12 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TypeAlias
 
 from detlab_hub.core.scheduling.fit.fitting import FreeCapacity
-from detlab_hub.core.scheduling.fit.free_index import WORD, FitCounter, Node
+from detlab_hub.core.scheduling.fit.free_index import WORD, FitCounter, FreeNode
 from detlab_hub.core.scheduling.fit.multi_node import Placement
-from detlab_hub.core.scheduling.fit.shapes import Kind, Shape
-from detlab_hub.core.scheduling.model import Task
+from detlab_hub.core.scheduling.fit.shapes import AgentNeeds, TaskShape
+from detlab_hub.core.scheduling.model import SchedulerTask
 
-_Where: TypeAlias = tuple[Kind, frozenset[str]]
+_Where: TypeAlias = tuple[AgentNeeds, frozenset[str]]
 """Which agents a task may use: its kind, and those that it blocks."""
 
 
@@ -48,11 +48,11 @@ class _Left:
 
     __slots__ = ("_memory", "_millicpus", "_shape", "_slots")
 
-    def __init__(self, node: Node, shape: Shape) -> None:
+    def __init__(self, node: FreeNode, shape: TaskShape) -> None:
         self._shape = shape
         self._slots, self._millicpus, self._memory = node.free, node.millicpus, node.memory
 
-    def change(self, task: Task, slots: int, sign: int) -> None:
+    def change(self, task: SchedulerTask, slots: int, sign: int) -> None:
         """Release what a task holds there (`sign` 1), or let it keep that after all (-1)."""
         self._slots += sign * slots
         self._millicpus += sign * task.millicpus
@@ -76,7 +76,7 @@ class Victims:
         candidates: In the order in which they are preempted.
     """
 
-    def __init__(self, capacity: FreeCapacity, candidates: Sequence[Task]) -> None:
+    def __init__(self, capacity: FreeCapacity, candidates: Sequence[SchedulerTask]) -> None:
         self._capacity = capacity
         self._candidates = list(candidates)
         self._taken = bytearray(len(self._candidates))
@@ -86,10 +86,10 @@ class Victims:
                 self._by_agent.setdefault(name, []).append(number)
         self._suits: dict[_Where, frozenset[str]] = {}
         self._rows: dict[_Where, tuple[list[int], int]] = {}
-        self._reaches: dict[Shape, _Reaches] = {}
+        self._reaches: dict[TaskShape, _Reaches] = {}
         self._gained: list[str] = []
         """Agents on which candidates were taken, one after the other."""
-        self._failed: dict[Shape, int] = {}
+        self._failed: dict[TaskShape, int] = {}
         self.checked = 0
         """How often an agent was checked for how far one has to go."""
 
@@ -104,7 +104,7 @@ class Victims:
             for number in self._by_agent.get(name, ()):
                 self._taken[number] = 1
 
-    def make_room(self, task: Task, limit: int) -> tuple[Placement | None, list[Task]]:
+    def make_room(self, task: SchedulerTask, limit: int) -> tuple[Placement | None, list[SchedulerTask]]:
         """Take as few of the first `limit` candidates as let the task fit.
 
         Returns:
@@ -130,7 +130,7 @@ class Victims:
             return dict.fromkeys(victims[0].on, task.slots), victims  # nowhere else did anything change
         return self._capacity.fit(task), victims
 
-    def _on_one_agent(self, task: Task, shape: Shape, victims: Sequence[Task]) -> bool:
+    def _on_one_agent(self, task: SchedulerTask, shape: TaskShape, victims: Sequence[SchedulerTask]) -> bool:
         """Whether the task can only be placed on the one agent of the victims."""
         return task.slots > 0 and (shape.single_node or task.slots == 1) and all(len(one.on) == 1 for one in victims)
 
@@ -140,7 +140,7 @@ class Victims:
         self._capacity.remove(victim, victim.on)
         self._gained += victim.on
 
-    def _may_have(self, shape: Shape) -> frozenset[str]:
+    def _may_have(self, shape: TaskShape) -> frozenset[str]:
         """Return the agents with candidates that a task of this shape may use."""
         where = shape.kind, shape.blocked_nodes
         found = self._suits.get(where)
@@ -151,7 +151,7 @@ class Victims:
 
     # --- on one agent
 
-    def _on_one(self, shape: Shape, limit: int) -> list[int] | None:
+    def _on_one(self, shape: TaskShape, limit: int) -> list[int] | None:
         last = self._first_reach(shape, limit)
         if last is None:
             return None
@@ -191,7 +191,7 @@ class Victims:
             if name in left:
                 left[name].change(task, slots, sign)
 
-    def _first_reach(self, shape: Shape, limit: int) -> int | None:
+    def _first_reach(self, shape: TaskShape, limit: int) -> int | None:
         """Return the number of the last candidate to preempt until one agent has room; None if that is never enough."""
         heap = self._reaches_of(shape, limit).heap
         while heap and heap[0][0] < limit:
@@ -205,7 +205,7 @@ class Victims:
                 heapreplace(heap, (now, name))
         return None
 
-    def _reaches_of(self, shape: Shape, limit: int) -> _Reaches:
+    def _reaches_of(self, shape: TaskShape, limit: int) -> _Reaches:
         """Return how far one has to go at least on each agent; the exact number is computed where it matters.
 
         Tasks may differ widely, above all in CPUs and memory: only for few of them are all agents checked.
@@ -222,7 +222,7 @@ class Victims:
             known.seen = len(gained)
         return known
 
-    def _begun(self, shape: Shape, limit: int) -> _Reaches:
+    def _begun(self, shape: TaskShape, limit: int) -> _Reaches:
         """Start from the reach of tasks that request less, which many share; failing that, from the first candidate."""
         if shape.demanding:
             less = self._capacity.coarser(shape)
@@ -241,7 +241,7 @@ class Victims:
                 return number
         return None
 
-    def _reach(self, name: str, shape: Shape) -> int | None:
+    def _reach(self, name: str, shape: TaskShape) -> int | None:
         """Return the number of the last candidate to preempt for room on an agent; None if that is never enough."""
         self.checked += 1
         slots, node = shape.slots, self._capacity.nodes[name]
@@ -268,7 +268,7 @@ class Victims:
 
     # --- on several
 
-    def _on_several(self, shape: Shape, limit: int) -> list[int] | None:
+    def _on_several(self, shape: TaskShape, limit: int) -> list[int] | None:
         """Add the first `limit` candidates one by one until the task fits; then drop the redundant ones."""
         where = shape.kind, shape.blocked_nodes
         names, room = self._may_have(shape), self._capacity.fit_counter_for(shape)
@@ -292,7 +292,7 @@ class Victims:
                 change(number, 1)
         return chosen
 
-    def _counting_slots(self, shape: Shape, names: frozenset[str], room: FitCounter) -> Callable[[int, int], None]:
+    def _counting_slots(self, shape: TaskShape, names: frozenset[str], room: FitCounter) -> Callable[[int, int], None]:
         """Return a function that notes that a candidate leaves (1), or stays after all (-1)."""
         free: dict[str, int] = {}
 
@@ -306,7 +306,7 @@ class Victims:
 
         return change
 
-    def _counting_all(self, shape: Shape, names: frozenset[str], room: FitCounter) -> Callable[[int, int], None]:
+    def _counting_all(self, shape: TaskShape, names: frozenset[str], room: FitCounter) -> Callable[[int, int], None]:
         """Return the same counter for tasks that request CPUs or memory, too."""
         lefts: dict[str, _Left] = {}
 
@@ -335,7 +335,7 @@ class Victims:
 
     # --- tasks without slots
 
-    def _in_order(self, task: Task, limit: int) -> list[int] | None:
+    def _in_order(self, task: SchedulerTask, limit: int) -> list[int] | None:
         """Add the first `limit` candidates one by one until the task fits; then drop the redundant ones."""
         chosen: list[int] = []
         for number in range(min(limit, len(self._candidates))):

@@ -35,7 +35,7 @@ OVERHEAD = 1.2
 
 
 @dataclass(frozen=True)
-class HalvingConfig:
+class BracketConfig:
     """One bracket: the resolved `async_halving` block.
 
     Attributes:
@@ -80,7 +80,7 @@ class AsyncHalving(SearchMethod):
     Config = AsyncHalvingConfig
     needs_metric = True
 
-    def __init__(self, config: HalvingConfig) -> None:
+    def __init__(self, config: BracketConfig) -> None:
         self._config = config
         units = rung_units(config.num_rungs, config.divisor, config.max_time, exact=config.powers.exact)
         self._rungs = [Rung(needed) for needed in units]
@@ -112,7 +112,7 @@ class AsyncHalving(SearchMethod):
         divisor = fields.divisor if divisor is None else divisor
         check_rungs("searcher.num_rungs", num_rungs, divisor)
         return cls(
-            HalvingConfig(
+            BracketConfig(
                 num_rungs=num_rungs,
                 max_trials=max_trials,
                 powers=Powers(divisor, fields.exact_rungs),

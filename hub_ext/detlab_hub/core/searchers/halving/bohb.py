@@ -15,11 +15,11 @@ from detlab_hub.core.searchers.errors import SearcherConfigError
 from detlab_hub.core.searchers.events import CreateTrial, Decision, SetPoint, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.halving.adaptive import limit_of
-from detlab_hub.core.searchers.halving.async_halving import HalvingConfig
+from detlab_hub.core.searchers.halving.async_halving import BracketConfig
 from detlab_hub.core.searchers.halving.hyperband import Hyperband
 from detlab_hub.core.searchers.halving.promoting import PromotingBracket
 from detlab_hub.core.searchers.method import Question, TrialFactory
-from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, axes_of, coordinates, with_new_bounds
+from detlab_hub.core.searchers.model_based.axes import Coordinate, SearchAxis, axes_of, coordinates, with_new_bounds
 from detlab_hub.core.searchers.model_based.records import Record
 from detlab_hub.core.searchers.objectives import Score
 from detlab_hub.core.searchers.scores import comparable, order
@@ -42,7 +42,7 @@ def ranked(results: Sequence[Sequence[Any]]) -> list[Record]:
 class AskingBracket(PromotingBracket):
     """A bracket whose new trials get their points when they are placed; by earlier rules, may be asked for."""
 
-    def __init__(self, config: HalvingConfig) -> None:
+    def __init__(self, config: BracketConfig) -> None:
         super().__init__(config)
         self.ask: Callable[[TrialFactory], Suggest | None] = lambda factory: None
         """Asks for a point; None if the next trial is to be drawn."""
@@ -74,7 +74,7 @@ class BOHB(Hyperband):
     draws_late = True
 
     def __init__(
-        self, brackets: Sequence[AskingBracket], axes: Sequence[Axis], fraction: float, limit: int | None = None
+        self, brackets: Sequence[AskingBracket], axes: Sequence[SearchAxis], fraction: float, limit: int | None = None
     ) -> None:
         super().__init__(brackets, limit)
         self._asking = list(brackets)

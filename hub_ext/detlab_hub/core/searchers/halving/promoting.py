@@ -20,7 +20,7 @@ from detlab_hub.core.searchers.events import (
     ResumeTrial,
     StopTrial,
 )
-from detlab_hub.core.searchers.halving.async_halving import OVERHEAD, AsyncHalving, HalvingConfig
+from detlab_hub.core.searchers.halving.async_halving import OVERHEAD, AsyncHalving, BracketConfig
 from detlab_hub.core.searchers.method import TrialFactory
 from detlab_hub.core.searchers.objectives import Score
 
@@ -31,7 +31,7 @@ class PromotingBracket(AsyncHalving):
     A trial holds a place while it trains: from its creation, or from its promotion, until it is paused or ends.
     """
 
-    def __init__(self, config: HalvingConfig) -> None:
+    def __init__(self, config: BracketConfig) -> None:
         super().__init__(config)
         self._places = config.concurrency
         self._budget = config.max_trials

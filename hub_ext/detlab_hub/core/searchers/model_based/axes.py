@@ -22,7 +22,7 @@ Coordinate = float | int
 
 
 @dataclass(frozen=True)
-class Axis:
+class SearchAxis:
     """A hyperparameter that varies.
 
     Attributes:
@@ -114,7 +114,7 @@ def _same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def axes_of(space: Mapping[str, Any]) -> list[Axis]:
+def axes_of(space: Mapping[str, Any]) -> list[SearchAxis]:
     """Return the axes of a space; constants have none.
 
     They are in sorted order, but each comes after those that its conditions name.
@@ -122,12 +122,12 @@ def axes_of(space: Mapping[str, Any]) -> list[Axis]:
     return [axis for leaf in in_order(leaves_of(space)) if (axis := _axis(leaf)) is not None]
 
 
-def alike(one: Sequence[Axis], other: Sequence[Axis]) -> bool:
+def alike(one: Sequence[SearchAxis], other: Sequence[SearchAxis]) -> bool:
     """Whether two spaces have the same axes, apart from bounds: coordinates mean the same on both."""
     return [_meaning(axis) for axis in one] == [_meaning(axis) for axis in other]
 
 
-def with_new_bounds(axes: Sequence[Axis], space: Mapping[str, Any], method: str) -> list[Axis]:
+def with_new_bounds(axes: Sequence[SearchAxis], space: Mapping[str, Any], method: str) -> list[SearchAxis]:
     """Return the axes of an edited space.
 
     Args:
@@ -144,32 +144,32 @@ def with_new_bounds(axes: Sequence[Axis], space: Mapping[str, Any], method: str)
     return edited
 
 
-def _meaning(axis: Axis) -> tuple[Any, ...]:
+def _meaning(axis: SearchAxis) -> tuple[Any, ...]:
     places = (axis.low, axis.high, axis.leaf and axis.leaf.spec) if axis.kind == "stepped" else ()
     return (axis.name, axis.kind, axis.base, axis.log, list(axis.choices), places)
 
 
-def _axis(leaf: Leaf) -> Axis | None:
+def _axis(leaf: Leaf) -> SearchAxis | None:
     spec, steps = leaf.spec, None if leaf.kind == "const" else steps_of(leaf.spec)
     if steps == 1:
         return None
     match leaf.kind:
         case "categorical":
-            return Axis(leaf.route, "categorical", 0, len(spec["vals"]) - 1, choices=spec["vals"], leaf=leaf)
+            return SearchAxis(leaf.route, "categorical", 0, len(spec["vals"]) - 1, choices=spec["vals"], leaf=leaf)
         case "ordinal" | "int" | "double" | "log" if steps is not None:
-            return Axis(leaf.route, "stepped", 0, steps - 1, leaf=leaf)
+            return SearchAxis(leaf.route, "stepped", 0, steps - 1, leaf=leaf)
         case "int":
             low, high = int(spec["minval"]), int(spec["maxval"])
-            return Axis(leaf.route, "int", low, high, leaf=leaf, log=bool(spec.get("log")))
+            return SearchAxis(leaf.route, "int", low, high, leaf=leaf, log=bool(spec.get("log")))
         case "double":
-            return Axis(leaf.route, "double", float(spec["minval"]), float(spec["maxval"]), leaf=leaf)
+            return SearchAxis(leaf.route, "double", float(spec["minval"]), float(spec["maxval"]), leaf=leaf)
         case "log":
             first, last = float(spec["minval"]), float(spec["maxval"])
-            return Axis(leaf.route, "log", first, last, float(spec["base"]), leaf=leaf)
+            return SearchAxis(leaf.route, "log", first, last, float(spec["base"]), leaf=leaf)
     return None
 
 
-def coordinates(axes: Sequence[Axis], hparams: Mapping[str, Any]) -> list[Coordinate | None]:
+def coordinates(axes: Sequence[SearchAxis], hparams: Mapping[str, Any]) -> list[Coordinate | None]:
     """Return the coordinates of a point; None on an axis that the point does not have."""
     return [None if (found := _at(hparams, axis.route)) is _ABSENT else axis.coordinate(found) for axis in axes]
 
@@ -197,7 +197,7 @@ class Points:
         self._space = space
         self._axes = {axis.name: axis for axis in axes_of(space.block)}
 
-    def build(self, coordinate: Callable[[Axis], Coordinate]) -> dict[str, Any]:
+    def build(self, coordinate: Callable[[SearchAxis], Coordinate]) -> dict[str, Any]:
         """Return the point whose coordinates are chosen one by one: only on the axes that it has.
 
         Args:

@@ -19,7 +19,7 @@ from detlab_hub.core.searchers.events import INVALID_REASONS, CreateTrial, Decis
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.hyperparameters import make_space
 from detlab_hub.core.searchers.method import Question, SearchMethod, Standing, TrialFactory
-from detlab_hub.core.searchers.model_based.axes import Axis, axes_of, coordinates, with_new_bounds
+from detlab_hub.core.searchers.model_based.axes import SearchAxis, axes_of, coordinates, with_new_bounds
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Outcome, Record
 from detlab_hub.core.searchers.objectives import Objectives, Score
 from detlab_hub.core.searchers.scores import better
@@ -51,7 +51,7 @@ class ModelBased(SearchMethod):
 
     def __init__(
         self,
-        axes: Sequence[Axis],
+        axes: Sequence[SearchAxis],
         max_trials: int,
         max_concurrent: int,
         startup: int,
@@ -106,12 +106,12 @@ class ModelBased(SearchMethod):
         )
 
     @classmethod
-    def default_startup(cls, axes: Sequence[Axis], max_trials: int) -> int:
+    def default_startup(cls, axes: Sequence[SearchAxis], max_trials: int) -> int:
         """Return how many trials are random if the config does not say."""
         return min(10, max(1, max_trials // 3))
 
     @classmethod
-    def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
+    def options(cls, fields: Fields, axes: Sequence[SearchAxis], max_trials: int) -> dict[str, Any]:
         """Return the sampler's name and settings."""
         return {"sampler": cls.name}
 
@@ -305,7 +305,7 @@ def _aims(objectives: Objectives) -> dict[str, Any]:
     return found | ({"constrained": True} if objectives.bounds else {})
 
 
-def _distinct(fields: Fields, axes: Sequence[Axis]) -> dict[str, Any]:
+def _distinct(fields: Fields, axes: Sequence[SearchAxis]) -> dict[str, Any]:
     """Return the sampler's setting that no point is suggested twice; none where ranges are continuous."""
     return {} if fields.repeats or any(axis.kind in ("double", "log") for axis in axes) else {"distinct": True}
 
@@ -355,12 +355,12 @@ class CMAES(ModelBased):
     starts_at_random = False
 
     @classmethod
-    def default_startup(cls, axes: Sequence[Axis], max_trials: int) -> int:
+    def default_startup(cls, axes: Sequence[SearchAxis], max_trials: int) -> int:
         """One: the others are drawn around the middle of the space."""
         return 1
 
     @classmethod
-    def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
+    def options(cls, fields: Fields, axes: Sequence[SearchAxis], max_trials: int) -> dict[str, Any]:
         """Tell the sampler the population, too."""
         return {"sampler": cls.name, "population": fields.optional_count("population")}
 
@@ -373,7 +373,7 @@ class NSGA2(ModelBased):
     starts_at_random = False
 
     @classmethod
-    def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
+    def options(cls, fields: Fields, axes: Sequence[SearchAxis], max_trials: int) -> dict[str, Any]:
         """Add the population to the sampler's settings; by default a fifth of the budget, 10 to 50."""
         chosen = fields.count("population", min(50, max(10, max_trials // 5)))
         return {"sampler": cls.name, "population": chosen}
@@ -386,7 +386,7 @@ class NSGA2(ModelBased):
         return [Standing(f"generation {number + 1}, of {size} trials", {"running": len(self._running), "ended": ended})]
 
     @classmethod
-    def default_startup(cls, axes: Sequence[Axis], max_trials: int) -> int:
+    def default_startup(cls, axes: Sequence[SearchAxis], max_trials: int) -> int:
         """One: the sampler draws its first generation at random itself."""
         return 1
 
@@ -398,7 +398,7 @@ class Bayesian(ModelBased):
     Config = BayesianConfig
 
     @classmethod
-    def options(cls, fields: Fields, axes: Sequence[Axis], max_trials: int) -> dict[str, Any]:
+    def options(cls, fields: Fields, axes: Sequence[SearchAxis], max_trials: int) -> dict[str, Any]:
         """Choose the sampler."""
         return {"sampler": choose(axes, max_trials)}
 
@@ -413,7 +413,7 @@ GP_MOST_ON_CHOICES = 50
 """Trials up to which a Gaussian process is taken where most hyperparameters are choices, too."""
 
 
-def choose(axes: Sequence[Axis], max_trials: int) -> str:
+def choose(axes: Sequence[SearchAxis], max_trials: int) -> str:
     """Return the sampler that `bayesian` uses.
 
     A Gaussian process needs the fewest trials: with 25, and with 50, it was ahead of TPE on spaces of choices, too

@@ -18,10 +18,10 @@ from optuna.trial import TrialState
 from detlab.schemas.space import Space
 from detlab.schemas.space.values import weighted
 from detlab_hub.core.searchers.method import Question
-from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.axes import Coordinate, Points, SearchAxis, axes_of, coordinates
 from detlab_hub.core.searchers.model_based.parzen import NarrowTPE
 from detlab_hub.core.searchers.model_based.records import GP_MOST, Record
-from detlab_hub.core.searchers.model_based.studies import Kind, Studies
+from detlab_hub.core.searchers.model_based.studies import Studies, StudyKind
 from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.searchers.scores import order
 
@@ -65,7 +65,7 @@ _TRIES = 20
 """Points that a sampler is asked for until one is to be tried."""
 
 
-def _no_axis(axis: Axis) -> Coordinate:
+def _no_axis(axis: SearchAxis) -> Coordinate:
     raise AssertionError(axis)
 
 
@@ -73,7 +73,7 @@ def _allowed(
     space: Space,
     ask: Ask,
     at_random: SearchRandom,
-    axes: Sequence[Axis],
+    axes: Sequence[SearchAxis],
     tried: Set[tuple[Coordinate | None, ...]],
 ) -> dict[str, Any]:
     """Return a suggestion that meets the relations and was not tried, else a random point that meets them."""
@@ -85,7 +85,7 @@ def _allowed(
     return space.sample(at_random)
 
 
-def _inside(axes: Sequence[Axis], told: Sequence[Any]) -> list[Record]:
+def _inside(axes: Sequence[SearchAxis], told: Sequence[Any]) -> list[Record]:
     """Return the records, without those outside of bounds that have been edited since."""
     records = [_read(record) for record in told]
     return [record for record in records if all(map(_contains, axes, record.at))]
@@ -96,7 +96,7 @@ def _read(told: Sequence[Any]) -> Record:
     return record._replace(others=tuple(record.others))
 
 
-def _contains(axis: Axis, coordinate: Coordinate | None) -> bool:
+def _contains(axis: SearchAxis, coordinate: Coordinate | None) -> bool:
     return coordinate is None or axis.low <= coordinate <= axis.high
 
 
@@ -122,7 +122,7 @@ _VIOLATED = 1.0
 """Counts for a violation without end where no other is known."""
 
 
-def _distribution(axis: Axis) -> BaseDistribution:
+def _distribution(axis: SearchAxis) -> BaseDistribution:
     match axis.kind:
         case "int" | "stepped":
             return IntDistribution(int(axis.low), int(axis.high), log=axis.log)
@@ -134,7 +134,7 @@ def _distribution(axis: Axis) -> BaseDistribution:
 
 def _optuna(
     studies: Studies,
-    axes: Sequence[Axis],
+    axes: Sequence[SearchAxis],
     ended: Sequence[Record],
     running: Sequence[Record],
     question: Question,
@@ -144,7 +144,7 @@ def _optuna(
     name = "tpe" if options["sampler"] == "gp" and len(ended) > GP_MOST else options["sampler"]
     options = options | {"conditional": any(axis.leaf is not None and axis.leaf.conditions for axis in axes)}
     sampler = _SAMPLERS[name](question.seed, question.known["startup"], options)
-    kind = Kind(
+    kind = StudyKind(
         distributions, options.get("objectives", 1), options.get("population", 0), bool(options.get("constrained"))
     )
     study = studies.study(kind, ended, running, sampler)
@@ -158,7 +158,7 @@ def _optuna(
     return ask
 
 
-def _suggested(trial: optuna.Trial, axis: Axis) -> Coordinate:
+def _suggested(trial: optuna.Trial, axis: SearchAxis) -> Coordinate:
     match axis.kind:
         case "int" | "stepped":
             return trial.suggest_int(axis.name, int(axis.low), int(axis.high), log=axis.log)
@@ -201,7 +201,7 @@ _SAMPLERS: dict[str, Callable[[int, int, Mapping[str, Any]], BaseSampler]] = {"t
 
 
 def _cma(
-    axes: Sequence[Axis],
+    axes: Sequence[SearchAxis],
     ended: Sequence[Record],
     running: Sequence[Record],
     question: Question,
@@ -231,17 +231,17 @@ def _cma(
     return ask
 
 
-def _zeroed(axes: Sequence[Axis]) -> list[Axis]:
-    return [axis if axis.kind == "categorical" else Axis(axis.route, "int", 0, 0) for axis in axes]
+def _zeroed(axes: Sequence[SearchAxis]) -> list[SearchAxis]:
+    return [axis if axis.kind == "categorical" else SearchAxis(axis.route, "int", 0, 0) for axis in axes]
 
 
-def _drawn(axis: Axis, draw: np.random.Generator) -> int:
+def _drawn(axis: SearchAxis, draw: np.random.Generator) -> int:
     weights = axis.leaf.spec.get("weights") if axis.leaf is not None else None
     return weighted(weights, draw.random()) if weights else int(draw.integers(0, int(axis.high) + 1))
 
 
 def _replayed(
-    axes: Sequence[Axis], ordered: Sequence[int], ended: Sequence[Record], seed: int, options: Mapping[str, Any]
+    axes: Sequence[SearchAxis], ordered: Sequence[int], ended: Sequence[Record], seed: int, options: Mapping[str, Any]
 ) -> cmaes.CMA:
     size = options.get("population") or 4 + math.floor(3 * math.log(len(axes)))
     optimizer = cmaes.CMA(
@@ -266,17 +266,17 @@ def _replayed(
     return optimizer
 
 
-def _middle_or(axis: Axis, coordinate: Coordinate | None) -> float:
+def _middle_or(axis: SearchAxis, coordinate: Coordinate | None) -> float:
     """Return where a trial is on an axis, 0 to 1: in the middle if it does not have it."""
     return 0.5 if coordinate is None else _scaled(axis, coordinate)
 
 
-def _scaled(axis: Axis, coordinate: Coordinate) -> float:
+def _scaled(axis: SearchAxis, coordinate: Coordinate) -> float:
     low, width = _span(axis)
     return min(max((axis.along(coordinate) - low) / width, 0.0), 1.0)
 
 
-def _scaled_back(axis: Axis, part: float) -> Coordinate:
+def _scaled_back(axis: SearchAxis, part: float) -> Coordinate:
     low, width = _span(axis)
     found = axis.back(low + part * width)
     return round(found) if axis.kind in _WHOLE else found
@@ -285,6 +285,6 @@ def _scaled_back(axis: Axis, part: float) -> Coordinate:
 _WHOLE = ("int", "stepped")
 
 
-def _span(axis: Axis) -> tuple[float, float]:
+def _span(axis: SearchAxis) -> tuple[float, float]:
     """Return where an axis begins and how wide it is; an int owns half a unit on both sides."""
     return axis.span(0.5 if axis.kind in _WHOLE else 0.0)

@@ -31,7 +31,7 @@ CONSTRAINT = "constraints:violation"
 """Where Optuna keeps a trial's constraint of that name; more than 0 is infeasible."""
 
 
-class Told(FrozenTrial):
+class StudyTrial(FrozenTrial):
     """A trial of a study's; Optuna replaces one that changes, so that copies of a study may share it."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -39,7 +39,7 @@ class Told(FrozenTrial):
 
 
 @dataclass(frozen=True)
-class Kind:
+class StudyKind:
     """How records become trials.
 
     Attributes:
@@ -54,7 +54,7 @@ class Kind:
     population: int
     constrained: bool
 
-    def trial(self, record: Record, number: int, state: TrialState) -> Told:
+    def trial(self, record: Record, number: int, state: TrialState) -> StudyTrial:
         """Return a record as a trial."""
         params = {name: at for name, at in zip(self.distributions, record.at, strict=True) if at is not None}
         ended = state is TrialState.COMPLETE
@@ -63,7 +63,7 @@ class Kind:
             attributes[NSGAIISampler._get_generation_key()] = number // self.population
         if ended and self.constrained:
             attributes[CONSTRAINT] = record.violation
-        return Told(
+        return StudyTrial(
             number=number,
             trial_id=number,
             state=state,
@@ -86,14 +86,14 @@ class Results:
         kind: How records become trials.
     """
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: StudyKind) -> None:
         self._kind = kind
         self._ended: list[Record] = []
         self._generations = 0
         self._storage = InMemoryStorage()
         optuna.create_study(study_name=NAME, storage=self._storage, directions=["minimize"] * kind.objectives)
 
-    def begin(self, kind: Kind, ended: Sequence[Record]) -> bool:
+    def begin(self, kind: StudyKind, ended: Sequence[Record]) -> bool:
         """Whether the results of a search begin with these."""
         return self._kind == kind and self._ended == ended[: len(self._ended)]
 
@@ -124,7 +124,7 @@ class Studies:
         self._kept: deque[Results] = deque(maxlen=MOST)
 
     def study(
-        self, kind: Kind, ended: Sequence[Record], running: Sequence[Record], sampler: BaseSampler
+        self, kind: StudyKind, ended: Sequence[Record], running: Sequence[Record], sampler: BaseSampler
     ) -> optuna.Study:
         """Return a study with these trials, for one question."""
         found = next((results for results in self._kept if results.begin(kind, ended)), None)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from detlab.schemas.space import Space
 from detlab_hub.core.searchers.method import Question
-from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.axes import Coordinate, Points, SearchAxis, axes_of, coordinates
 from detlab_hub.core.searchers.population.members import Gain
 
 Matrix = NDArray[np.float64]
@@ -51,12 +51,12 @@ def suggest(question: Question) -> list[dict[str, Any]]:
     return found
 
 
-def _scaled(axes: Sequence[Axis], numbers: Sequence[int], at: Sequence[Coordinate | None]) -> list[float]:
+def _scaled(axes: Sequence[SearchAxis], numbers: Sequence[int], at: Sequence[Coordinate | None]) -> list[float]:
     """Return the numbers of a point from 0 to 1; the middle where it has none."""
     return [_part(axes[place], at[place]) for place in numbers]
 
 
-def _part(axis: Axis, coordinate: Coordinate | None) -> float:
+def _part(axis: SearchAxis, coordinate: Coordinate | None) -> float:
     first, width = axis.span()
     return 0.5 if coordinate is None or width <= 0 else (axis.along(float(coordinate)) - first) / width
 
@@ -122,13 +122,13 @@ def _highest(
 
 
 def _point(
-    points: Points, axes: Sequence[Axis], numbers: Sequence[int], parent: Mapping[str, Any], parts: Matrix
+    points: Points, axes: Sequence[SearchAxis], numbers: Sequence[int], parent: Mapping[str, Any], parts: Matrix
 ) -> dict[str, Any]:
     """Return the parent with these numbers."""
     chosen = {axes[place].name: float(part) for place, part in zip(numbers, parts, strict=True)}
     kept = dict(zip([axis.name for axis in axes], coordinates(axes, parent), strict=True))
 
-    def coordinate(axis: Axis) -> Coordinate:
+    def coordinate(axis: SearchAxis) -> Coordinate:
         if axis.name in chosen:
             first, width = axis.span()
             found = axis.back(first + chosen[axis.name] * width)

@@ -30,7 +30,7 @@ from detlab_hub.core.searchers.halving.adaptive import DEFAULT_MAX_RUNGS
 from detlab_hub.core.searchers.halving.hyperband import DIVISOR, LOG_SLACK, bracket_sizes
 from detlab_hub.core.searchers.halving.rungs import Powers, rung_units
 from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory
-from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of, coordinates
+from detlab_hub.core.searchers.model_based.axes import Coordinate, Points, SearchAxis, axes_of, coordinates
 from detlab_hub.core.searchers.objectives import Score, time_of
 from detlab_hub.core.searchers.randomness import SearchRandom
 from detlab_hub.core.searchers.scores import order
@@ -40,7 +40,7 @@ Vector = tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class DEHBPlan:
     """The resolved block."""
 
     max_trials: int
@@ -55,7 +55,7 @@ class Plan:
 
 
 @dataclass
-class Run:
+class DEHBRun:
     """A trial, and the individual that it challenges.
 
     Attributes:
@@ -110,13 +110,13 @@ class DEHB(SearchMethod):
     needs_metric = True
     draws_late = True
 
-    def __init__(self, plan: Plan, axes: Sequence[Axis]) -> None:
+    def __init__(self, plan: DEHBPlan, axes: Sequence[SearchAxis]) -> None:
         self._plan = plan
         self._axes = axes
         self._budget = plan.max_trials
         self._places = plan.places
         self._populations = [Population(size) for size in plan.sizes]
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, DEHBRun] = {}
         self._given = 0
         self._invalid = 0
 
@@ -130,7 +130,7 @@ class DEHB(SearchMethod):
         divisor, exact = fields.divisor_or(DIVISOR), fields.exact_rungs
         max_time, most = fields.count("max_time"), fields.count("max_trials")
         rungs = Powers(divisor, exact).within(max_time, fields.count("max_rungs", DEFAULT_MAX_RUNGS), LOG_SLACK)
-        plan = Plan(
+        plan = DEHBPlan(
             max_trials=most,
             places=min(fields.max_concurrent or most, most),
             time_metric=str(fields.get("time_metric")),
@@ -176,7 +176,7 @@ class DEHB(SearchMethod):
         else:
             hparams, vector = self._descend(factory, level, slot)
             trial = factory.at(hparams)
-        self._runs[trial.request_id] = Run(level, slot, vector)
+        self._runs[trial.request_id] = DEHBRun(level, slot, vector)
         return trial
 
     def placed(self, factory: TrialFactory, request_id: str) -> list[Decision]:
@@ -254,7 +254,7 @@ class DEHB(SearchMethod):
             self._challenge(run, self._plan.worst)
         return decisions + self._fill(factory)
 
-    def _challenge(self, run: Run, score: Score) -> None:
+    def _challenge(self, run: DEHBRun, score: Score) -> None:
         if run.vector is not None:  # else it ended before it had a point
             self._populations[run.level].challenge(run.slot, run.vector, score)
 
@@ -351,7 +351,7 @@ def _part(fields: Fields, key: str) -> float:
     return value
 
 
-def _share_of(axis: Axis, coordinate: Coordinate | None) -> float:
+def _share_of(axis: SearchAxis, coordinate: Coordinate | None) -> float:
     """Return where a coordinate is on its axis, 0 to 1; the middle if the point does not have it."""
     if coordinate is None:
         return 0.5
@@ -359,7 +359,7 @@ def _share_of(axis: Axis, coordinate: Coordinate | None) -> float:
     return min(max((axis.along(float(coordinate)) - low) / width, 0.0), 1.0) if width > 0 else 0.5
 
 
-def _coordinate(axis: Axis, part: float) -> Coordinate:
+def _coordinate(axis: SearchAxis, part: float) -> Coordinate:
     low, width = _span(axis)
     found = axis.back(low + part * width)
     if axis.kind in ("double", "log"):
@@ -367,6 +367,6 @@ def _coordinate(axis: Axis, part: float) -> Coordinate:
     return min(max(round(found), int(axis.low)), int(axis.high))
 
 
-def _span(axis: Axis) -> tuple[float, float]:
+def _span(axis: SearchAxis) -> tuple[float, float]:
     """Return where an axis begins and how wide it is; whole numbers and choices own half a unit on both sides."""
     return axis.span(0.0 if axis.kind in ("double", "log") else 0.5)

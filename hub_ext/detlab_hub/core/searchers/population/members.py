@@ -28,7 +28,7 @@ class Origin:
 
 
 @dataclass
-class Member:
+class PopulationMember:
     """A trial of the population.
 
     Attributes:

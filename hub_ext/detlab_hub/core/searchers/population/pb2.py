@@ -17,8 +17,8 @@ from detlab_hub.core.searchers.events import CreateTrial, Decision, Suggest
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import Question, TrialFactory
 from detlab_hub.core.searchers.model_based.axes import axes_of, coordinates, with_new_bounds
-from detlab_hub.core.searchers.population.members import Gain, Member, Origin
-from detlab_hub.core.searchers.population.pbt import PBT, Plan
+from detlab_hub.core.searchers.population.members import Gain, Origin, PopulationMember
+from detlab_hub.core.searchers.population.pbt import PBT, PBTPlan
 
 
 class PB2(PBT):
@@ -28,7 +28,7 @@ class PB2(PBT):
     Config: ClassVar[type[SearcherBlock]] = PB2Config
     suggests = True
 
-    def __init__(self, plan: Plan, space: Mapping[str, Any]) -> None:
+    def __init__(self, plan: PBTPlan, space: Mapping[str, Any]) -> None:
         super().__init__(plan)
         self._axes = axes_of(space)
         self._gains: list[Gain] = []
@@ -43,7 +43,7 @@ class PB2(PBT):
         """Make the method that the `searcher` block describes."""
         return cls(cls.planned(fields), space)
 
-    def _begin_round(self, ranked: Sequence[Member]) -> None:
+    def _begin_round(self, ranked: Sequence[PopulationMember]) -> None:
         """Note what each trial gained in the round that is over."""
         losses = {
             member.request_id: member.score.losses[0]

@@ -29,12 +29,12 @@ from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import SearchMethod, Standing, TrialFactory
 from detlab_hub.core.searchers.objectives import Score, time_of
 from detlab_hub.core.searchers.population.explore import Explore
-from detlab_hub.core.searchers.population.members import Member, Origin
+from detlab_hub.core.searchers.population.members import Origin, PopulationMember
 from detlab_hub.core.searchers.scores import order
 
 
 @dataclass(frozen=True)
-class Plan:
+class PBTPlan:
     """The resolved block.
 
     Attributes:
@@ -68,11 +68,11 @@ class PBT(SearchMethod):
     wants_checkpoints = True
     needs_metric = True
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PBTPlan) -> None:
         self._plan = plan
         self._rounds = plan.rounds
         self._round = 0
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, PopulationMember] = {}
         self._trained: dict[str, int] = {}
         """The round of each trial that has left the population."""
         self._awaited = 0
@@ -86,7 +86,7 @@ class PBT(SearchMethod):
         return cls(cls.planned(fields))
 
     @classmethod
-    def planned(cls, fields: Fields) -> Plan:
+    def planned(cls, fields: Fields) -> PBTPlan:
         """Return the block, resolved.
 
         Raises:
@@ -94,7 +94,7 @@ class PBT(SearchMethod):
         """
         size = fields.count("population_size")
         fraction = _share(fields, "replace_function", "truncate_fraction", 0.5)
-        return Plan(
+        return PBTPlan(
             size=size,
             rounds=fields.count("num_rounds"),
             length=fields.count("length_per_round"),
@@ -121,7 +121,7 @@ class PBT(SearchMethod):
 
     def _join(self, trial: CreateTrial, origin: Origin | None) -> CreateTrial:
         offset = 0 if origin is None else None
-        self._members[trial.request_id] = Member(trial.request_id, trial.hparams, self._round, origin, offset)
+        self._members[trial.request_id] = PopulationMember(trial.request_id, trial.hparams, self._round, origin, offset)
         return trial
 
     def validated(self, factory: TrialFactory, request_id: str, score: Score, time: float | None) -> list[Decision]:
@@ -204,12 +204,12 @@ class PBT(SearchMethod):
         member = self._members.get(request_id)
         return [] if member is None or member.place == "gone" else self._end(factory, member)
 
-    def _end(self, factory: TrialFactory, member: Member) -> list[Decision]:
+    def _end(self, factory: TrialFactory, member: PopulationMember) -> list[Decision]:
         member.place = "gone"
         member.score = member.score or self._plan.worst
         return self._turn(factory)
 
-    def _leave(self, member: Member) -> None:
+    def _leave(self, member: PopulationMember) -> None:
         del self._members[member.request_id]
         self._trained[member.request_id] = member.round
 
@@ -235,14 +235,14 @@ class PBT(SearchMethod):
             decisions.append(ResumeTrial(member.request_id))
         return decisions + self._clone(factory, origins)
 
-    def _may_be_parent(self, member: Member) -> bool:
+    def _may_be_parent(self, member: PopulationMember) -> bool:
         """Whether it has something to train on from, and a score that says that this is worth it."""
         return member.checkpoint is not None and member.score != self._plan.worst
 
-    def _begin_round(self, ranked: Sequence[Member]) -> None:
+    def _begin_round(self, ranked: Sequence[PopulationMember]) -> None:
         """Note how a round ended."""
 
-    def _ranked(self) -> list[Member]:
+    def _ranked(self) -> list[PopulationMember]:
         """Return the population, the best first; empty while one of them still trains its round."""
         members = list(self._members.values())
         scored = [one.score for one in members if one.score is not None and one.place in ("waiting", "gone")]

@@ -17,7 +17,7 @@ from detlab.schemas.space.values import log_ends, weighted, whole
 from detlab_hub.core.searchers.events import CreateTrial
 from detlab_hub.core.searchers.fields import Fields
 from detlab_hub.core.searchers.method import TrialFactory
-from detlab_hub.core.searchers.model_based.axes import Axis, Coordinate, Points, axes_of
+from detlab_hub.core.searchers.model_based.axes import Coordinate, Points, SearchAxis, axes_of
 from detlab_hub.core.searchers.sweep import RandomSearch
 
 BITS = 30
@@ -98,11 +98,11 @@ class SobolSearch(RandomSearch):
         return super().state() | {"place": self._place, "shifts": self._shifts}
 
 
-def _coordinate(parts: Mapping[str, float], axis: Axis) -> Coordinate:
+def _coordinate(parts: Mapping[str, float], axis: SearchAxis) -> Coordinate:
     return at_part(axis, parts[axis.name])
 
 
-def at_part(axis: Axis, part: float) -> Coordinate:
+def at_part(axis: SearchAxis, part: float) -> Coordinate:
     """Return the coordinate at a part, 0 to 1, of an axis; choices have as much of it as their weights say."""
     spec = axis.leaf.spec if axis.leaf is not None else {}
     if axis.kind in ("double", "log"):

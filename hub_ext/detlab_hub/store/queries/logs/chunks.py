@@ -26,7 +26,7 @@ _WORDS = bytes(code if chr(code).isascii() and chr(code).isalpha() else ord(" ")
 _NO_LEVEL = 1 << len(LEVELS)
 
 
-class Stored(NamedTuple):
+class StoredLine(NamedTuple):
     """One line of a chunk."""
 
     id: int
@@ -91,7 +91,7 @@ def words_of(text: str) -> list[str]:
     return sorted({word.decode("ascii") for word in text.encode().lower().translate(_WORDS).split()})
 
 
-def packed(lines: Sequence[Stored]) -> Iterator[Packed]:
+def packed(lines: Sequence[StoredLine]) -> Iterator[Packed]:
     """Pack lines, which are in order, into as many chunks as they need."""
     start, size = 0, 0
     for at, line in enumerate(lines):
@@ -103,7 +103,7 @@ def packed(lines: Sequence[Stored]) -> Iterator[Packed]:
         yield _pack(lines[start:])
 
 
-def _pack(lines: Sequence[Stored]) -> Packed:
+def _pack(lines: Sequence[StoredLine]) -> Packed:
     texts = [line.text for line in lines]
     times = [line.time for line in lines]
     ranks = {line.rank for line in lines}
@@ -140,11 +140,11 @@ def _column(values: list[Any]) -> Any:
     return first if values.count(first) == len(values) else values
 
 
-def unpacked(first: int, lines: int, facts: dict[str, Any], body: str) -> Iterator[Stored]:
+def unpacked(first: int, lines: int, facts: dict[str, Any], body: str) -> Iterator[StoredLine]:
     """Return the lines of a chunk."""
     ids: Iterable[int] = facts.get("i") or range(first, first + lines)
     columns = (_spread(facts[name], lines) for name in "rslt")
-    return map(Stored, ids, *columns, _texts(body, facts.get("n")), _spread(facts.get("a"), lines))
+    return map(StoredLine, ids, *columns, _texts(body, facts.get("n")), _spread(facts.get("a"), lines))
 
 
 def _spread(column: Any, lines: int) -> list[Any]:

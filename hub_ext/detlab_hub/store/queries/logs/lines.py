@@ -27,11 +27,11 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import LogLine, LogRecord
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.appending import append_rows
 from detlab_hub.store.queries.logs import chunks as logchunks
 from detlab_hub.store.queries.logs import nodes as lognodes
-from detlab_hub.store.queries.logs.chunks import LEVELS, Packed, Stored
+from detlab_hub.store.queries.logs.chunks import LEVELS, Packed, StoredLine
 from detlab_hub.store.queries.logs.nodes import Nodes
 from detlab_hub.store.tables import LogChunk, LogCut, clean_text
 from detlab_hub.store.tables.base import decode_json, encode_bulk
@@ -61,7 +61,7 @@ _CHANGING = (*_CHANGED, "capitals")
 """Columns of a chunk that lines are added to."""
 
 
-def _newest(of: Any) -> Prepared:
+def _newest(of: Any) -> PreparedStatement:
     """Make the statement for a holder's last chunk; it reads the contents only if the chunk is small."""
     small = LogChunk.size < logchunks.SMALL_CHARS
     chosen = (
@@ -69,12 +69,14 @@ def _newest(of: Any) -> Prepared:
         case((small, cast(LogChunk.facts, Text)), else_="").label("facts"),
         case((small, LogChunk.body), else_="").label("body"),
     )  # fmt: skip
-    return Prepared(select(*chosen).where(of == bindparam("holder")).order_by(LogChunk.last.desc()).limit(literal(1)))
+    return PreparedStatement(
+        select(*chosen).where(of == bindparam("holder")).order_by(LogChunk.last.desc()).limit(literal(1))
+    )
 
 
 _NEWEST_OF_TRIAL = _newest(LogChunk.trial_id)
 _NEWEST_OF_TASK = _newest(LogChunk.task_id)
-_REWRITE = Prepared(update(LogChunk).where(LogChunk.id == bindparam("chunk_id")), _CHANGING)
+_REWRITE = PreparedStatement(update(LogChunk).where(LogChunk.id == bindparam("chunk_id")), _CHANGING)
 Places: TypeAlias = Mapping[int, frozenset[int | None]]
 """By attempt, the places of its agents that are wanted."""
 Holder: TypeAlias = int | str
@@ -109,7 +111,7 @@ def append(s: Session, holder: Holder, run: int, records: Sequence[LogRecord], n
     opened, before, last = _open_chunk(s, holder, run)
     capitals = _no_capitals if _is_sqlite(s) else logchunks.capitals
     lines = before + [
-        Stored(last + at, record.rank, record.stdtype, record.level, record.time, cut_line(record.text), node)
+        StoredLine(last + at, record.rank, record.stdtype, record.level, record.time, cut_line(record.text), node)
         for at, record in enumerate(records, 1)
     ]
     chunks = list(logchunks.packed(lines))
@@ -122,7 +124,7 @@ def append(s: Session, holder: Holder, run: int, records: Sequence[LogRecord], n
     return len(records)
 
 
-def _open_chunk(s: Session, holder: Holder, run: int) -> tuple[int | None, list[Stored], int]:
+def _open_chunk(s: Session, holder: Holder, run: int) -> tuple[int | None, list[StoredLine], int]:
     """Return the last chunk if it is a small one of this run, its lines, and the id of the very last line."""
     found = (_NEWEST_OF_TASK if isinstance(holder, str) else _NEWEST_OF_TRIAL).first(s, {"holder": holder})
     if found is None:
@@ -210,7 +212,7 @@ class Wanted:
         chosen = (self.rank, self.level, self.stream, self.since, self.until, self.node)
         return bool(self.search) or any(one is not None for one in chosen)
 
-    def takes(self, line: Stored) -> bool:
+    def takes(self, line: StoredLine) -> bool:
         """Whether a line is wanted, except for the search text."""
         return (
             (self.after is None or line.id > self.after)
@@ -292,9 +294,9 @@ def _gathered(
     return lines, None
 
 
-def last_lines(s: Session, holder: Holder, run: int, count: int) -> list[Stored]:
+def last_lines(s: Session, holder: Holder, run: int, count: int) -> list[StoredLine]:
     """Return the last lines of an attempt, in order."""
-    found: list[Stored] = []
+    found: list[StoredLine] = []
     query = _chunks().where(LogChunk.run <= run)
     for stretch in _stretches(s, query, [_of(holder)], backwards=True):
         for chunk in stretch.chunks:
@@ -323,7 +325,7 @@ def _chunks() -> Select[tuple[int, int, int, int, Any, str]]:
     return select(LogChunk.run, LogChunk.first, LogChunk.last, LogChunk.lines, LogChunk.facts, LogChunk.body)
 
 
-def _lines(chunk: _Chunk) -> Iterator[Stored]:
+def _lines(chunk: _Chunk) -> Iterator[StoredLine]:
     return logchunks.unpacked(chunk.first, chunk.lines, chunk.facts, chunk.body)
 
 
@@ -334,7 +336,7 @@ def _taken(
     trial_id, task_id = (0, holder) if isinstance(holder, str) else (holder, None)
     names = nodes.get(chunk.run, {})
     where = None if places is None else places.get(chunk.run, frozenset())
-    lines: Iterable[Stored] = _lines(chunk)
+    lines: Iterable[StoredLine] = _lines(chunk)
     for line in reversed(list(lines)) if wanted.backwards else lines:
         if where is not None and line.node not in where:
             continue
@@ -444,7 +446,7 @@ def _folded(text: str) -> bytes:
     return text.encode().lower()
 
 
-def _wire_line(line: Stored, run: int, trial_id: int, task_id: str | None, node: str | None) -> LogLine:
+def _wire_line(line: StoredLine, run: int, trial_id: int, task_id: str | None, node: str | None) -> LogLine:
     return LogLine.model_construct(
         id=line.id,
         trial_id=trial_id,

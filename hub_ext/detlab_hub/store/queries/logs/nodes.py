@@ -8,7 +8,7 @@ from typing import TypeAlias
 from sqlalchemy import Select, and_, bindparam, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.tables import AllocationRow, PartRow
 
 Nodes: TypeAlias = Mapping[int, Mapping[int | None, str]]
@@ -21,8 +21,8 @@ def _query() -> Select[int, str | None, int | None, str | None]:
     return select(*chosen).outerjoin(PartRow, several)
 
 
-_OF_TRIAL = Prepared(_query().where(AllocationRow.trial_id == bindparam("holder")))
-_OF_TASK = Prepared(_query().where(AllocationRow.task_id == bindparam("holder")))
+_OF_TRIAL = PreparedStatement(_query().where(AllocationRow.trial_id == bindparam("holder")))
+_OF_TASK = PreparedStatement(_query().where(AllocationRow.task_id == bindparam("holder")))
 
 
 def of(s: Session, holder: int | str) -> Nodes:

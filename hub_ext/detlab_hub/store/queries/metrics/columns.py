@@ -20,7 +20,7 @@ Gathered: TypeAlias = dict[int, tuple[float, float]]
 
 
 @dataclass(slots=True)
-class Said:
+class ReportNumbers:
     """The numbers of one report."""
 
     group: str
@@ -43,13 +43,13 @@ class _Kind:
     """Reports of the same group with the same names."""
 
     keys: list[Key]
-    reports: list[Said] = field(default_factory=list)
+    reports: list[ReportNumbers] = field(default_factory=list)
 
 
-def columns_of(reports: Iterable[Said]) -> dict[Key, Column]:
+def columns_of(reports: Iterable[ReportNumbers]) -> dict[Key, Column]:
     """Return the column of each metric; of several values at one step the last one counts."""
     kinds: dict[tuple[str, ...], _Kind] = {}
-    order: list[tuple[Said, _Kind]] = []
+    order: list[tuple[ReportNumbers, _Kind]] = []
     for said in reports:
         names = (said.group, *said.numbers)
         kind = kinds.get(names)
@@ -87,7 +87,7 @@ def _turned(kind: _Kind, shared: set[Key]) -> Iterable[tuple[Key, Column]]:
             yield key, Column(steps, values, times) if grows else _sorted(dict(zip(steps, points, strict=True)))
 
 
-def _gathered(order: Iterable[tuple[Said, _Kind]], shared: set[Key]) -> dict[Key, Gathered]:
+def _gathered(order: Iterable[tuple[ReportNumbers, _Kind]], shared: set[Key]) -> dict[Key, Gathered]:
     """Collect the values of metrics that several kinds have, in the order of the reports."""
     found: dict[Key, Gathered] = {key: {} for key in shared}
     takers: dict[int, list[tuple[str, Gathered]]] = {}

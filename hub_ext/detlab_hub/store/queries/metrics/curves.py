@@ -21,9 +21,9 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import SeriesView, SummaryView
 from detlab_hub.store import downsample
 from detlab_hub.store import values as scalars
-from detlab_hub.store.prepared import Prepared
+from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.metrics.reports import (
-    Report,
+    ReportedMetrics,
     check_report,
     insert_report,
     insert_reports,
@@ -33,16 +33,16 @@ from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     ExperimentMetric,
     MetricName,
-    Point,
+    MetricPoint,
+    MetricSeries,
     Rollup,
-    Series,
     StructuredValue,
     TrialRow,
     clean_text,
 )
 
 __all__ = [
-    "Report",
+    "ReportedMetrics",
     "at_step",
     "check_report",
     "experiment_best",
@@ -66,7 +66,7 @@ RAW_FACTOR = 32
 POINTS_PER_STATEMENT = 50_000
 HEAD_BYTES, POINT_BYTES = 120, 64
 """Of a curve without its names and points, and of a point, as JSON at most."""
-_TOTALS = [getattr(Series, column.name) for column in fields(scalars.Totals)]
+_TOTALS = [getattr(MetricSeries, column.name) for column in fields(scalars.Totals)]
 
 
 def series(
@@ -152,19 +152,19 @@ def _heads_from(
 def _heads(trial_ids: Sequence[int], group: str | None, names: Sequence[str] | None) -> Select[*tuple[Any, ...]]:
     query = (
         select(
-            Series.id,
-            Series.trial_id,
-            Series.group_name,
+            MetricSeries.id,
+            MetricSeries.trial_id,
+            MetricSeries.group_name,
             MetricName.name,
-            Series.count.label("total"),
-            Series.rolled_step,
+            MetricSeries.count.label("total"),
+            MetricSeries.rolled_step,
         )
-        .join(MetricName, MetricName.id == Series.name_id)
-        .where(Series.trial_id.in_(trial_ids))
-        .order_by(Series.trial_id, Series.group_name, MetricName.name)
+        .join(MetricName, MetricName.id == MetricSeries.name_id)
+        .where(MetricSeries.trial_id.in_(trial_ids))
+        .order_by(MetricSeries.trial_id, MetricSeries.group_name, MetricName.name)
     )
     if group is not None:
-        query = query.where(Series.group_name == clean_text(group))
+        query = query.where(MetricSeries.group_name == clean_text(group))
     if names is not None:
         query = query.where(MetricName.name.in_([clean_text(name) for name in names]))
     return query
@@ -175,9 +175,9 @@ def _raw_points(s: Session, heads: Sequence[Any]) -> Iterator[tuple[int, list[Se
     for part in _packed(heads):
         found: dict[int, list[Sequence[Any]]] = {head.id: [] for head in part}
         query = (
-            select(Point.series_id, Point.step, Point.value, Point.flag, Point.time)
-            .where(Point.series_id.in_(list(found)))
-            .order_by(Point.series_id, Point.step)
+            select(MetricPoint.series_id, MetricPoint.step, MetricPoint.value, MetricPoint.flag, MetricPoint.time)
+            .where(MetricPoint.series_id.in_(list(found)))
+            .order_by(MetricPoint.series_id, MetricPoint.step)
         )
         for series_id, *row in s.connection().execute(query):
             found[series_id].append(row)
@@ -207,16 +207,18 @@ class _Points(NamedTuple):
 
 
 _KEPT = type_coerce(Rollup.kept, Text)
-_KEPT_TEXTS = Prepared(select(_KEPT).where(Rollup.series_id == bindparam("series")).order_by(Rollup.first_step))
-_KEPT_TEXT = Prepared(
+_KEPT_TEXTS = PreparedStatement(
+    select(_KEPT).where(Rollup.series_id == bindparam("series")).order_by(Rollup.first_step)
+)
+_KEPT_TEXT = PreparedStatement(
     select(func.string_agg(_KEPT, aggregate_order_by(literal_column("','"), Rollup.first_step))).where(
         Rollup.series_id == bindparam("series")
     )
 )
-_TAIL = Prepared(
-    select(Point.step, Point.value, Point.flag, Point.time)
-    .where(Point.series_id == bindparam("series"), Point.step > bindparam("beyond"))
-    .order_by(Point.step)
+_TAIL = PreparedStatement(
+    select(MetricPoint.step, MetricPoint.value, MetricPoint.flag, MetricPoint.time)
+    .where(MetricPoint.series_id == bindparam("series"), MetricPoint.step > bindparam("beyond"))
+    .order_by(MetricPoint.step)
 )
 
 
@@ -285,13 +287,13 @@ def summaries_of(
     found: dict[int, dict[str, dict[str, SummaryView]]] = {}
     for part in chunks(trial_ids):
         query = (
-            select(Series.trial_id, Series.group_name, MetricName.name, *_TOTALS)
-            .join(MetricName, MetricName.id == Series.name_id)
-            .where(Series.trial_id.in_(part))
-            .order_by(Series.trial_id, Series.group_name, MetricName.name)
+            select(MetricSeries.trial_id, MetricSeries.group_name, MetricName.name, *_TOTALS)
+            .join(MetricName, MetricName.id == MetricSeries.name_id)
+            .where(MetricSeries.trial_id.in_(part))
+            .order_by(MetricSeries.trial_id, MetricSeries.group_name, MetricName.name)
         )
         if group is not None:
-            query = query.where(Series.group_name == clean_text(group))
+            query = query.where(MetricSeries.group_name == clean_text(group))
         if names is not None:
             query = query.where(MetricName.name.in_([clean_text(name) for name in names]))
         for trial_id, group_name, name, *totals in s.execute(query.limit(limit)):
@@ -330,14 +332,14 @@ def names(
 
 
 _VALUES_AT = (
-    select(Point.step, Point.value, Point.flag)
-    .join(Series, Series.id == Point.series_id)
-    .join(MetricName, MetricName.id == Series.name_id)
+    select(MetricPoint.step, MetricPoint.value, MetricPoint.flag)
+    .join(MetricSeries, MetricSeries.id == MetricPoint.series_id)
+    .join(MetricName, MetricName.id == MetricSeries.name_id)
     .where(
-        Series.trial_id == bindparam("trial"),
-        Series.group_name == bindparam("group"),
+        MetricSeries.trial_id == bindparam("trial"),
+        MetricSeries.group_name == bindparam("group"),
         MetricName.name == bindparam("name"),
-        Point.step.in_(bindparam("steps", expanding=True)),
+        MetricPoint.step.in_(bindparam("steps", expanding=True)),
     )
 )
 
@@ -354,15 +356,15 @@ def values_at(s: Session, trial_id: int, group: str, name: str, steps: Sequence[
 def at_step(s: Session, trial_id: int, step: int, group: str | None, limit: int) -> list[SeriesView]:
     """Return every value that a trial reported at a step, of one group or of all: curves of one point each."""
     query = (
-        select(Series.group_name, MetricName.name, Point.value, Point.flag, Point.time)
-        .join(Point, Point.series_id == Series.id)
-        .join(MetricName, MetricName.id == Series.name_id)
-        .where(Series.trial_id == trial_id, Point.step == step)
-        .order_by(Series.group_name, MetricName.name)
+        select(MetricSeries.group_name, MetricName.name, MetricPoint.value, MetricPoint.flag, MetricPoint.time)
+        .join(MetricPoint, MetricPoint.series_id == MetricSeries.id)
+        .join(MetricName, MetricName.id == MetricSeries.name_id)
+        .where(MetricSeries.trial_id == trial_id, MetricPoint.step == step)
+        .order_by(MetricSeries.group_name, MetricName.name)
         .limit(limit)
     )
     if group is not None:
-        query = query.where(Series.group_name == clean_text(group))
+        query = query.where(MetricSeries.group_name == clean_text(group))
     return [
         SeriesView(
             trial_id=trial_id,
@@ -389,7 +391,9 @@ def _diverged(smaller_is_better: bool) -> float:
 
 def newest_step(s: Session, trial_id: int, group: str) -> int | None:
     """Return the greatest step at which a trial has values of a group; None if it has none."""
-    query = select(func.max(Series.last_step)).where(Series.trial_id == trial_id, Series.group_name == group)
+    query = select(func.max(MetricSeries.last_step)).where(
+        MetricSeries.trial_id == trial_id, MetricSeries.group_name == group
+    )
     return s.scalar(query)
 
 
@@ -398,7 +402,7 @@ def trial_best(s: Session, trial_id: int, group: str, name: str, smaller_is_bett
 
     A value that is infinitely good is none, because the training has diverged: the best of the others counts.
     """
-    query = _best_heads(group, name).where(Series.trial_id == trial_id)
+    query = _best_heads(group, name).where(MetricSeries.trial_id == trial_id)
     row = s.execute(query).one_or_none()
     if row is None:
         return None
@@ -412,16 +416,16 @@ def experiment_best(
     s: Session, experiment_id: int, group: str, name: str, smaller_is_better: bool
 ) -> tuple[int, int, float] | None:
     """Return (trial id, first step, value) of the best value over an experiment's trials; see `trial_best`."""
-    column = Series.min if smaller_is_better else Series.max
+    column = MetricSeries.min if smaller_is_better else MetricSeries.max
     of_experiment = (
         _best_heads(group, name)
-        .join(TrialRow, TrialRow.id == Series.trial_id)
+        .join(TrialRow, TrialRow.id == MetricSeries.trial_id)
         .where(TrialRow.experiment_id == experiment_id, column.is_not(None))
     )
     diverged = column == _diverged(smaller_is_better)
     order = column if smaller_is_better else column.desc()
     found: list[tuple[float, int, int]] = []
-    row = s.execute(of_experiment.where(~diverged).order_by(order, Series.trial_id).limit(1)).one_or_none()
+    row = s.execute(of_experiment.where(~diverged).order_by(order, MetricSeries.trial_id).limit(1)).one_or_none()
     if row is not None:
         found.append((row.min if smaller_is_better else row.max, row.trial_id, row.id))
     for row in s.execute(of_experiment.where(diverged)).all():
@@ -437,31 +441,33 @@ def experiment_best(
 
 def _best_beside(s: Session, series_id: int, smaller_is_better: bool) -> float | None:
     """Return the best value of a series apart from the infinitely good ones, which hide it in the summary."""
-    best = func.min(Point.value) if smaller_is_better else func.max(Point.value)
-    finite = s.scalar(select(best).where(Point.series_id == series_id, Point.flag == scalars.FINITE))
+    best = func.min(MetricPoint.value) if smaller_is_better else func.max(MetricPoint.value)
+    finite = s.scalar(select(best).where(MetricPoint.series_id == series_id, MetricPoint.flag == scalars.FINITE))
     if finite is not None:
         return float(finite)
     worst = -_diverged(smaller_is_better)
     flag = scalars.split(worst)[1]
-    there = s.scalar(select(Point.step).where(Point.series_id == series_id, Point.flag == flag).limit(1))
+    there = s.scalar(
+        select(MetricPoint.step).where(MetricPoint.series_id == series_id, MetricPoint.flag == flag).limit(1)
+    )
     return None if there is None else worst
 
 
 def _best_heads(group: str, name: str) -> Select[*tuple[Any, ...]]:
     query: Select[*tuple[Any, ...]] = (
-        select(Series.id, Series.trial_id, Series.min, Series.max)
-        .join(MetricName, MetricName.id == Series.name_id)
-        .where(Series.group_name == clean_text(group), MetricName.name == clean_text(name))
+        select(MetricSeries.id, MetricSeries.trial_id, MetricSeries.min, MetricSeries.max)
+        .join(MetricName, MetricName.id == MetricSeries.name_id)
+        .where(MetricSeries.group_name == clean_text(group), MetricName.name == clean_text(name))
     )
     return query
 
 
 def _first_step(s: Session, series_id: int, value: float) -> int:
     stored, flag = scalars.split(value)
-    query = select(Point.step).where(Point.series_id == series_id, Point.flag == flag)
+    query = select(MetricPoint.step).where(MetricPoint.series_id == series_id, MetricPoint.flag == flag)
     if stored is not None:
-        query = query.where(Point.value == stored)
-    return int(s.execute(query.order_by(Point.step).limit(1)).scalar_one())
+        query = query.where(MetricPoint.value == stored)
+    return int(s.execute(query.order_by(MetricPoint.step).limit(1)).scalar_one())
 
 
 def values(

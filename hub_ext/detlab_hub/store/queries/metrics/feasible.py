@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session, aliased
 
 from detlab_hub.store import values as scalars
-from detlab_hub.store.tables import MetricName, Point, Series, TrialRow, clean_text
+from detlab_hub.store.tables import MetricName, MetricPoint, MetricSeries, TrialRow, clean_text
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def experiment_best(s: Session, experiment_id: int, goal: Goal) -> tuple[int, in
 
 def best_until(s: Session, experiment_id: int, goal: Goal, time: float) -> tuple[int, int, float] | None:
     """Return (trial id, first step, value) of the best report until a time that is finite and keeps the bounds."""
-    own, point = aliased(Series), aliased(Point)
+    own, point = aliased(MetricSeries), aliased(MetricPoint)
     query = (
         select(own.trial_id, point.step, point.value)
         .join(point, point.series_id == own.id)
@@ -67,7 +67,7 @@ def best_until(s: Session, experiment_id: int, goal: Goal, time: float) -> tuple
         .where(point.time <= time, point.flag == scalars.FINITE)
     )
     for name, (low, high) in goal.bounds.items():
-        other, value = aliased(Series), aliased(Point)
+        other, value = aliased(MetricSeries), aliased(MetricPoint)
         query = query.join(other, (other.trial_id == own.trial_id) & and_(*_named(other, goal.group, name)))
         query = query.join(value, (value.series_id == other.id) & (value.step == point.step))
         kept = [value.flag == scalars.FINITE]
@@ -79,7 +79,7 @@ def best_until(s: Session, experiment_id: int, goal: Goal, time: float) -> tuple
     return None if found is None or found.value is None else (found.trial_id, found.step, found.value)
 
 
-def _named(series: type[Series], group: str, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _named(series: type[MetricSeries], group: str, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     named = select(MetricName.id).where(MetricName.name == clean_text(name)).scalar_subquery()
     return series.group_name == clean_text(group), series.name_id == named
 
@@ -88,11 +88,13 @@ def _reports(s: Session, trial_id: int, goal: Goal) -> dict[str, dict[int, float
     """Return name -> step -> value of the metrics that matter."""
     names = {clean_text(name): name for name in (goal.metric, *goal.bounds)}
     query = (
-        select(MetricName.name, Point.step, Point.value, Point.flag)
-        .join(Series, Series.name_id == MetricName.id)
-        .join(Point, Point.series_id == Series.id)
+        select(MetricName.name, MetricPoint.step, MetricPoint.value, MetricPoint.flag)
+        .join(MetricSeries, MetricSeries.name_id == MetricName.id)
+        .join(MetricPoint, MetricPoint.series_id == MetricSeries.id)
         .where(
-            Series.trial_id == trial_id, Series.group_name == clean_text(goal.group), MetricName.name.in_(list(names))
+            MetricSeries.trial_id == trial_id,
+            MetricSeries.group_name == clean_text(goal.group),
+            MetricName.name.in_(list(names)),
         )
     )
     found: dict[str, dict[int, float]] = {}

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from sqlalchemy import Table, bindparam, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.prepared import Prepared, driver_of, fetch
+from detlab_hub.store.prepared import PreparedStatement, driver_of, fetch
 from detlab_hub.store.queries.metrics import series_rows
 from detlab_hub.store.queries.metrics.series_rows import SeriesLine
 from detlab_hub.store.queries.statements import CHUNK, chunks, insert_or_ignore
-from detlab_hub.store.tables import ExperimentMetric, MetricName, Series, TrialRow, clean_text
+from detlab_hub.store.tables import ExperimentMetric, MetricName, MetricSeries, TrialRow, clean_text
 
 _MEMO = "detlab_hub.store.queries.metrics.lookup"
 _EXPERIMENT_METRICS: Table = ExperimentMetric.__table__
@@ -21,14 +21,14 @@ _METRIC_NAMES: Table = MetricName.__table__
 _NAMES = select(_METRIC_NAMES.c.id, _METRIC_NAMES.c.name).where(
     _METRIC_NAMES.c.name.in_(bindparam("names", expanding=True))
 )
-_ONE_NAME = Prepared(select(_METRIC_NAMES.c.id).where(_METRIC_NAMES.c.name == bindparam("name")))
+_ONE_NAME = PreparedStatement(select(_METRIC_NAMES.c.id).where(_METRIC_NAMES.c.name == bindparam("name")))
 _NEW_NAMES = "INSERT INTO metric_names (name) SELECT unnest(%s::text[]) RETURNING name, id"
-_SERIES: Table = Series.__table__
+_SERIES: Table = MetricSeries.__table__
 _ALL_SERIES = series_rows.SELECT.where(
     _SERIES.c.trial_id == bindparam("trial"), _SERIES.c.group_name == bindparam("group")
 )
-_ONE_SERIES = Prepared(_ALL_SERIES.where(_SERIES.c.name_id == bindparam("name")))
-_SERIES_BY_NAME = Prepared(
+_ONE_SERIES = PreparedStatement(_ALL_SERIES.where(_SERIES.c.name_id == bindparam("name")))
+_SERIES_BY_NAME = PreparedStatement(
     _ALL_SERIES.join(_METRIC_NAMES, _METRIC_NAMES.c.id == _SERIES.c.name_id).where(
         _METRIC_NAMES.c.name == bindparam("name")
     )

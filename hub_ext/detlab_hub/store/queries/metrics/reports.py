@@ -21,15 +21,15 @@ from detlab_hub.store import values
 from detlab_hub.store.errors import BadReport
 from detlab_hub.store.queries.appending import COLUMNS, PointRow, append_points
 from detlab_hub.store.queries.metrics import rollups, series_rows
-from detlab_hub.store.queries.metrics.columns import Column, Key, Said, columns_of
+from detlab_hub.store.queries.metrics.columns import Column, Key, ReportNumbers, columns_of
 from detlab_hub.store.queries.metrics.lookup import forget, memo_of, name_ids, prefetch, series_of
 from detlab_hub.store.queries.metrics.newest import newest_points
 from detlab_hub.store.queries.metrics.series_rows import SeriesLine
 from detlab_hub.store.queries.statements import chunks, upsert
 from detlab_hub.store.tables import (
-    Point,
+    MetricPoint,
+    MetricSeries,
     Rollup,
-    Series,
     StructuredValue,
     TrialRow,
     clean_text,
@@ -50,7 +50,7 @@ Structured = dict[Key, dict[int, tuple[Any, float]]]
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportedMetrics:
     """One `report_metrics` call: `time` in seconds since the epoch, `metrics` as JSON has them."""
 
     group: str
@@ -109,11 +109,11 @@ def insert_report(
     resume_step: int | None = None,
 ) -> None:
     """Store one report; see `insert_reports`."""
-    insert_reports(s, trial_id, run, [Report(group, steps_completed, time, metrics)], resume_step)
+    insert_reports(s, trial_id, run, [ReportedMetrics(group, steps_completed, time, metrics)], resume_step)
 
 
 def insert_reports(
-    s: Session, trial_id: int, run: int, reports: Sequence[Report], resume_step: int | None = None
+    s: Session, trial_id: int, run: int, reports: Sequence[ReportedMetrics], resume_step: int | None = None
 ) -> None:
     """Store reports in order. A value at a (group, name, step) that exists replaces it; other names stay.
 
@@ -173,10 +173,12 @@ def supersede(s: Session, trial_id: int, beyond_step: int, run: int | None = Non
     forget(s)
     removed = _delete_structured(s, trial_id, beyond_step, run)
     s.flush()
-    touched = series_rows.where(s, Series.trial_id == trial_id, Series.last_step > beyond_step)
+    touched = series_rows.where(s, MetricSeries.trial_id == trial_id, MetricSeries.last_step > beyond_step)
     for part in chunks(touched):
-        query = delete(Point).where(Point.series_id.in_([row.id for row in part]), Point.step > beyond_step)
-        removed += _rowcount(s.execute(query if run is None else query.where(Point.run < run)))
+        query = delete(MetricPoint).where(
+            MetricPoint.series_id.in_([row.id for row in part]), MetricPoint.step > beyond_step
+        )
+        removed += _rowcount(s.execute(query if run is None else query.where(MetricPoint.run < run)))
     for series in touched:
         rollups.cut(s, series, beyond_step)
     recompute(s, touched)
@@ -195,15 +197,15 @@ def _rowcount(result: Any) -> int:
 # --- scalars ------------------------------------------------------------------------------------------------
 
 
-def _sort(reports: Sequence[Report]) -> tuple[dict[Key, Column], Structured]:
+def _sort(reports: Sequence[ReportedMetrics]) -> tuple[dict[Key, Column], Structured]:
     """Sort the values of reports; raises what `check_report` does."""
-    said: list[Said] = []
+    said: list[ReportNumbers] = []
     structured: Structured = {}
     for report in reports:
         group, step, scalars = report.group, report.steps_completed, report.scalars
         if scalars is None:
             scalars = check_report(group, step, report.metrics)
-        said.append(Said(group, step, report.time, scalars))
+        said.append(ReportNumbers(group, step, report.time, scalars))
         if len(scalars) < len(report.metrics):
             for name, value in report.metrics.items():
                 if name not in scalars:
@@ -276,14 +278,14 @@ def _stored(s: Session, pairs: Iterable[tuple[SeriesLine, Column]]) -> Stored:
     for steps, series_ids in by_steps.items():
         for ids in chunks(series_ids):
             for part in chunks(steps):
-                query = select(Point.series_id, Point.step, Point.value, Point.flag).where(
-                    Point.series_id.in_(ids), Point.step.in_(part)
+                query = select(MetricPoint.series_id, MetricPoint.step, MetricPoint.value, MetricPoint.flag).where(
+                    MetricPoint.series_id.in_(ids), MetricPoint.step.in_(part)
                 )
                 found.update(((row.series_id, row.step), (row.value, row.flag)) for row in s.execute(query))
     return found
 
 
-_POINTS: Table = Point.__table__
+_POINTS: Table = MetricPoint.__table__
 _STRUCTURED: Table = StructuredValue.__table__
 
 
@@ -323,7 +325,7 @@ def recompute(s: Session, rows: Sequence[SeriesLine]) -> None:
     for part in chunks(empty):
         ids = [row.id for row in part]
         s.execute(delete(Rollup).where(Rollup.series_id.in_(ids)))
-        s.execute(delete(Series).where(Series.id.in_(ids)))
+        s.execute(delete(MetricSeries).where(MetricSeries.id.in_(ids)))
     gone = set(map(id, empty))
     series_rows.save(s, [row for row in rows if id(row) not in gone])
 
@@ -345,39 +347,39 @@ def summarise(s: Session, rows: Sequence[SeriesLine]) -> list[SeriesLine]:
 
 def _statistics(series_ids: Sequence[int]) -> Any:
     """Count and sum the points of each series."""
-    big = func.abs(Point.value) > _BIG
+    big = func.abs(MetricPoint.value) > _BIG
 
     def count(flag: int) -> Any:
-        return func.sum(case((Point.flag == flag, 1), else_=0))
+        return func.sum(case((MetricPoint.flag == flag, 1), else_=0))
 
     return (
         select(
-            Point.series_id,
+            MetricPoint.series_id,
             func.count().label("total"),
             count(values.NAN).label("nan"),
             count(values.POSINF).label("posinf"),
             count(values.NEGINF).label("neginf"),
-            func.min(Point.value).label("least"),
-            func.max(Point.value).label("greatest"),
+            func.min(MetricPoint.value).label("least"),
+            func.max(MetricPoint.value).label("greatest"),
             # PostgreSQL refuses a sum that overflows, so huge values are summed apart and scaled down.
-            func.coalesce(func.sum(case((big, 0.0), else_=Point.value)), 0.0).label("small_sum"),
-            func.coalesce(func.sum(case((big, Point.value * _SCALE), else_=0.0)), 0.0).label("big_sum"),
+            func.coalesce(func.sum(case((big, 0.0), else_=MetricPoint.value)), 0.0).label("small_sum"),
+            func.coalesce(func.sum(case((big, MetricPoint.value * _SCALE), else_=0.0)), 0.0).label("big_sum"),
         )
-        .where(Point.series_id.in_(series_ids))
-        .group_by(Point.series_id)
+        .where(MetricPoint.series_id.in_(series_ids))
+        .group_by(MetricPoint.series_id)
     )
 
 
 def _newest(series_ids: Sequence[int]) -> Any:
     """Select the point at the greatest step of each series."""
     last = (
-        select(Point.series_id, func.max(Point.step).label("step"))
-        .where(Point.series_id.in_(series_ids))
-        .group_by(Point.series_id)
+        select(MetricPoint.series_id, func.max(MetricPoint.step).label("step"))
+        .where(MetricPoint.series_id.in_(series_ids))
+        .group_by(MetricPoint.series_id)
         .subquery()
     )
-    return select(Point.series_id, Point.step, Point.value, Point.flag).join(
-        last, (last.c.series_id == Point.series_id) & (last.c.step == Point.step)
+    return select(MetricPoint.series_id, MetricPoint.step, MetricPoint.value, MetricPoint.flag).join(
+        last, (last.c.series_id == MetricPoint.series_id) & (last.c.step == MetricPoint.step)
     )
 
 

@@ -18,7 +18,7 @@ from detlab_hub.store.prepared import driver_of, fetch
 from detlab_hub.store.queries.appending import PointRow, append_rows
 from detlab_hub.store.queries.metrics.newest import NewestPoints, newest_points
 from detlab_hub.store.queries.metrics.series_rows import SeriesLine
-from detlab_hub.store.tables import Point, Rollup
+from detlab_hub.store.tables import MetricPoint, Rollup
 from detlab_hub.store.tables.base import encode_bulk
 from detlab_hub.store.values import NAN, join
 
@@ -142,7 +142,7 @@ def cut(s: Session, series: SeriesLine, beyond_step: int) -> None:
 
 def count_unrolled(s: Session, series: SeriesLine) -> int:
     """Count the stored points beyond the rollups."""
-    query = select(func.count()).where(Point.series_id == series.id, Point.step > _rolled(series))
+    query = select(func.count()).where(MetricPoint.series_id == series.id, MetricPoint.step > _rolled(series))
     return int(s.scalar(query) or 0)
 
 

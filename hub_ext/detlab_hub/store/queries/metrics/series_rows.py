@@ -18,10 +18,10 @@ from sqlalchemy.orm import Session
 
 from detlab_hub.store.prepared import driver_of, fetch, run_many
 from detlab_hub.store.queries.appending import COLUMNS, PointRow, append_points
-from detlab_hub.store.tables import Series
+from detlab_hub.store.tables import MetricSeries
 from detlab_hub.store.values import FINITE
 
-_SERIES: Table = Series.__table__
+_SERIES: Table = MetricSeries.__table__
 
 
 @dataclass(slots=True, eq=False)

@@ -16,9 +16,9 @@ from detlab_hub.store.tables import (
     ExperimentRow,
     FreedRow,
     MetricName,
-    Point,
+    MetricPoint,
+    MetricSeries,
     RemovalRow,
-    Series,
     TaskNote,
     TaskRow,
     TrialRow,
@@ -65,12 +65,14 @@ def kept(s: Session, experiment_id: int) -> list[Kept]:
 
 def metrics_of(s: Session, experiment_id: int, metric: str) -> dict[str, float]:
     """Return uuid -> value of a validation metric at the checkpoint's step, of those where it was reported."""
-    at_step = and_(Point.series_id == Series.id, Point.step == CheckpointRow.steps_completed)
+    at_step = and_(MetricPoint.series_id == MetricSeries.id, MetricPoint.step == CheckpointRow.steps_completed)
     query = (
-        select(CheckpointRow.uuid, Point.value, Point.flag)
-        .join(Series, and_(Series.trial_id == CheckpointRow.trial_id, Series.group_name == "validation"))
-        .join(MetricName, and_(MetricName.id == Series.name_id, MetricName.name == clean_text(metric)))
-        .join(Point, at_step)
+        select(CheckpointRow.uuid, MetricPoint.value, MetricPoint.flag)
+        .join(
+            MetricSeries, and_(MetricSeries.trial_id == CheckpointRow.trial_id, MetricSeries.group_name == "validation")
+        )
+        .join(MetricName, and_(MetricName.id == MetricSeries.name_id, MetricName.name == clean_text(metric)))
+        .join(MetricPoint, at_step)
         .where(CheckpointRow.experiment_id == experiment_id, CheckpointRow.state != DELETED)
     )
     return {uuid: scalars.join(value, flag) for uuid, value, flag in s.execute(query)}
@@ -255,8 +257,3 @@ def book_freed(s: Session, experiment_id: int, owner: str, freed: int, now: floa
         s.add(FreedRow(experiment_id=experiment_id, owner=owner, bytes=freed, count=checkpoints, at=now))
     else:
         row.bytes, row.count, row.at = row.bytes + freed, row.count + checkpoints, now
-
-
-def freed_of(s: Session, experiment_id: int) -> int:
-    """Return the bytes that an experiment has freed so far."""
-    return int(s.scalar(select(func.sum(FreedRow.bytes)).where(FreedRow.experiment_id == experiment_id)) or 0)

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Select, Text, case, func, select, type_coe
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.storage import StorageBy
-from detlab_hub.core.rights import Kind, Person, Right, Thing, right_of
+from detlab_hub.core.rights import ObjectKind, Person, Right, Thing, right_of
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.tables import (
     BundleRow,
@@ -82,22 +82,24 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
     """
     match by:
         case "user":
-            found = _sums(s, ExperimentRow.owner, visible(Kind.USER, viewer, owner=ExperimentRow.owner))
-            for name, digest, size in s.execute(_uploads().where(visible(Kind.USER, viewer, owner=BundleUpload.name))):
+            found = _sums(s, ExperimentRow.owner, visible(ObjectKind.USER, viewer, owner=ExperimentRow.owner))
+            for name, digest, size in s.execute(
+                _uploads().where(visible(ObjectKind.USER, viewer, owner=BundleUpload.name))
+            ):
                 found.setdefault(name, Use()).bundles[digest] = size
-            outputs = _outputs(TaskRow.owner).where(visible(Kind.USER, viewer, owner=TaskRow.owner))
+            outputs = _outputs(TaskRow.owner).where(visible(ObjectKind.USER, viewer, owner=TaskRow.owner))
             for name, size in s.execute(outputs):
                 found.setdefault(name, Use()).output_bytes += int(size)
             # Of experiments that are deleted, too: what they freed is their owner's.
             freed = select(FreedRow.owner, func.sum(FreedRow.bytes)).group_by(FreedRow.owner)
-            for name, size in s.execute(freed.where(visible(Kind.USER, viewer, owner=FreedRow.owner))):
+            for name, size in s.execute(freed.where(visible(ObjectKind.USER, viewer, owner=FreedRow.owner))):
                 found.setdefault(name, Use()).freed_bytes = int(size)
             return found, _total(found.values())
         case "group":
             return _by_group(s, viewer)
         case "project" | "experiment":
             column = ExperimentRow.project_id if by == "project" else ExperimentRow.id
-            shown = visible(Kind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
+            shown = visible(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
             found = _sums(s, column, shown)
             _add_freed(s, found, column, shown)
             for key, digest, size in s.execute(_code(column, shown)):
@@ -169,7 +171,7 @@ def _names(text: str) -> frozenset[str]:
 
 def _sees_group(viewer: Person, name: str) -> bool:
     """Whether a user may see what a group uses: whoever may read its quota, which says so, too."""
-    return right_of(viewer, Thing(Kind.QUOTA, groups={name: False})) >= Right.READ
+    return right_of(viewer, Thing(ObjectKind.QUOTA, groups={name: False})) >= Right.READ
 
 
 def _sums(s: Session, column: Any, shown: ColumnElement[bool]) -> dict[Key, Use]:

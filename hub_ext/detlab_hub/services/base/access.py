@@ -1,0 +1,313 @@
+"""Who may do what with which object: loads the facts that the table of rights in `core.rights` asks for (I9).
+
+Every service that gives or changes somebody's object asks here; lists are filtered by `store.queries.rights.visible`,
+from the same table. A caller without the right to read cannot tell whether the object exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from sqlalchemy.orm import Session
+
+from detlab.errors import Forbidden, NotFound
+from detlab.schemas.wire import ExperimentState
+from detlab_hub.core.rights import (
+    ACTIONS,
+    Action,
+    AgentIdentity,
+    AttemptIdentity,
+    ObjectKind,
+    Person,
+    Right,
+    Thing,
+    Who,
+    may,
+    may_ask,
+    right_of,
+)
+from detlab_hub.services.base.callers import AgentCaller, Caller, TaskCaller
+from detlab_hub.store.queries import rights
+from detlab_hub.store.queries.registry import models
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, TaskRow, TrialRow, clean_text
+
+
+class Hidden(NotFound):
+    """The object exists, but not for the caller, who gets a plain 404; administrators see the attempt."""
+
+
+def no_such(message: str, *, exists: bool, hint: str = "") -> NotFound:
+    """Make the error for an object that is not there, or not for this caller: they cannot tell."""
+    return (Hidden if exists else NotFound)(message, hint=hint)
+
+
+# --- callers
+
+
+@lru_cache(maxsize=1024)
+def person(caller: Caller) -> Person:
+    """Return a user as the table of rights knows them: names as the database holds them."""
+    groups = frozenset(map(clean_text, caller.groups))
+    return Person(clean_text(caller.name), groups, caller.admin, run=caller.run is not None)
+
+
+def who_is(caller: Caller | TaskCaller | AgentCaller) -> Who:
+    """Return a caller as the table of rights knows them."""
+    match caller:
+        case Caller():
+            return person(caller)
+        case TaskCaller():
+            return AttemptIdentity(caller.experiment_id, caller.trial_id, caller.task_id)
+        case AgentCaller():
+            return AgentIdentity(caller.agent_id)
+
+
+def owns(caller: Caller, owner: str) -> bool:
+    """Whether something that `owner` owns is the caller's own. Gives no right: an administrator has those of all."""
+    return person(caller).name == clean_text(owner)
+
+
+@lru_cache(maxsize=4096)
+def knows(caller: Caller, kind: ObjectKind, owner: str) -> bool:
+    """Whether the caller may read an object of this kind that `owner` owns and nobody shares.
+
+    Remembered, as lists ask it for each row, of few owners; it depends on nothing but its arguments.
+    """
+    return right_of(person(caller), Thing(kind, clean_text(owner))) >= Right.READ
+
+
+def administers(caller: Caller, kind: ObjectKind) -> bool:
+    """Whether the caller may do anything with all objects of a kind."""
+    return right_of(person(caller), Thing(kind)) >= Right.OWN
+
+
+def check_administers(caller: Caller, kind: ObjectKind, what: str) -> None:
+    """Check that the caller may do anything with all objects of a kind.
+
+    Args:
+        caller: Who asks.
+        kind: Of what.
+        what: What they want to do, as in "only administrators may …".
+
+    Raises:
+        Forbidden: They may not.
+    """
+    if not administers(caller, kind):
+        raise Forbidden(f"only administrators may {what}")
+
+
+def check_may_ask(caller: object, action: Action) -> None:
+    """Check that the caller's token may ask for an action at all; the right to the object is looked at later.
+
+    Raises:
+        Forbidden: It is the token of a notebook run, and the action is its owner's alone.
+    """
+    if isinstance(caller, Caller) and not may_ask(person(caller), action):
+        raise Forbidden(f"a notebook run may not {ACTIONS[action].does}", hint="Do it where you are logged in")
+
+
+# --- facts
+
+
+def thing_of(row: ExperimentRow | TaskRow) -> Thing:
+    """Return an experiment or a user task as the table of rights knows it, without grants."""
+    if isinstance(row, TaskRow):
+        return Thing(ObjectKind.TASK, row.owner, task_id=row.id)
+    return Thing(ObjectKind.EXPERIMENT, row.owner, experiment_id=row.id)
+
+
+def things(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[int, Thing]:
+    """Load experiments as the table of rights knows them, by their ids, with the grants that apply to the caller.
+
+    No query for the caller's own, to which no grant could add a right.
+    """
+    who = person(caller)
+    found = {row.id: thing_of(row) for row in rows}
+    others = [key for key, thing in found.items() if right_of(who, thing) < Right.OWN]
+    for key, write in rights.grants_among(s, others, who).items():
+        found[key] = replace(found[key], users={who.name: write})
+    return found
+
+
+def rights_to(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[int, Right]:
+    """Return the caller's rights to some experiments, by their ids."""
+    return {key: right_of(person(caller), thing) for key, thing in things(s, caller, rows).items()}
+
+
+def right_to(s: Session, caller: Caller, row: ExperimentRow) -> Right:
+    """Return the right of the caller to an experiment."""
+    return rights_to(s, caller, [row])[row.id]
+
+
+def may_read(s: Session, caller: Caller, experiment_id: int) -> bool:
+    """Whether the caller may read an experiment; False if it does not exist."""
+    row = s.get(ExperimentRow, experiment_id)
+    return row is not None and right_to(s, caller, row) >= Right.READ
+
+
+def is_deleting(s: Session, experiment_id: int) -> bool:
+    """Whether an experiment is being deleted, and its checkpoints with it: nothing new may begin to need one."""
+    row = s.get(ExperimentRow, experiment_id)
+    return row is None or row.state == ExperimentState.DELETING
+
+
+# --- objects
+
+
+def experiment_for(s: Session, caller: Caller, experiment_id: int, action: Action | None = None) -> ExperimentRow:
+    """Load an experiment that the caller may read, and with which they may do what `action` says.
+
+    Raises:
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and not do that.
+    """
+    row = s.get(ExperimentRow, experiment_id)
+    thing = None if row is None else things(s, caller, [row])[row.id]
+    if row is None or thing is None or not _reads(caller, thing):
+        raise no_such(f"there is no experiment {experiment_id}", exists=row is not None, hint="det experiment list")
+    _check(caller, row, thing, action)
+    return row
+
+
+def trial_for(s: Session, caller: Caller, trial_id: int, action: Action | None = None) -> TrialRow:
+    """Load a trial with whose experiment the caller may do what `action` says.
+
+    Raises:
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and not do that.
+    """
+    row = s.get(TrialRow, trial_id)
+    experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
+    thing = None if experiment is None else things(s, caller, [experiment])[experiment.id]
+    if row is None or experiment is None or thing is None or not _reads(caller, thing):
+        exists = experiment is not None
+        raise no_such(f"there is no trial {trial_id}", exists=exists, hint="det trial list EXPERIMENT")
+    _check(caller, experiment, thing, action)
+    return row
+
+
+def checkpoint_for(s: Session, caller: Caller, uuid: str, action: Action | None = None) -> CheckpointRow:
+    """Load a checkpoint that the caller may read, and with which they may do what `action` says.
+
+    Those who may read a model may also read the checkpoints of its versions that their owner has put there: see
+    `models_using`.
+
+    Raises:
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and not do that.
+    """
+    row = s.get(CheckpointRow, uuid)
+    experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
+    thing = None
+    if row is not None and experiment is not None:
+        thing = replace(things(s, caller, [experiment])[experiment.id], kind=ObjectKind.CHECKPOINT)
+        if not _reads(caller, thing):
+            thing = replace(thing, used_by=models_using(s, caller, uuid))
+    if row is None or experiment is None or thing is None or not _reads(caller, thing):
+        hint = "det checkpoint list EXPERIMENT"
+        raise no_such(f"there is no checkpoint {uuid[:80]}", exists=experiment is not None, hint=hint)
+    _check(caller, experiment, thing, action)
+    return row
+
+
+def model_things(s: Session, caller: Caller, rows: Sequence[ModelRow]) -> dict[int, Thing]:
+    """Load models as the table of rights knows them, by their ids, with the grants that apply to the caller."""
+    who = person(caller)
+    found = {row.id: Thing(ObjectKind.MODEL, row.owner) for row in rows}
+    others = [key for key, thing in found.items() if right_of(who, thing) < Right.OWN]
+    for key, write in rights.model_grants_among(s, others, who).items():
+        found[key] = replace(found[key], users={who.name: write})
+    return found
+
+
+def model_rights(s: Session, caller: Caller, rows: Sequence[ModelRow]) -> dict[int, Right]:
+    """Return the caller's rights to some models, by their ids."""
+    return {key: right_of(person(caller), thing) for key, thing in model_things(s, caller, rows).items()}
+
+
+def models_using(s: Session, caller: Caller, uuid: str) -> list[Thing]:
+    """Return the models through which a checkpoint is shared: those in which its owner has put it.
+
+    That is a model of its owner, or one in which they have registered it themselves. A version that somebody else has
+    made in a model of theirs shares nothing: only the grants of the experiment count, at each read.
+    """
+    return list(model_things(s, caller, models.sharing(s, uuid)).values())
+
+
+def model_for(s: Session, caller: Caller, name: str, action: Action | None = None) -> ModelRow:
+    """Load a model that the caller may read, and with which they may do what `action` says.
+
+    Args:
+        s: A session.
+        caller: Who asks.
+        name: The name of a model of the caller's own, anybody's `OWNER/NAME`, or an id. A name alone never means a
+            model of somebody else: its owner could rename it, and the name would then mean another model.
+        action: What they want to do.
+
+    Raises:
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and not do that.
+    """
+    row = models.named(s, name, person(caller).name)
+    thing = None if row is None else model_things(s, caller, [row])[row.id]
+    if row is None or thing is None or not _reads(caller, thing):
+        others = [] if row is not None else shared_of_name(s, caller, name)
+        what = f"you have no model {name[:300]!r}" if others else f"there is no model {name[:300]!r}"
+        ways = "make it first: det model create NAME" if action is Action.VERSION_REGISTER else "det model list"
+        hint = f"Others' are named with their owner: {', '.join(others)}" if others else ways
+        raise no_such(what, exists=row is not None, hint=hint)
+    if action is not None and not may(person(caller), action, thing):
+        if caller.run is not None:
+            check_may_ask(caller, action)
+        may_not = "share or delete it" if ACTIONS[action].least is Right.OWN else "change it"
+        if action in {Action.VERSION_DELETE, Action.MODEL_ARCHIVE, Action.MODEL_RENAME}:
+            may_not = ACTIONS[action].does
+        said = f"model {row.name!r} is {row.owner}'s, and you may not {may_not}"
+        if ACTIONS[action].least is Right.OWN:
+            raise Forbidden(f"{said}: only they and administrators may")
+        raise Forbidden(said, hint=f"They may allow changes: det model share {row.id} --user … --write")
+    return row
+
+
+def reference_to(caller: Caller, model: ModelRow) -> str:
+    """Return what the caller names a model by: its name, or `OWNER/NAME` where it is somebody else's."""
+    return model.name if owns(caller, model.owner) else f"{model.owner}/{model.name}"
+
+
+_MOST_NAMED = 5
+"""Models of others that a hint names."""
+
+
+def shared_of_name(s: Session, caller: Caller, name: str) -> list[str]:
+    """Return the others' models of a name that the caller may read, as `OWNER/NAME`: a hint, and nothing else."""
+    condition = rights.visible(ObjectKind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
+    return [f"{row.owner}/{row.name}" for row in models.of_name(s, name, condition, _MOST_NAMED)]
+
+
+def may_open_task(caller: Caller, row: TaskRow, action: Action | None = None) -> bool:
+    """Whether the caller may read a user task, and do with it what `action` says."""
+    thing = thing_of(row)
+    return _reads(caller, thing) and (action is None or may(person(caller), action, thing))
+
+
+def _reads(caller: Caller, thing: Thing) -> bool:
+    return right_of(person(caller), thing) >= Right.READ
+
+
+def _check(caller: Caller, row: ExperimentRow, thing: Thing, action: Action | None) -> None:
+    if action is None or may(person(caller), action, thing):
+        return
+    rule = ACTIONS[action]
+    if caller.run is not None and owns(caller, row.owner):
+        raise Forbidden(
+            f"experiment {row.id} is yours, but a notebook run may not {rule.does}",
+            hint="Do it where you are logged in",
+        )
+    if rule.least is Right.OWN:
+        raise Forbidden(f"experiment {row.id} is {row.owner}'s: only they and administrators may do that")
+    raise Forbidden(
+        f"experiment {row.id} is {row.owner}'s, who lets you read it, not change it",
+        hint=f"They may allow it: det experiment share {row.id} --user … --write",
+    )
