@@ -23,6 +23,12 @@ from detlab_hub.services.base.server_certificates import ServerAuthority
 from testbed.network.tls_peers import make_pair
 
 
+@pytest.fixture(autouse=True)
+def proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests are about arguments: they need neither node nor the proxy's program."""
+    monkeypatch.setattr(parts, "find_proxy", lambda: ["node", parts.PROXY_PROGRAM])
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> StateFolder:
     found = StateFolder(tmp_path / "state")
