@@ -1,0 +1,134 @@
+"""What a filter means, as a condition in SQL that is true or false for each row, never NULL."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, false, func, not_, or_, true, type_coerce
+from sqlalchemy.types import Text
+
+from detlab_hub.core.filters.fields import ColumnField, Field, HyperparameterField, MetricField, ValueKind
+from detlab_hub.core.filters.grammar import AllOf, AnyOf, Not
+from detlab_hub.core.filters.meaning import IsNaN, Meaning, Number, Present, Runs, TextIn, TextWith, Truth
+from detlab_hub.store.queries.finding.expressions import (
+    FilterSource,
+    column_of,
+    has_label,
+    hyperparameter_of,
+    label_holds,
+    metric_is_nan,
+    metric_is_there,
+    metric_of,
+    number_value,
+    runs,
+)
+from detlab_hub.store.queries.statements import text_holds
+from detlab_hub.store.tables import ExperimentRow, clean_text
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def condition_of(source: FilterSource, meaning: Meaning | None) -> ColumnElement[bool]:
+    """Return the condition on the rows that fulfil a filter."""
+    match meaning:
+        case None:
+            return true()
+        case AllOf(parts):
+            return and_(*(condition_of(source, part) for part in parts))
+        case AnyOf(parts):
+            return or_(*(condition_of(source, part) for part in parts))
+        case Not(part):
+            return not_(condition_of(source, part))
+        case Number():
+            return _number(source, meaning)
+        case IsNaN(field):
+            return _or_false(metric_is_nan(source, field))
+        case TextIn(field, texts):
+            return _text_in(source, field, texts)
+        case TextWith(field, text):
+            return _text_with(source, field, text)
+        case Truth(field, value):
+            return _truth(source, field, value)
+        case Runs():
+            return runs(source)
+        case Present(field):
+            return _present(source, field)
+
+
+def _or_false(found: ColumnElement[bool] | None) -> ColumnElement[bool]:
+    return false() if found is None else found
+
+
+def _sure(found: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return a comparison that is false where one side is NULL: what has no value does not fulfil it."""
+    sure: ColumnElement[bool] = func.coalesce(found, false())
+    return sure
+
+
+def _number(source: FilterSource, one: Number) -> ColumnElement[bool]:
+    match one.field:
+        case MetricField():
+            left = metric_of(source, one.field)
+        case HyperparameterField():
+            left = hyperparameter_of(source, one.field).number
+        case ColumnField():
+            left = column_of(source, one.field)
+    if left is None:
+        return false()
+    return _sure(_COMPARE[one.operator](left, number_value(source, one.field, one.value)))
+
+
+def _text_in(source: FilterSource, field: Field, texts: tuple[str, ...]) -> ColumnElement[bool]:
+    wanted = [clean_text(text) for text in texts]
+    match field:
+        case ColumnField(kind=ValueKind.LABELS):
+            return or_(*(has_label(label) for label in wanted))
+        case ColumnField():
+            return _sure(column_of(source, field).in_(wanted))
+        case HyperparameterField():
+            return _sure(hyperparameter_of(source, field).text.in_(wanted))
+        case MetricField():
+            return false()
+
+
+def _text_with(source: FilterSource, field: Field, text: str) -> ColumnElement[bool]:
+    match field:
+        case ColumnField(kind=ValueKind.LABELS):
+            return label_holds(source, text)
+        case ColumnField():
+            return _sure(text_holds(column_of(source, field), text))
+        case HyperparameterField():
+            return _sure(text_holds(hyperparameter_of(source, field).text, text))
+        case MetricField():
+            return false()
+
+
+def _truth(source: FilterSource, field: Field, value: bool) -> ColumnElement[bool]:
+    match field:
+        case ColumnField():
+            column = column_of(source, field)
+            return column if value else not_(column)
+        case HyperparameterField():
+            return hyperparameter_of(source, field).is_truth(value)
+        case MetricField():
+            return false()
+
+
+def _present(source: FilterSource, field: Field) -> ColumnElement[bool]:
+    match field:
+        case ColumnField(kind=ValueKind.LABELS):
+            return type_coerce(ExperimentRow.labels, Text) != "[]"
+        case ColumnField():
+            return column_of(source, field).is_not(None)
+        case HyperparameterField():
+            return hyperparameter_of(source, field).is_there
+        case MetricField():
+            return _or_false(metric_is_there(source, field))

@@ -1,0 +1,221 @@
+"""Rows that fulfil a filter, page by page in an order, and the values of the columns that are wanted of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Text, and_, cast, collate, false, or_
+from sqlalchemy.orm import Session
+
+from detlab.errors import NotFound
+from detlab_hub.core.filters.fields import (
+    ColumnField,
+    Field,
+    FilterTable,
+    HyperparameterField,
+    MetricField,
+    ValueKind,
+)
+from detlab_hub.core.filters.meaning import Meaning, fields
+from detlab_hub.core.rights import ObjectKind, Person
+from detlab_hub.store import values
+from detlab_hub.store.queries.finding.conditions import condition_of
+from detlab_hub.store.queries.finding.expressions import (
+    FilterSource,
+    column_of,
+    hyperparameter_of,
+    metric_is_nan,
+    metric_of,
+    needs_trial,
+    selected,
+    source_of,
+)
+from detlab_hub.store.queries.rights import visible
+from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.tables import ExperimentRow
+
+
+@dataclass(frozen=True)
+class SortKey:
+    """A field to sort by; rows without a value come last, whatever the direction."""
+
+    field: Field
+    descending: bool = False
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows, in which order.
+
+    Attributes:
+        table: Of what.
+        meaning: The filter; None: all.
+        sort: In order of importance; then, and without any, the newest first.
+        archived: `no`, `only` or `any`.
+        experiment_id: Only of this experiment; None: of all.
+        oldest_first: The order of what is equal otherwise.
+    """
+
+    table: FilterTable
+    meaning: Meaning | None = None
+    sort: Sequence[SortKey] = ()
+    archived: str = "any"
+    experiment_id: int | None = None
+    oldest_first: bool = False
+
+
+def page(s: Session, viewer: Person, wanted: Wanted, limit: int, after: int | None, now: float) -> list[int]:
+    """Return the ids of the rows of a page that a viewer may see.
+
+    Args:
+        s: A session.
+        viewer: Who asks.
+        wanted: Which rows, in which order.
+        limit: Most of them.
+        after: The last row of the page before, by its id.
+        now: Seconds since the epoch.
+
+    Raises:
+        NotFound: The viewer sees no row `after`.
+    """
+    named = [*fields(wanted.meaning), *(key.field for key in wanted.sort)]
+    source = source_of(s, wanted.table, named, now)
+    orders = [order for key in wanted.sort for order in _orders(source, key)]
+    mine = visible(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
+    query = selected(source, source.key, of_trial=needs_trial(named)).where(mine)
+    query = query.where(*_chosen(wanted), condition_of(source, wanted.meaning))
+    if after is not None:
+        place = selected(source, source.key, *(order.value for order in orders), of_trial=needs_trial(named))
+        last = s.execute(place.where(mine, source.key == after)).one_or_none()
+        if last is None:
+            raise NotFound(
+                f"there is no {wanted.table.value.removesuffix('s')} {after} after which a page could begin",
+                hint="It is the id of the last row of the page before (its `next`); leave it out for the first page.",
+            )
+        query = query.where(_beyond(source, orders, last[1:], after, oldest_first=wanted.oldest_first))
+    by_id = source.key if wanted.oldest_first else source.key.desc()
+    query = query.order_by(*(order.sql for order in orders), by_id).limit(limit)
+    return list(s.scalars(query))
+
+
+def _chosen(wanted: Wanted) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if wanted.experiment_id is not None:
+        found.append(ExperimentRow.id == wanted.experiment_id)
+    if wanted.archived != "any":
+        column = ExperimentRow.archived_at
+        found.append(column.is_(None) if wanted.archived == "no" else column.is_not(None))
+    return found
+
+
+# --- order
+
+
+@dataclass(frozen=True)
+class _Order:
+    value: ColumnElement[Any]
+    descending: bool
+
+    @property
+    def sql(self) -> ColumnElement[Any]:
+        return (self.value.desc() if self.descending else self.value.asc()).nulls_last()
+
+
+def _orders(source: FilterSource, key: SortKey) -> list[_Order]:
+    match key.field:
+        case MetricField():
+            value = metric_of(source, key.field)
+            found = [] if value is None else [value]
+        case HyperparameterField():
+            scalar = hyperparameter_of(source, key.field)
+            found = [scalar.number, _bytewise(source, scalar.text)]
+        case ColumnField():
+            column = column_of(source, key.field)
+            texts = key.field.kind in {ValueKind.TEXT, ValueKind.USER, ValueKind.STATE, ValueKind.LABELS}
+            found = [_bytewise(source, column) if texts else column]
+    return [_Order(value, key.descending) for value in found]
+
+
+def _bytewise(source: FilterSource, text: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a text that is sorted by its characters' numbers on both databases."""
+    if not source.postgres:
+        return text
+    return collate(cast(text, Text), "C")
+
+
+def _beyond(
+    source: FilterSource, orders: Sequence[_Order], last: Sequence[Any], after: int, *, oldest_first: bool
+) -> ColumnElement[bool]:
+    """Return the condition on what comes after a row in the order: those without a value come last."""
+    ways: list[ColumnElement[bool]] = []
+    same: list[ColumnElement[bool]] = []
+    for order, value in zip(orders, last, strict=True):
+        if value is None:
+            same.append(order.value.is_(None))
+            continue
+        further = order.value < value if order.descending else order.value > value
+        ways.append(and_(*same, or_(further, order.value.is_(None))))
+        same.append(order.value == value)
+    ways.append(and_(*same, source.key > after if oldest_first else source.key < after))
+    return or_(false(), *ways)
+
+
+# --- columns
+
+
+def columns_of(
+    s: Session, table: FilterTable, keys: Sequence[int], wanted: Sequence[Field], now: float
+) -> dict[int, list[Any]]:
+    """Return the values of fields, by the row's id: None where it has none, NaN and infinities as they are.
+
+    The rows must be those of a page, which is the caller's to see.
+    """
+    source = source_of(s, table, wanted, now)
+    columns: list[ColumnElement[Any]] = []
+    readers = []
+    for field in wanted:
+        mine = _values(source, field)
+        readers.append((field, len(columns), len(mine)))
+        columns += mine
+    found: dict[int, list[Any]] = {}
+    for part in chunks(keys):
+        query = selected(source, source.key, *columns, of_trial=needs_trial(wanted)).where(source.key.in_(part))
+        for key, *row in s.execute(query):
+            found[key] = [_read(field, row[begin : begin + count]) for field, begin, count in readers]
+    return found
+
+
+def _values(source: FilterSource, field: Field) -> list[ColumnElement[Any]]:
+    match field:
+        case MetricField():
+            value, nan = metric_of(source, field), metric_is_nan(source, field)
+            return [] if value is None or nan is None else [value, nan]
+        case HyperparameterField():
+            scalar = hyperparameter_of(source, field)
+            return [scalar.kind, scalar.text, scalar.number]
+        case ColumnField():
+            return [column_of(source, field)]
+
+
+def _read(field: Field, row: Sequence[Any]) -> Any:
+    match field:
+        case MetricField():
+            if not row:
+                return None
+            return values.join(None, values.NAN) if row[0] is None and row[1] else row[0]
+        case HyperparameterField():
+            kind, text, number = row
+            if kind in {"true", "false"}:
+                return kind == "true"
+            return text if number is None else _whole(number)
+        case ColumnField(kind=ValueKind.FLAG):
+            return bool(row[0])
+        case ColumnField():
+            return row[0]
+
+
+def _whole(number: Any) -> int | float:
+    """Return a number of a hyperparameter, which comes as a decimal number or as an int or a float."""
+    return number if isinstance(number, int | float) else int(number) if number == number // 1 else float(number)
