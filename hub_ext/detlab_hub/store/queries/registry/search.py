@@ -270,7 +270,8 @@ def _fact(name: str, one: Compare, *, of_one: bool = False) -> ColumnElement[boo
         one: What is asked of it.
         of_one: The version is given: then the index of numbers, over which SQLite would run for each, is no help.
     """
-    named, wanted = ModelFact.name == clean_text(name), true()
+    named = ModelFact.name == clean_text(name)
+    wanted: ColumnElement[bool] = true()
     if one.operator == "=":
         wanted = ModelFact.text.in_(_texts(one))
         numbers = _numbers(one)

@@ -1,0 +1,54 @@
+"""Saved views: a filter, an order and columns of a table under a name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from detlab.schemas.wire.base import PersonRequest, Wire
+from detlab.schemas.wire.finding import FilteredTable
+
+VIEW_NAME_CHARS = 200
+MOST_SORT_KEYS = 10
+MOST_COLUMNS = 50
+FILTER_CHARS = 4000
+_Name = Annotated[str, Field(max_length=FILTER_CHARS)]
+
+
+class SaveView(PersonRequest):
+    """PUT saved-views: makes a view, or replaces the caller's view of this name."""
+
+    name: str = Field(min_length=1, max_length=VIEW_NAME_CHARS)
+    table: FilteredTable
+    filter: str = Field("", max_length=FILTER_CHARS)
+    sort: list[_Name] = Field(default_factory=list, max_length=MOST_SORT_KEYS)
+    """Fields, with `-` before them for descending."""
+    columns: list[_Name] = Field(default_factory=list, max_length=MOST_COLUMNS)
+    layout: dict[str, Any] = {}
+    """What a front end keeps of how it shows them: pinned columns, widths; 16 kB as JSON at most."""
+
+
+class SavedView(Wire):
+    """A saved view. A column that is gone since stays in it, and has no values."""
+
+    id: int
+    name: str
+    table: FilteredTable
+    filter: str = ""
+    sort: list[str] = []
+    columns: list[str] = []
+    layout: dict[str, Any] = {}
+    owner: str = ""
+    project_id: int | None = None
+    """The project whose members have it too; null: it is its owner's alone."""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+
+class SavedViewList(Wire):
+    """The views of the caller."""
+
+    items: list[SavedView]
+    next: int | None = None
+    """`after` of the next page, or null on the last one."""
