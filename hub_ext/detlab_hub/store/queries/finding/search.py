@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,11 @@ from detlab_hub.core.filters.fields import (
     FilterTable,
     HyperparameterField,
     MetricField,
+    Summary,
     ValueKind,
 )
-from detlab_hub.core.filters.meaning import Meaning, fields
+from detlab_hub.core.filters.grammar import AllOf
+from detlab_hub.core.filters.meaning import Meaning, Number, fields
 from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store import values
 from detlab_hub.store.queries.finding.conditions import condition_of
@@ -34,6 +37,7 @@ from detlab_hub.store.queries.finding.expressions import (
 )
 from detlab_hub.store.queries.rights import ways
 from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.queries.trial_order import MetricOrder
 from detlab_hub.store.tables import ExperimentRow
 
 
@@ -62,6 +66,20 @@ class Wanted:
     sort: Sequence[SortKey] = ()
     more: Sequence[ColumnElement[bool]] = ()
     oldest_first: bool = False
+
+
+def of_experiment(experiment_id: int, meaning: Meaning | None, order: MetricOrder | None) -> Wanted:
+    """Return which trials of one experiment are wanted, in their order of creation or in that of a metric.
+
+    Those that have not reported the metric, or only NaN, are left out, as `trial_order.ids` leaves them out.
+    """
+    here = [ExperimentRow.id == experiment_id]
+    if order is None:
+        return Wanted(FilterTable.TRIALS, meaning, (), here, oldest_first=True)
+    metric = MetricField(((order.group, order.name),), Summary.MAX if order.descending else Summary.MIN)
+    has_value = Number(metric, ">=", -math.inf)
+    both = has_value if meaning is None else AllOf((has_value, meaning))
+    return Wanted(FilterTable.TRIALS, both, (SortKey(metric, order.descending),), here, oldest_first=True)
 
 
 def page(s: Session, viewer: Person, wanted: Wanted, limit: int, after: int | None, now: float) -> list[int]:
