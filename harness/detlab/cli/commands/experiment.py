@@ -14,6 +14,7 @@ from detlab.cli.commands.download import fetch_files, where_it_is
 from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import archive, label_group, unarchive
 from detlab.cli.commands.experiment_share import share
+from detlab.cli.commands.finding.trial_search import filter_option
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.storage.collection import gc
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
@@ -89,6 +90,7 @@ experiment.add_command(unarchive)
 @click.option("--label", "labels", multiple=True, metavar="LABEL", help="Only those with this label (repeatable).")
 @click.option("-a", "--all", "every", is_flag=True, help="All of them, archived ones, too.")
 @click.option("--archived", is_flag=True, help="Only the archived ones.")
+@filter_option
 @click.option("--sort-by", type=click.Choice([key.name for key in ExperimentSortBy], case_sensitive=False))
 @click.option("--order-by", type=_DIRECTIONS, default="asc", help="With --sort-by: asc or desc.")
 @csv_option
@@ -103,14 +105,18 @@ def list_command(
     labels: tuple[str, ...],
     every: bool,
     archived: bool,
+    filter_: str,
     sort_by: str | None,
     order_by: str,
 ) -> None:
     """List experiments, newest first, without archived ones.
 
+    Metrics and hyperparameters in a filter are those of the best trial; det trial search --help says what it may be.
+
     \b
     Examples:
       det experiment list
+      det e list --filter 'accuracy > 0.9 and created > -7d and label = paper'
       det e list --state ACTIVE --label speech
       det e list --all --csv > experiments.csv
       det e list --json | jq '.[].id'
@@ -124,12 +130,13 @@ def list_command(
         owner=owner,
         name=name,
         archived=True if archived else None if every else False,
+        filter=filter_,
     )
     if invocation.as_json:
         say_json([item.view for item in found])
         return
     if not found and not invocation.as_csv:
-        filtered = state or owner or name or labels or archived
+        filtered = state or owner or name or labels or archived or filter_
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
     columns = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")
@@ -364,10 +371,16 @@ def _means(trials: list[Trial], config: Mapping[str, Any] | None) -> dict[int, s
 
 
 def tell_trials(
-    invocation: Invocation, item: Experiment, *, sort_by: str, order_by: str, metrics: Sequence[str] = ()
+    invocation: Invocation,
+    item: Experiment,
+    *,
+    sort_by: str,
+    order_by: str,
+    metrics: Sequence[str] = (),
+    filter: str = "",  # noqa: A002  (its name in requests)
 ) -> None:
     """Print trials as the command was asked to: a table, JSON, or CSV with a column for each hyperparameter."""
-    trials = item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower())
+    trials = item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower(), filter=filter)
     columns = metric_columns(item, metrics) if trials else MetricColumns()
     if invocation.as_csv:
         rows = trial_rows(trial.view for trial in trials)
@@ -380,7 +393,7 @@ def tell_trials(
     elif invocation.as_json:
         say_json([columns.told(trial) for trial in trials])
     elif not trials:
-        say("No trials yet.")
+        say("No trials match." if filter else "No trials yet.")
     else:
         print_trials(trials, item.config, columns)
 
