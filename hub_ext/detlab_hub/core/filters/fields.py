@@ -146,6 +146,8 @@ def field_of(table: FilterTable, name: FieldName) -> Field:
             return column
         return MetricField(((VALIDATION, first.text),))
     if not first.quoted and first.text.lower() in HYPERPARAMETERS:
+        if any('"' in part.text for part in parts):
+            raise FilterError("no hyperparameter is found by a name with a double quotation mark", name.column)
         return HyperparameterField(tuple(part.text for part in parts[1:]))
     return _metric(parts[1:] if not first.quoted and first.text.lower() == METRIC else parts)
 

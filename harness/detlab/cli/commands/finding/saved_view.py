@@ -20,7 +20,7 @@ _table_option = click.option(
 
 @click.group(cls=LazyGroup, short={"ls": "list", "rm": "remove"})
 def view() -> None:
-    """Views of tables: a filter, an order and columns under a name. Only you see yours.
+    """Tables under a name: a filter, an order and columns. Only you see your views.
 
     \b
     Examples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import distinct, select, tuple_
+from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.filters.fields import MetricField
@@ -77,19 +77,19 @@ def texts(s: Session, viewer: Person, column: str) -> list[str]:
     query: Any
     match column:
         case "workspace":
-            query = select(distinct(WorkspaceRow.name)).join(
-                ExperimentRow, ExperimentRow.workspace_id == WorkspaceRow.id
+            query = (
+                select(WorkspaceRow.name).distinct().join(ExperimentRow, ExperimentRow.workspace_id == WorkspaceRow.id)
             )
         case "project":
-            query = select(distinct(ProjectRow.name)).join(ExperimentRow, ExperimentRow.project_id == ProjectRow.id)
+            query = select(ProjectRow.name).distinct().join(ExperimentRow, ExperimentRow.project_id == ProjectRow.id)
         case "owner" | "name":
-            query = select(distinct(getattr(ExperimentRow, column)))
+            query = select(getattr(ExperimentRow, column)).distinct()
         case "searcher":
-            query = select(distinct(ExperimentRow.searcher_name))
+            query = select(ExperimentRow.searcher_name).distinct()
         case "searcher_metric":
-            query = select(distinct(ExperimentRow.metric))
+            query = select(ExperimentRow.metric).distinct()
         case "pool":
-            query = select(distinct(ExperimentRow.resource_pool))
+            query = select(ExperimentRow.resource_pool).distinct()
         case _:
             return []
     return sorted(text for text in s.scalars(query.where(mine)) if text)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Text, and_, cast, collate, false, or_, true
+from sqlalchemy import ColumnElement, Text, and_, case, cast, collate, false, func, or_, true, type_coerce
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
@@ -104,7 +104,8 @@ def page(s: Session, viewer: Person, wanted: Wanted, limit: int, after: int | No
     query = selected(source, source.key, of_trial=needs_trial(named)).where(mine)
     query = query.where(*wanted.more, condition_of(source, wanted.meaning))
     if after is not None:
-        place = selected(source, source.key, *(order.value for order in orders), of_trial=needs_trial(named))
+        own = [order.value.label(f"value_{at}") for at, order in enumerate(orders)]
+        place = selected(source, source.key, *own, of_trial=needs_trial(named))
         last = s.execute(place.where(mine, source.key == after)).one_or_none()
         if last is None:
             raise NotFound(
@@ -145,12 +146,19 @@ def _orders(source: FilterSource, key: SortKey) -> list[_Order]:
             found = [] if value is None else [value]
         case HyperparameterField():
             scalar = hyperparameter_of(source, key.field)
-            found = [scalar.number, _bytewise(source, scalar.text)]
+            found = [scalar.number, _bytewise(source, _decodable(source, scalar.text))]
         case ColumnField():
             column = column_of(source, key.field)
             texts = key.field.kind in {ValueKind.TEXT, ValueKind.USER, ValueKind.STATE, ValueKind.LABELS}
             found = [_bytewise(source, column) if texts else column]
     return [_Order(value, key.descending) for value in found]
+
+
+def _decodable(source: FilterSource, text: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a text of hyperparameters that can be read back: SQLite may make half a character of an escape."""
+    if source.postgres:
+        return text
+    return case((func.instr(type_coerce(source.trial.hparams, Text), r"\ud") == 0, text), else_=None)
 
 
 def _bytewise(source: FilterSource, text: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -208,8 +216,7 @@ def _values(source: FilterSource, field: Field) -> list[ColumnElement[Any]]:
             value, nan = metric_of(source, field), metric_is_nan(source, field)
             return [] if value is None or nan is None else [value, nan]
         case HyperparameterField():
-            scalar = hyperparameter_of(source, field)
-            return [scalar.kind, scalar.text, scalar.number]
+            return [source.trial.hparams]
         case ColumnField():
             return [column_of(source, field)]
 
@@ -221,16 +228,17 @@ def _read(field: Field, row: Sequence[Any]) -> Any:
                 return None
             return values.join(None, values.NAN) if row[0] is None and row[1] else row[0]
         case HyperparameterField():
-            kind, text, number = row
-            if kind in {"true", "false"}:
-                return kind == "true"
-            return text if number is None else _whole(number)
+            return _at(row[0], field.path)
         case ColumnField(kind=ValueKind.FLAG):
             return bool(row[0])
         case ColumnField():
             return row[0]
 
 
-def _whole(number: Any) -> int | float:
-    """Return a number of a hyperparameter, which comes as a decimal number or as an int or a float."""
-    return number if isinstance(number, int | float) else int(number) if number == number // 1 else float(number)
+def _at(hparams: Any, path: Sequence[str]) -> Any:
+    """Return a hyperparameter by its path."""
+    for part in path:
+        if not isinstance(hparams, dict):
+            return None
+        hparams = hparams.get(part)
+    return hparams
