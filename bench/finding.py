@@ -28,7 +28,7 @@ from detlab_hub.core.filters.grammar import parse_field
 from detlab_hub.core.filters.meaning import Asker, read
 from detlab_hub.core.rights import Person
 from detlab_hub.store import Store
-from detlab_hub.store.queries.bounded import bounded
+from detlab_hub.store.bounded import bounded
 from detlab_hub.store.queries.experiments import narrowed
 from detlab_hub.store.queries.finding import search
 from detlab_hub.store.tables import ExperimentMetric, ExperimentRow, MetricName, MetricSeries, TrialRow
@@ -136,9 +136,9 @@ def row(store: Store, database: str, label: str, said: str) -> Figure:
     found: list[float] = []
     count = 0
     for sort in ([], order):
-        wanted = search.Wanted(FilterTable.TRIALS, meaning, sort, narrowed(archived="no"))
+        wanted = search.WantedRows(FilterTable.TRIALS, meaning, sort, narrowed(archived="no"))
 
-        def look(s: Any, wanted: search.Wanted = wanted) -> int:
+        def look(s: Any, wanted: search.WantedRows = wanted) -> int:
             with bounded(s, 10.0, "the filter", ""):
                 ids = search.page(s, Person("ada"), wanted, 101, None, 1e9)
                 search.columns_of(s, FilterTable.TRIALS, ids, columns, 1e9)

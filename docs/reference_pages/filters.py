@@ -7,7 +7,7 @@ from reference_pages.markdown import page, table
 
 def filters() -> str:
     """Return the page of the language of filters, from its tables."""
-    from detlab_hub.core.filters.fields import COLUMNS, STATES, FilterTable, Summary, ValueKind
+    from detlab_hub.core.filters.fields import COLUMNS, STATES, FieldKind, FilterTable, MetricSummary
     from detlab_hub.core.filters.grammar import MOST_CHARS, MOST_DEPTH, MOST_PARTS, MOST_VALUES
 
     trials, experiments = (COLUMNS[one] for one in (FilterTable.TRIALS, FilterTable.EXPERIMENTS))
@@ -23,30 +23,30 @@ def filters() -> str:
         for name in names
     ]
     compared = [
-        (ValueKind.NUMBER.value, "`=` `!=` `<` `<=` `>` `>=` `in`", "`0.9`, `1e-3`, `inf`; of a metric also `= nan`"),
+        (FieldKind.NUMBER.value, "`=` `!=` `<` `<=` `>` `>=` `in`", "`0.9`, `1e-3`, `inf`; of a metric also `= nan`"),
         (
-            ValueKind.TEXT.value,
+            FieldKind.TEXT.value,
             "`=` `!=` `in` `contains`",
             "`adam`, `'two words'`; exactly as it is, in capitals or not",
         ),
-        (ValueKind.USER.value, "as a text", "`ada`; `me` is who asks, `'me'` a user of that name"),
-        (ValueKind.LABELS.value, "as a text", "one of the labels is it, or contains it"),
-        (ValueKind.STATE.value, "`=` `!=` `in`", ", ".join(f"`{state}`" for state in STATES[FilterTable.TRIALS])),
+        (FieldKind.USER.value, "as a text", "`ada`; `me` is who asks, `'me'` a user of that name"),
+        (FieldKind.LABELS.value, "as a text", "one of the labels is it, or contains it"),
+        (FieldKind.STATE.value, "`=` `!=` `in`", ", ".join(f"`{state}`" for state in STATES[FilterTable.TRIALS])),
         (
-            ValueKind.TIME.value,
+            FieldKind.TIME.value,
             "as a number",
             "`2026-11-29` (the day, in UTC), `'2026-11-29 18:00'`, `2026-11-29T18:00+01:00`, `today`, `yesterday`,"
             " or an age: `-7d`, `-1h30m`",
         ),
-        (ValueKind.DURATION.value, "as a number", "`90s`, `15m`, `1h30m`, `2d`, `1w`; a plain number is seconds"),
-        (ValueKind.FLAG.value, "`=` `!=` `in`", "`true`, `false`"),
+        (FieldKind.DURATION.value, "as a number", "`90s`, `15m`, `1h30m`, `2d`, `1w`; a plain number is seconds"),
+        (FieldKind.FLAG.value, "`=` `!=` `in`", "`true`, `false`"),
         (
             "hyperparameter",
             "all of these",
             "`0.1` is the number (and a text `0.1`), `'0.1'` the text, `true` the truth",
         ),
     ]
-    summaries = [(f"`accuracy.{one.value}`", _SUMMARIES[one]) for one in Summary]
+    summaries = [(f"`accuracy.{one.value}`", _SUMMARIES[one]) for one in MetricSummary]
     intro = f"""
 One language for all tables: trials (`det trial search`, `client.search_trials`), experiments (`det experiment list
 --filter`), the trials of one experiment (`det trial list 7 --filter`) and, with fields of its own, versions of models

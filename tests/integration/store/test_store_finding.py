@@ -18,7 +18,7 @@ from detlab_hub.core.filters.grammar import parse_field, quoted
 from detlab_hub.core.filters.meaning import Asker, read
 from detlab_hub.core.rights import Person
 from detlab_hub.store import Store
-from detlab_hub.store.queries.bounded import TooSlow, bounded
+from detlab_hub.store.bounded import QueryTooSlow, bounded
 from detlab_hub.store.queries.experiments import narrowed
 from detlab_hub.store.queries.finding import names, search
 from detlab_hub.store.queries.metrics import curves
@@ -424,7 +424,7 @@ class World:
 
     def found(self, table: FilterTable, text: str, viewer: Person, **more: Any) -> list[int]:
         meaning = read(text, table, Asker(viewer.name, NOW))
-        wanted = search.Wanted(table, meaning, more.pop("sort", ()), more.pop("more", ()))
+        wanted = search.WantedRows(table, meaning, more.pop("sort", ()), more.pop("more", ()))
         limit, after = more.get("limit", 1000), more.get("after")
         return self.store.read_sync(lambda s: search.page(s, viewer, wanted, limit, after, NOW))
 
@@ -605,7 +605,7 @@ def test_a_statement_that_takes_too_long_is_given_up(store: Store) -> None:
         with bounded(s, 0.3, "the filter", "narrow it"):
             s.execute(text(endless))
 
-    with pytest.raises(TooSlow, match=r"the filter took more than 0\.3 seconds"):
+    with pytest.raises(QueryTooSlow, match=r"the filter took more than 0\.3 seconds"):
         store.read_sync(ask)
     for _ in range(5):
         assert store.read_sync(lambda s: s.scalar(text("SELECT 1"))) == 1

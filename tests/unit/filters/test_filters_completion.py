@@ -16,7 +16,7 @@ from detlab_hub.core.filters.completion import (
     written_metric,
     written_path,
 )
-from detlab_hub.core.filters.fields import FilterTable, HyperparameterField, MetricField, Summary, field_of
+from detlab_hub.core.filters.fields import FilterTable, HyperparameterField, MetricField, MetricSummary, field_of
 from detlab_hub.core.filters.grammar import FilterError, parse, parse_field
 
 TRIALS = FilterTable.TRIALS
@@ -73,7 +73,7 @@ def test_what_is_offered_means_the_very_name(name):
     for group in ("training", "validation", "metric", "hp", "max"):
         metric = field_of(TRIALS, parse_field(written_metric(group, name)))
         assert isinstance(metric, MetricField)
-        assert metric.summary is Summary.BEST
+        assert metric.summary is MetricSummary.BEST
         assert metric.readings[0] == (group, name)
     if '"' not in name:
         assert field_of(TRIALS, parse_field(written_path(["opt", name]))) == HyperparameterField(("opt", name))

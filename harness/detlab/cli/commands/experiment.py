@@ -14,7 +14,7 @@ from detlab.cli.commands.download import fetch_files, where_it_is
 from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import archive, label_group, unarchive
 from detlab.cli.commands.experiment_share import share
-from detlab.cli.commands.finding.trial_search import filter_option
+from detlab.cli.commands.finding.finding import filter_option
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.storage.collection import gc
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation

@@ -8,7 +8,7 @@ import click
 
 from detlab.cli.commands.download import fetch
 from detlab.cli.commands.experiment import tell_trials, trial_order
-from detlab.cli.commands.finding.trial_search import filter_option, search
+from detlab.cli.commands.finding.finding import filter_option, search
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import failure_card

@@ -1,18 +1,17 @@
-"""Operations of finding: trials of all experiments by a filter, completion, saved views."""
+"""Operations of finding: trials and experiments by a filter, completion."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from detlab.client.operations.experiments import PAGE, one, pages
+from detlab.client.operations.experiments import PAGE, one
 from detlab.client.ordering import known_limit, several
 from detlab.client.transport.calls import Call, Flow, model
 from detlab.errors import Conflict
 from detlab.schemas.wire import Archived
 from detlab.schemas.wire.finding import Completions, ExperimentPage, FilteredTable, FoundTrials
-from detlab.schemas.wire.saved_views import SavedView, SaveView
 
 
 def find_trials(
@@ -83,27 +82,3 @@ def complete(text: str, *, table: FilteredTable = "trials", cursor: int | None =
     """Ask what may come next in a filter at a cursor, by default at its end."""
     params = {"filter": text, "table": table, "cursor": cursor}
     return one(Call("GET", "filters/complete", params=params, parse=model(Completions)))
-
-
-def saved_views(table: FilteredTable | None = None) -> Flow[list[SavedView]]:
-    """List the caller's saved views."""
-    return pages("saved-views", SavedView, "after", None, {"table": table})
-
-
-def save_view(
-    name: str,
-    table: FilteredTable,
-    filter: str = "",  # noqa: A002  (its name in requests)
-    *,
-    sort: Sequence[str] = (),
-    columns: Sequence[str] = (),
-) -> Flow[SavedView]:
-    """Keep a filter, an order and columns under a name; a view that has it is replaced."""
-    body = SaveView(name=name, table=table, filter=filter, sort=list(sort), columns=list(columns))
-    return one(Call("PUT", "saved-views", json=body, parse=model(SavedView)))
-
-
-def remove_view(name: str, table: FilteredTable) -> Flow[SavedView]:
-    """Remove a saved view; return it as it was."""
-    params = {"name": name, "table": table}
-    return one(Call("DELETE", "saved-views", params=params, parse=model(SavedView), again=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from detlab.client.operations import finding
+from detlab.client.operations import finding, saved_views
 from detlab.client.ordering import archived_filter, several
 from detlab.client.tabular import FOUND_COLUMNS, found_rows, frame
 from detlab.client.transport.session import AsyncSession
@@ -71,7 +71,7 @@ class AsyncFindingCalls:
 
     async def list_saved_views(self, table: FilteredTable | None = None) -> list[SavedView]:
         """Return your saved views, of one table or of all."""
-        return await self.session.run(finding.saved_views(table))
+        return await self.session.run(saved_views.saved_views(table))
 
     async def save_view(
         self,
@@ -83,9 +83,9 @@ class AsyncFindingCalls:
         columns: Collection[str] | str = (),
     ) -> SavedView:
         """Keep a filter, an order and columns under a name; a view of yours that has it is replaced."""
-        wanted = finding.save_view(name, table, filter, sort=several(sort) or (), columns=several(columns) or ())
+        wanted = saved_views.save_view(name, table, filter, sort=several(sort) or (), columns=several(columns) or ())
         return await self.session.run(wanted)
 
     async def remove_view(self, name: str, *, table: FilteredTable = "trials") -> SavedView:
         """Remove a saved view of yours; return it as it was."""
-        return await self.session.run(finding.remove_view(name, table))
+        return await self.session.run(saved_views.remove_view(name, table))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from detlab.client.operations import finding
+from detlab.client.operations import finding, saved_views
 from detlab.client.ordering import archived_filter, several
 from detlab.client.tabular import FOUND_COLUMNS, found_rows, frame
 from detlab.client.transport.session import Session
@@ -70,7 +70,7 @@ class FindingCalls:
 
     def list_saved_views(self, table: FilteredTable | None = None) -> list[SavedView]:
         """Return your saved views, of one table or of all."""
-        return self.session.run(finding.saved_views(table))
+        return self.session.run(saved_views.saved_views(table))
 
     def save_view(
         self,
@@ -82,9 +82,9 @@ class FindingCalls:
         columns: Collection[str] | str = (),
     ) -> SavedView:
         """Keep a filter, an order and columns under a name; a view of yours that has it is replaced."""
-        wanted = finding.save_view(name, table, filter, sort=several(sort) or (), columns=several(columns) or ())
+        wanted = saved_views.save_view(name, table, filter, sort=several(sort) or (), columns=several(columns) or ())
         return self.session.run(wanted)
 
     def remove_view(self, name: str, *, table: FilteredTable = "trials") -> SavedView:
         """Remove a saved view of yours; return it as it was."""
-        return self.session.run(finding.remove_view(name, table))
+        return self.session.run(saved_views.remove_view(name, table))

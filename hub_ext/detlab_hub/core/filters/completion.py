@@ -13,14 +13,14 @@ from detlab_hub.core.filters.fields import (
     STATES,
     VALIDATION,
     Field,
+    FieldKind,
     FilterTable,
-    Summary,
-    ValueKind,
+    MetricSummary,
     field_of,
 )
 from detlab_hub.core.filters.grammar import KEYWORDS, FilterError, Token, parse_field, quoted, tokens
 
-_TAKEN = frozenset({*HYPERPARAMETERS, METRIC, *Summary, *(name for table in COLUMNS.values() for name in table)})
+_TAKEN = frozenset({*HYPERPARAMETERS, METRIC, *MetricSummary, *(name for table in COLUMNS.values() for name in table)})
 _WORD_SAFE = "_-/%:@+*."
 
 
@@ -135,13 +135,13 @@ def field_at(table: FilterTable, written: str) -> Field | None:
 
 def operators_of(field: Field | None) -> list[str]:
     """Return the operators that a field may be compared with."""
-    kind = ValueKind.ANY if field is None else field.kind
+    kind = FieldKind.ANY if field is None else field.kind
     match kind:
-        case ValueKind.NUMBER | ValueKind.TIME | ValueKind.DURATION:
+        case FieldKind.NUMBER | FieldKind.TIME | FieldKind.DURATION:
             found = ["=", "!=", "<", "<=", ">", ">="]
-        case ValueKind.STATE | ValueKind.FLAG:
+        case FieldKind.STATE | FieldKind.FLAG:
             found = ["=", "!=", "in"]
-        case ValueKind.ANY:
+        case FieldKind.ANY:
             found = ["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
         case _:
             found = ["=", "!=", "in", "contains"]
@@ -151,15 +151,15 @@ def operators_of(field: Field | None) -> list[str]:
 def values_of(table: FilterTable, field: Field | None) -> list[str]:
     """Return values that a field may be compared with, as far as no database knows them."""
     match None if field is None else field.kind:
-        case ValueKind.STATE:
+        case FieldKind.STATE:
             return list(STATES[table])
-        case ValueKind.FLAG:
+        case FieldKind.FLAG:
             return ["true", "false"]
-        case ValueKind.USER:
+        case FieldKind.USER:
             return ["me"]
-        case ValueKind.TIME:
+        case FieldKind.TIME:
             return ["today", "-1h", "-1d", "-7d", "-30d"]
-        case ValueKind.DURATION:
+        case FieldKind.DURATION:
             return ["10m", "1h", "1d"]
         case _:
             return []

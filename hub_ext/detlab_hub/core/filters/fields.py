@@ -25,7 +25,7 @@ class FilterTable(StrEnum):
     EXPERIMENTS = "experiments"
 
 
-class ValueKind(StrEnum):
+class FieldKind(StrEnum):
     """What the values of a field are, and so what it may be compared with."""
 
     NUMBER = "number"
@@ -39,7 +39,7 @@ class ValueKind(StrEnum):
     ANY = "number, text, or true or false"
 
 
-class Summary(StrEnum):
+class MetricSummary(StrEnum):
     """Which value of a metric is meant."""
 
     BEST = "best"
@@ -54,7 +54,7 @@ class ColumnField:
     """A field that each row of a table has."""
 
     name: str
-    kind: ValueKind
+    kind: FieldKind
     about: str = ""
 
 
@@ -63,7 +63,7 @@ class HyperparameterField:
     """A hyperparameter, by its path."""
 
     path: tuple[str, ...]
-    kind = ValueKind.ANY
+    kind = FieldKind.ANY
 
 
 @dataclass(frozen=True)
@@ -77,52 +77,52 @@ class MetricField:
     """
 
     readings: tuple[tuple[str, str], ...]
-    summary: Summary = Summary.BEST
-    kind = ValueKind.NUMBER
+    summary: MetricSummary = MetricSummary.BEST
+    kind = FieldKind.NUMBER
 
 
 Field: TypeAlias = ColumnField | HyperparameterField | MetricField
 
 
-def _of(*fields: tuple[str, ValueKind, str]) -> dict[str, ColumnField]:
+def _of(*fields: tuple[str, FieldKind, str]) -> dict[str, ColumnField]:
     return {name: ColumnField(name, kind, about) for name, kind, about in fields}
 
 
 _SHARED = (
-    ("state", ValueKind.STATE, "where it stands"),
-    ("owner", ValueKind.USER, "who submitted it; `me` is who asks"),
-    ("label", ValueKind.LABELS, "a label of the experiment"),
-    ("name", ValueKind.TEXT, "name of the experiment"),
-    ("description", ValueKind.TEXT, "description of the experiment"),
-    ("workspace", ValueKind.TEXT, "name of its workspace"),
-    ("project", ValueKind.TEXT, "name of its project"),
-    ("searcher", ValueKind.TEXT, "name of the search method"),
-    ("pool", ValueKind.TEXT, "resource pool"),
-    ("archived", ValueKind.FLAG, "whether the experiment is archived"),
-    ("created", ValueKind.TIME, "when it was submitted, or made by its search"),
-    ("started", ValueKind.TIME, "when it first started"),
-    ("ended", ValueKind.TIME, "when it ended"),
-    ("duration", ValueKind.DURATION, "from its start to its end, or until now"),
-    ("progress", ValueKind.NUMBER, "how much of it is done, from 0 to 1"),
-    ("best", ValueKind.NUMBER, "best value of the searcher metric"),
+    ("state", FieldKind.STATE, "where it stands"),
+    ("owner", FieldKind.USER, "who submitted it; `me` is who asks"),
+    ("label", FieldKind.LABELS, "a label of the experiment"),
+    ("name", FieldKind.TEXT, "name of the experiment"),
+    ("description", FieldKind.TEXT, "description of the experiment"),
+    ("workspace", FieldKind.TEXT, "name of its workspace"),
+    ("project", FieldKind.TEXT, "name of its project"),
+    ("searcher", FieldKind.TEXT, "name of the search method"),
+    ("pool", FieldKind.TEXT, "resource pool"),
+    ("archived", FieldKind.FLAG, "whether the experiment is archived"),
+    ("created", FieldKind.TIME, "when it was submitted, or made by its search"),
+    ("started", FieldKind.TIME, "when it first started"),
+    ("ended", FieldKind.TIME, "when it ended"),
+    ("duration", FieldKind.DURATION, "from its start to its end, or until now"),
+    ("progress", FieldKind.NUMBER, "how much of it is done, from 0 to 1"),
+    ("best", FieldKind.NUMBER, "best value of the searcher metric"),
 )
 COLUMNS: Mapping[FilterTable, Mapping[str, ColumnField]] = {
     FilterTable.TRIALS: _of(
-        ("id", ValueKind.NUMBER, "number of the trial"),
-        ("trial", ValueKind.NUMBER, "the same"),
-        ("experiment", ValueKind.NUMBER, "number of the experiment"),
+        ("id", FieldKind.NUMBER, "number of the trial"),
+        ("trial", FieldKind.NUMBER, "the same"),
+        ("experiment", FieldKind.NUMBER, "number of the experiment"),
         *_SHARED,
-        ("steps", ValueKind.NUMBER, "steps completed"),
-        ("restarts", ValueKind.NUMBER, "how often it was restarted"),
-        ("seed", ValueKind.NUMBER, "its random seed"),
+        ("steps", FieldKind.NUMBER, "steps completed"),
+        ("restarts", FieldKind.NUMBER, "how often it was restarted"),
+        ("seed", FieldKind.NUMBER, "its random seed"),
     ),
     FilterTable.EXPERIMENTS: _of(
-        ("id", ValueKind.NUMBER, "number of the experiment"),
-        ("experiment", ValueKind.NUMBER, "the same"),
+        ("id", FieldKind.NUMBER, "number of the experiment"),
+        ("experiment", FieldKind.NUMBER, "the same"),
         *_SHARED,
-        ("searcher_metric", ValueKind.TEXT, "name of the metric that its search goes by"),
-        ("priority", ValueKind.NUMBER, "priority in the queue"),
-        ("trials", ValueKind.NUMBER, "how many trials it has"),
+        ("searcher_metric", FieldKind.TEXT, "name of the metric that its search goes by"),
+        ("priority", FieldKind.NUMBER, "priority in the queue"),
+        ("trials", FieldKind.NUMBER, "how many trials it has"),
     ),
 }
 STATES: Mapping[FilterTable, tuple[str, ...]] = {
@@ -153,9 +153,9 @@ def field_of(table: FilterTable, name: FieldName) -> Field:
 
 
 def _metric(parts: tuple[NamePart, ...]) -> MetricField:
-    last, summary = parts[-1], Summary.BEST
-    if len(parts) > 1 and not last.quoted and last.text.lower() in list(Summary):
-        summary, parts = Summary(last.text.lower()), parts[:-1]
+    last, summary = parts[-1], MetricSummary.BEST
+    if len(parts) > 1 and not last.quoted and last.text.lower() in list(MetricSummary):
+        summary, parts = MetricSummary(last.text.lower()), parts[:-1]
     whole = ".".join(part.text for part in parts)
     if len(parts) == 1:
         return MetricField(((VALIDATION, whole),), summary)

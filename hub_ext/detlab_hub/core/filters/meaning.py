@@ -18,9 +18,9 @@ from detlab_hub.core.filters.fields import (
     STATES,
     ColumnField,
     Field,
+    FieldKind,
     FilterTable,
     MetricField,
-    ValueKind,
     alike,
     field_of,
 )
@@ -82,13 +82,13 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Present:
+class HasValue:
     """A field that has a value; NaN is one."""
 
     field: Field
 
 
-Leaf: TypeAlias = Number | IsNaN | TextIn | TextWith | Truth | Runs | Present
+Leaf: TypeAlias = Number | IsNaN | TextIn | TextWith | Truth | Runs | HasValue
 Meaning: TypeAlias = "Leaf | Not[Meaning] | AllOf[Meaning] | AnyOf[Meaning]"
 
 
@@ -151,7 +151,7 @@ def _meaning(condition: Condition, table: FilterTable, asker: Asker) -> Meaning:
 def _compare(one: Compare, table: FilterTable, asker: Asker) -> Meaning:
     field = field_of(table, one.field)
     if one.operator == "is null":
-        return Not(Present(field))
+        return Not(HasValue(field))
     if one.operator == "contains":
         return _contains(one, field, table)
     each = [_with_value(one, value, field, table, asker) for value in one.values]
@@ -159,7 +159,7 @@ def _compare(one: Compare, table: FilterTable, asker: Asker) -> Meaning:
 
 
 def _contains(one: Compare, field: Field, table: FilterTable) -> Meaning:
-    if field.kind in {ValueKind.TEXT, ValueKind.USER, ValueKind.LABELS, ValueKind.ANY}:
+    if field.kind in {FieldKind.TEXT, FieldKind.USER, FieldKind.LABELS, FieldKind.ANY}:
         return TextWith(field, one.values[0].text)
     raise FilterError(f"{_named(one, field, table)}: contains is for texts", one.column)
 
@@ -167,30 +167,30 @@ def _contains(one: Compare, field: Field, table: FilterTable) -> Meaning:
 def _with_value(one: Compare, value: ValueText, field: Field, table: FilterTable, asker: Asker) -> Meaning:
     """Return the comparison with one value."""
     operator, kind = one.operator, field.kind
-    if operator != "=" and kind in {ValueKind.TEXT, ValueKind.USER, ValueKind.LABELS, ValueKind.STATE, ValueKind.FLAG}:
+    if operator != "=" and kind in {FieldKind.TEXT, FieldKind.USER, FieldKind.LABELS, FieldKind.STATE, FieldKind.FLAG}:
         raise FilterError(f"`{one.field.text}` is a {_WORDS[kind]}: use =, !=, in{_ALSO.get(kind, '')}", one.column)
     match kind:
-        case ValueKind.NUMBER:
+        case FieldKind.NUMBER:
             return _number(one, value, field, table)
-        case ValueKind.ANY:
+        case FieldKind.ANY:
             return _any(one, value, field)
-        case ValueKind.TIME:
+        case FieldKind.TIME:
             return _time(one, value, field, asker)
-        case ValueKind.DURATION:
+        case FieldKind.DURATION:
             return Number(field, _ordering(one), _duration(value))
-        case ValueKind.STATE:
+        case FieldKind.STATE:
             return _state(value, field, table)
-        case ValueKind.FLAG:
+        case FieldKind.FLAG:
             return Truth(field, _flag(one, value))
-        case ValueKind.USER if value.text == "me" and not value.quoted:
+        case FieldKind.USER if value.text == "me" and not value.quoted:
             return TextIn(field, (asker.user,))
         case _:
             return TextIn(field, (value.text,))
 
 
-_WORDS = {ValueKind.FLAG: "yes or no", ValueKind.LABELS: "text"}
-_WORDS |= {kind: kind.value for kind in (ValueKind.TEXT, ValueKind.STATE)} | {ValueKind.USER: "text"}
-_ALSO = dict.fromkeys((ValueKind.TEXT, ValueKind.USER, ValueKind.LABELS), " or contains")
+_WORDS = {FieldKind.FLAG: "yes or no", FieldKind.LABELS: "text"}
+_WORDS |= {kind: kind.value for kind in (FieldKind.TEXT, FieldKind.STATE)} | {FieldKind.USER: "text"}
+_ALSO = dict.fromkeys((FieldKind.TEXT, FieldKind.USER, FieldKind.LABELS), " or contains")
 
 
 def _ordering(one: Compare) -> Ordering:

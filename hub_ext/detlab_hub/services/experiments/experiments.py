@@ -54,9 +54,9 @@ from detlab_hub.services.placement import passes
 from detlab_hub.services.placement.snapshots import is_single_node
 from detlab_hub.services.queue import why_waiting
 from detlab_hub.services.views import budget_views, experiment_views, pages
+from detlab_hub.store.bounded import bounded
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
 from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, workspaces
-from detlab_hub.store.queries.bounded import bounded
 from detlab_hub.store.queries.finding import search as finding
 from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.queries.statements import chunks, first_that_fit

@@ -21,8 +21,8 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.finding.reading import SECONDS, TOO_SLOW, ReadRequest, read_request
 from detlab_hub.services.views import experiment_views, pages
+from detlab_hub.store.bounded import bounded
 from detlab_hub.store.queries import experiments
-from detlab_hub.store.queries.bounded import bounded
 from detlab_hub.store.queries.finding import names, search
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
@@ -32,7 +32,7 @@ LOOKED_AT = 2_000
 """Names of metrics among which one that is misspelt is looked for."""
 
 
-class Finding(Service):
+class RunFinder(Service):
     """Use cases of finding. Callers find what they may read."""
 
     async def trials(
@@ -60,11 +60,11 @@ class Finding(Service):
 
         Raises:
             ConfigError: Filter, sort or columns cannot be read; it says where.
-            TooSlow: The filter took too long.
+            QueryTooSlow: The filter took too long.
         """
         asked = read_request(FilterTable.TRIALS, filter, sort, column, self._asker(caller))
         more = experiments.narrowed(archived="any" if is_about_archived(asked.meaning) else archived)
-        wanted = search.Wanted(FilterTable.TRIALS, asked.meaning, asked.sort, more)
+        wanted = search.WantedRows(FilterTable.TRIALS, asked.meaning, asked.sort, more)
 
         def look(s: Session) -> FoundTrials:
             with bounded(s, SECONDS, "the filter", TOO_SLOW):
@@ -116,11 +116,11 @@ class Finding(Service):
 
         Raises:
             ConfigError: Filter, sort or columns cannot be read; it says where.
-            TooSlow: The filter took too long.
+            QueryTooSlow: The filter took too long.
         """
         asked = read_request(FilterTable.EXPERIMENTS, filter, sort, column, self._asker(caller))
         kept = "any" if is_about_archived(asked.meaning) else archived
-        wanted = search.Wanted(
+        wanted = search.WantedRows(
             FilterTable.EXPERIMENTS, asked.meaning, asked.sort, experiments.narrowed(**narrowed, archived=kept)
         )
         reasons = self._context.pending_reasons

@@ -10,7 +10,7 @@ from typing import TypeVar
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire.finding import FoundColumn
 from detlab.schemas.wire.saved_views import MOST_COLUMNS, MOST_SORT_KEYS
-from detlab_hub.core.filters.fields import Field, FilterTable, ValueKind, field_of
+from detlab_hub.core.filters.fields import Field, FieldKind, FilterTable, field_of
 from detlab_hub.core.filters.grammar import FilterError, parse_field, pointed
 from detlab_hub.core.filters.meaning import Asker, Meaning, read
 from detlab_hub.store.queries.finding.search import SortKey
@@ -63,7 +63,7 @@ def read_request(
 
 
 def _kind(field: Field) -> str:
-    return "any" if field.kind is ValueKind.ANY else field.kind.value
+    return "any" if field.kind is FieldKind.ANY else field.kind.value
 
 
 def _field(table: FilterTable, text: str) -> Field:

@@ -25,7 +25,7 @@ from detlab.schemas.wire.storage import DeletionReply
 from detlab_hub.core.rights import Action
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments as ExperimentsService
-from detlab_hub.services.finding.finding import Finding
+from detlab_hub.services.finding.finding import RunFinder
 from detlab_hub.services.logs.log_retention import LogRetention as LogRetentionService
 from detlab_hub.store.queries.trial_order import CONDITION, ORDER
 from detlab_hub.web.base import Guarded, RowId
@@ -143,7 +143,7 @@ class Experiments(Guarded):
         """List experiments, newest first or in an order, all or those that fulfil a filter."""
         wanted = query.model_dump(mode="json")
         if query.filter or query.sort or query.column:
-            return await self.services[Finding].experiments(self.person, **wanted)
+            return await self.services[RunFinder].experiments(self.person, **wanted)
         wanted = {name: value for name, value in wanted.items() if name not in Filtered.model_fields}
         items, following = await self.services[ExperimentsService].list(self.person, **wanted)
         return ExperimentPage(items=items, next=following)

@@ -7,7 +7,7 @@ from pydantic import Field
 from detlab.schemas.wire import Archived, Wire
 from detlab.schemas.wire.finding import Completions, FilteredTable, FoundTrials
 from detlab_hub.core.filters.fields import FilterTable
-from detlab_hub.services.finding.finding import Finding
+from detlab_hub.services.finding.finding import RunFinder
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.experiments import Filter, Filtered
 from detlab_hub.web.paths import route
@@ -41,7 +41,7 @@ class TrialsOfAll(Guarded):
     @needs("read", cross_site="xsrf")
     async def get(self, query: FoundTrialsQuery) -> FoundTrials:
         """Find trials, in all experiments that the caller may read, newest first or in an order."""
-        return await self.services[Finding].trials(self.person, **query.model_dump())
+        return await self.services[RunFinder].trials(self.person, **query.model_dump())
 
 
 @route("filters/complete", relayed=True)
@@ -52,4 +52,4 @@ class CompleteFilter(Guarded):
     async def get(self, query: CompletionQuery) -> Completions:
         """Return what may come next at the cursor, and what is wrong with the filter as it is."""
         table = FilterTable(query.table)
-        return await self.services[Finding].complete(self.person, table, query.filter, query.cursor)
+        return await self.services[RunFinder].complete(self.person, table, query.filter, query.cursor)

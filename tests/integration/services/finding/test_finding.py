@@ -14,7 +14,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
-from detlab_hub.services.finding.finding import Finding
+from detlab_hub.services.finding.finding import RunFinder
 
 TRIALS, EXPERIMENTS = FilterTable.TRIALS, FilterTable.EXPERIMENTS
 
@@ -44,7 +44,7 @@ async def world(make_world):
 
 
 async def found(world, text="", caller=ALICE, **more):
-    page = await world.services[Finding].trials(caller, filter=text, **more)
+    page = await world.services[RunFinder].trials(caller, filter=text, **more)
     return [one.name for one in page.items]
 
 
@@ -80,12 +80,12 @@ async def test_each_user_finds_what_they_may_read(world):
     await world.services[Grants].put(BOB, theirs.id, GrantRequest(kind="user", name="alice"))
     assert await found(world, "acc > 0") == ["theirs", "mine"]
     assert await found(world, "owner = me") == ["mine"]
-    experiments = await world.services[Finding].experiments(ALICE, filter="label = secret and loss < 0.05")
+    experiments = await world.services[RunFinder].experiments(ALICE, filter="label = secret and loss < 0.05")
     assert [one.name for one in experiments.items] == ["theirs"]
 
 
 async def test_orders_columns_and_pages(world):
-    finding = world.services[Finding]
+    finding = world.services[RunFinder]
     columns = ["acc", "loss.min", "hparams.lr", "training.odd", "label", "nothing"]
     page = await finding.trials(ROOT, sort=["-hparams.lr"], column=columns, limit=1)
     assert [one.values for one in page.items] == [[0.9, 0.1, 0.1, "NaN", ["paper"], None]]
@@ -157,24 +157,24 @@ async def test_a_mistake_is_shown_with_a_caret(world):
 
 async def test_all_mistakes_are_told_at_once(world):
     with pytest.raises(ConfigError) as refused:
-        await world.services[Finding].trials(ALICE, filter="a >", sort=["b c"], column=["", "ok", "d."])
+        await world.services[RunFinder].trials(ALICE, filter="a >", sort=["b c"], column=["", "ok", "d."])
     assert [one.path for one in refused.value.problems] == ["filter", "sort.0", "column.0", "column.2"]
     with pytest.raises(ConfigError, match="51 of them are given"):
-        await world.services[Finding].trials(ALICE, column=["a"] * 51)
+        await world.services[RunFinder].trials(ALICE, column=["a"] * 51)
 
 
 async def test_a_name_that_nothing_has_is_told_with_one_that_is_alike(world):
-    page = await world.services[Finding].trials(ALICE, filter="recal > 0.1")
+    page = await world.services[RunFinder].trials(ALICE, filter="recal > 0.1")
     assert page.items == []
     assert page.notes == [
         "nothing that you may see has a metric 'recal' in the group 'validation'; did you mean recall?"
     ]
-    hidden = await world.services[Finding].trials(Caller("mallory"), filter="recal > 0.1")
+    hidden = await world.services[RunFinder].trials(Caller("mallory"), filter="recal > 0.1")
     assert hidden.notes == ["nothing that you may see has a metric 'recal' in the group 'validation'"]
 
 
 async def test_completion(world):
-    complete = world.services[Finding].complete
+    complete = world.services[RunFinder].complete
 
     async def offered(text, caller=ALICE, table=TRIALS):
         return [one.text for one in (await complete(caller, table, text)).items]
@@ -212,5 +212,5 @@ async def test_the_best_validation_of_a_trial_that_goes_back_is_that_of_what_is_
     await world.add_agent()
     made = await world.submit(config(name="back", max_restarts=1))
     await world.finish(made.id)
-    values = await world.services[Finding].trials(ALICE, column=["loss", "acc"])
+    values = await world.services[RunFinder].trials(ALICE, column=["loss", "acc"])
     assert [one.values for one in values.items] == [[0.4, 0.3]]

@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, false, func, not_, or_, true, type_coerce
 from sqlalchemy.types import Text
 
-from detlab_hub.core.filters.fields import ColumnField, Field, HyperparameterField, MetricField, ValueKind
+from detlab_hub.core.filters.fields import ColumnField, Field, FieldKind, HyperparameterField, MetricField
 from detlab_hub.core.filters.grammar import AllOf, AnyOf, Not
-from detlab_hub.core.filters.meaning import IsNaN, Meaning, Number, Present, Runs, TextIn, TextWith, Truth
+from detlab_hub.core.filters.meaning import HasValue, IsNaN, Meaning, Number, Runs, TextIn, TextWith, Truth
 from detlab_hub.store.queries.finding.expressions import (
     FilterSource,
     column_of,
@@ -59,7 +59,7 @@ def condition_of(source: FilterSource, meaning: Meaning | None) -> ColumnElement
             return _truth(source, field, value)
         case Runs():
             return runs(source)
-        case Present(field):
+        case HasValue(field):
             return _present(source, field)
 
 
@@ -89,7 +89,7 @@ def _number(source: FilterSource, one: Number) -> ColumnElement[bool]:
 def _text_in(source: FilterSource, field: Field, texts: tuple[str, ...]) -> ColumnElement[bool]:
     wanted = [clean_text(text) for text in texts]
     match field:
-        case ColumnField(kind=ValueKind.LABELS):
+        case ColumnField(kind=FieldKind.LABELS):
             return or_(*(has_label(label) for label in wanted))
         case ColumnField():
             return _sure(column_of(source, field).in_(wanted))
@@ -101,7 +101,7 @@ def _text_in(source: FilterSource, field: Field, texts: tuple[str, ...]) -> Colu
 
 def _text_with(source: FilterSource, field: Field, text: str) -> ColumnElement[bool]:
     match field:
-        case ColumnField(kind=ValueKind.LABELS):
+        case ColumnField(kind=FieldKind.LABELS):
             return label_holds(source, text)
         case ColumnField():
             return _sure(text_holds(column_of(source, field), text))
@@ -124,7 +124,7 @@ def _truth(source: FilterSource, field: Field, value: bool) -> ColumnElement[boo
 
 def _present(source: FilterSource, field: Field) -> ColumnElement[bool]:
     match field:
-        case ColumnField(kind=ValueKind.LABELS):
+        case ColumnField(kind=FieldKind.LABELS):
             return type_coerce(ExperimentRow.labels, Text) != "[]"
         case ColumnField():
             return column_of(source, field).is_not(None)

@@ -36,7 +36,7 @@ from detlab_hub.core.filters.fields import (
     FilterTable,
     HyperparameterField,
     MetricField,
-    Summary,
+    MetricSummary,
 )
 from detlab_hub.store import values
 from detlab_hub.store.queries.statements import chunks, text_holds
@@ -319,16 +319,16 @@ def _series(source: FilterSource, group: str, name_id: int, line: Any, *columns:
     return query.correlate(source.trial)
 
 
-def _summary(source: FilterSource, group: str, name_id: int, summary: Summary) -> ColumnElement[Any]:
+def _summary(source: FilterSource, group: str, name_id: int, summary: MetricSummary) -> ColumnElement[Any]:
     line = aliased(MetricSeries)
     match summary:
-        case Summary.MIN:
+        case MetricSummary.MIN:
             value: Any = line.min
-        case Summary.MAX:
+        case MetricSummary.MAX:
             value = line.max
-        case Summary.LAST:
+        case MetricSummary.LAST:
             value = _joined(line.last, line.last_flag)
-        case Summary.BEST:
+        case MetricSummary.BEST:
             value = _at_best(source, line)
     # A subquery that gives a value, and not a join: it is looked up for the rows that come as far as here.
     return _series(source, group, name_id, line, value).scalar_subquery()
@@ -357,14 +357,14 @@ def _before_best(source: FilterSource, line: Any, point: Any, column: Any) -> Co
     return query.correlate(line, source.trial).scalar_subquery()
 
 
-def _is_nan(source: FilterSource, line: Any, summary: Summary) -> ColumnElement[bool]:
+def _is_nan(source: FilterSource, line: Any, summary: MetricSummary) -> ColumnElement[bool]:
     match summary:
-        case Summary.MIN | Summary.MAX:
+        case MetricSummary.MIN | MetricSummary.MAX:
             return line.min.is_(None) & true()
-        case Summary.LAST:
+        case MetricSummary.LAST:
             found: ColumnElement[bool] = line.last_flag == values.NAN
             return found
-        case Summary.BEST:
+        case MetricSummary.BEST:
             point = aliased(MetricPoint)
             before = _before_best(source, line, point, point.flag)
             flag = case((_is_last(source, line), line.last_flag), else_=before)

@@ -14,11 +14,11 @@ from detlab.errors import NotFound
 from detlab_hub.core.filters.fields import (
     ColumnField,
     Field,
+    FieldKind,
     FilterTable,
     HyperparameterField,
     MetricField,
-    Summary,
-    ValueKind,
+    MetricSummary,
 )
 from detlab_hub.core.filters.grammar import AllOf
 from detlab_hub.core.filters.meaning import Meaning, Number, fields
@@ -50,7 +50,7 @@ class SortKey:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedRows:
     """Which rows, in which order.
 
     Attributes:
@@ -68,21 +68,21 @@ class Wanted:
     oldest_first: bool = False
 
 
-def of_experiment(experiment_id: int, meaning: Meaning | None, order: MetricOrder | None) -> Wanted:
+def of_experiment(experiment_id: int, meaning: Meaning | None, order: MetricOrder | None) -> WantedRows:
     """Return which trials of one experiment are wanted, in their order of creation or in that of a metric.
 
     Those that have not reported the metric, or only NaN, are left out, as `trial_order.ids` leaves them out.
     """
     here = [ExperimentRow.id == experiment_id]
     if order is None:
-        return Wanted(FilterTable.TRIALS, meaning, (), here, oldest_first=True)
-    metric = MetricField(((order.group, order.name),), Summary.MAX if order.descending else Summary.MIN)
+        return WantedRows(FilterTable.TRIALS, meaning, (), here, oldest_first=True)
+    metric = MetricField(((order.group, order.name),), MetricSummary.MAX if order.descending else MetricSummary.MIN)
     has_value = Number(metric, ">=", -math.inf)
     both = has_value if meaning is None else AllOf((has_value, meaning))
-    return Wanted(FilterTable.TRIALS, both, (SortKey(metric, order.descending),), here, oldest_first=True)
+    return WantedRows(FilterTable.TRIALS, both, (SortKey(metric, order.descending),), here, oldest_first=True)
 
 
-def page(s: Session, viewer: Person, wanted: Wanted, limit: int, after: int | None, now: float) -> list[int]:
+def page(s: Session, viewer: Person, wanted: WantedRows, limit: int, after: int | None, now: float) -> list[int]:
     """Return the ids of the rows of a page that a viewer may see.
 
     Args:
@@ -149,7 +149,7 @@ def _orders(source: FilterSource, key: SortKey) -> list[_Order]:
             found = [scalar.number, _bytewise(source, _decodable(source, scalar.text))]
         case ColumnField():
             column = column_of(source, key.field)
-            texts = key.field.kind in {ValueKind.TEXT, ValueKind.USER, ValueKind.STATE, ValueKind.LABELS}
+            texts = key.field.kind in {FieldKind.TEXT, FieldKind.USER, FieldKind.STATE, FieldKind.LABELS}
             found = [_bytewise(source, column) if texts else column]
     return [_Order(value, key.descending) for value in found]
 
@@ -229,7 +229,7 @@ def _read(field: Field, row: Sequence[Any]) -> Any:
             return values.join(None, values.NAN) if row[0] is None and row[1] else row[0]
         case HyperparameterField():
             return _at(row[0], field.path)
-        case ColumnField(kind=ValueKind.FLAG):
+        case ColumnField(kind=FieldKind.FLAG):
             return bool(row[0])
         case ColumnField():
             return row[0]

@@ -19,7 +19,7 @@ _LIMIT = text("SELECT set_config('statement_timeout', :limit, true), set_config(
 """For the transaction. What it compiles, PostgreSQL would run once: that takes longer than most of these statements."""
 
 
-class TooSlow(DetlabError):
+class QueryTooSlow(DetlabError):
     """A statement that took longer than it may."""
 
     default_code = "query.too_slow"
@@ -36,7 +36,7 @@ def bounded(s: Session, seconds: float, what: str, hint: str) -> Iterator[None]:
         hint: What to do.
 
     Raises:
-        TooSlow: One was given up; the transaction is of no use any more.
+        QueryTooSlow: One was given up; the transaction is of no use any more.
     """
     postgres = s.get_bind().dialect.name == "postgresql"
     driver = driver_of(s)[0].connection.driver_connection
@@ -51,7 +51,7 @@ def bounded(s: Session, seconds: float, what: str, hint: str) -> Iterator[None]:
     except (OperationalError, DBAPIError) as error:
         if time.monotonic() < end:
             raise
-        raise TooSlow(f"{what} took more than {seconds:g} seconds and was given up", hint=hint) from error
+        raise QueryTooSlow(f"{what} took more than {seconds:g} seconds and was given up", hint=hint) from error
     finally:
         if not postgres:
             driver.set_progress_handler(None, 0)
