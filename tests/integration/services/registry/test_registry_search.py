@@ -109,7 +109,15 @@ async def test_facts_follow_edits(three) -> None:
 
 @pytest.mark.parametrize(
     ("where", "column"),
-    [("label vision", 7), ("label = vision and", 19), ("label < 3", 1), ("version = x", 1), ("a = 1 b = 2", 7), ("a < b", 5), ("version ~ 1", 1)],
+    [
+        ("label vision", 7),
+        ("label = vision and", 19),
+        ("label < 3", 1),
+        ("version = x", 1),
+        ("a = 1 b = 2", 7),
+        ("a < b", 5),
+        ("version ~ 1", 1),
+    ],
 )
 async def test_an_error_points_at_its_column(three, where, column) -> None:
     with pytest.raises(ConfigError) as refused:
