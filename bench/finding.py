@@ -39,7 +39,8 @@ TRIALS, NAMES, OWN = 10_000, 12_000, 50
 OFTEN = ("accuracy", "loss", "f1")
 LOOKS = 20
 FILTERS = {
-    "one metric": "accuracy > 0.9",
+    "the metric of the search": "accuracy > 0.9",
+    "another metric": "f1 > 0.9",
     "metric, hyperparameter, label": "accuracy > 0.9 and hparams.lr < 1e-3 and label = paper",
     "last, min and max of three metrics": "accuracy.last > 0.2 and loss.min < 0.8 and f1.max > 0.1",
     "a rare metric": "layer/00017.last > 0.5 or layer/00018.last > 0.5",
@@ -68,24 +69,24 @@ def fill(s: Any, owner: str, trials: int, names: dict[str, int], drawn: random.R
                 state="COMPLETED",
                 hparams={"lr": 10 ** drawn.uniform(-5, -1), "optimizer": drawn.choice(["adam", "sgd"]), "layers": 3},
                 best_step=50,
-                best_validation=1.0,
+                best_validation=drawn.random(),
             )
             for idx in range(min(100, trials - begin))
         ]
         s.add_all(rows)
         s.flush()
-        s.bulk_insert_mappings(MetricSeries, [one for row in rows for one in series_of(row.id, often, rare, drawn)])
+        s.bulk_insert_mappings(MetricSeries, [one for row in rows for one in series_of(row, often, rare, drawn)])
         seen = [{"experiment_id": experiment.id, "group_name": "validation", "name_id": key} for key in names.values()]
         s.bulk_insert_mappings(ExperimentMetric, seen)
 
 
-def series_of(trial_id: int, often: list[int], rare: list[int], drawn: random.Random) -> Iterator[dict[str, Any]]:
+def series_of(trial: TrialRow, often: list[int], rare: list[int], drawn: random.Random) -> Iterator[dict[str, Any]]:
     """Return the summaries of a trial's metrics, of which each second one goes on after the best validation."""
     for number, name_id in enumerate([*often, *drawn.sample(rare, min(OWN, len(rare)))]):
-        value = drawn.random()
+        value = drawn.random() if number else trial.best_validation or 0.0
         last_step = 50 if number % 2 else 100
         yield {
-            "trial_id": trial_id,
+            "trial_id": trial.id,
             "group_name": "validation",
             "name_id": name_id,
             "count": 10,

@@ -63,6 +63,7 @@ class FakeExperiment:
     archived: bool = False
     workspace: str | None = None
     best_trial: int | None = None
+    metric: str = ""
     created: float = 0.0
     priority: int = 42
     trials: list[FakeTrial] = field(default_factory=list)
@@ -111,7 +112,13 @@ class Naive:
         return found
 
     def metric(self, readings: list[tuple[str, str]], summary: str) -> float | None:
-        """NaN is one; None: it was not reported."""
+        """NaN is one; None: it was not reported. The metric of the search is that of the best validation, if any."""
+        own = summary == "best" and readings[0] == ("validation", self.parent.metric)
+        if own and self.trial and self.trial.best is not None:
+            return self.trial.best
+        return self.reported(readings, summary)
+
+    def reported(self, readings: list[tuple[str, str]], summary: str) -> float | None:
         for key in readings:
             points = self.trial.reports.get(key) if self.trial else None
             if points:
@@ -263,6 +270,7 @@ def metrics(draw: st.DrawFn) -> tuple[str, Test]:
         if operator == "is null":
             return not any(row.trial and row.trial.reports.get(key) for key in readings)
         if operator in {"nan", "not nan"}:
+            value = row.reported(readings, summary or "best")
             return (value is not None and math.isnan(value)) is (operator == "nan")
         if value is None or math.isnan(value):
             return operator == "!="
@@ -325,6 +333,7 @@ def drawn_tables(drawn: random.Random) -> list[FakeExperiment]:
             workspace=maybe("team"),
             created=float(drawn.choice([1, 2, 100])),
             priority=drawn.choice([1, 42]),
+            metric=drawn.choice([*METRICS, ""]),
             readers=set(drawn.sample(USERS, drawn.randint(0, 1))),
         )
         for _ in range(drawn.randint(0, 4)):
@@ -370,6 +379,7 @@ def write(s: Any, tables: list[FakeExperiment]) -> None:
             workspace_id=place.id if one.workspace else None,
             created_at=one.created,
             priority=one.priority,
+            metric=one.metric,
         )
         s.add(row)
         s.flush()

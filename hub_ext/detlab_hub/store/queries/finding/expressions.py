@@ -31,6 +31,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import Session, aliased
 
 from detlab_hub.core.filters.fields import (
+    VALIDATION,
     ColumnField,
     Field,
     FilterTable,
@@ -288,7 +289,17 @@ def metric_of(source: FilterSource, field: MetricField) -> ColumnElement[Any] | 
     found = [_summary(source, group, name_id, field.summary) for group, name_id in _readings(source, field)]
     if not found:
         return None
-    return found[0] if len(found) == 1 else func.coalesce(*found)
+    value = found[0] if len(found) == 1 else func.coalesce(*found)
+    return _or_best(source, field, value)
+
+
+def _or_best(source: FilterSource, field: MetricField, value: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the best validation where it is asked for, which a trial has in its row: it is what most filters name."""
+    own = [clean_text(name) for group, name in field.readings[:1] if group == VALIDATION]
+    if field.summary is not MetricSummary.BEST or not own:
+        return value
+    known = and_(ExperimentRow.metric == own[0], source.trial.best_validation.is_not(None))
+    return case((known, source.trial.best_validation), else_=value)
 
 
 def metric_is_there(source: FilterSource, field: MetricField) -> ColumnElement[bool] | None:
