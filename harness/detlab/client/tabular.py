@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from detlab.errors import DetlabError
-from detlab.schemas.wire import SeriesView, TrialView, decode_float
+from detlab.schemas.wire import ExperimentView, SeriesView, TrialView, decode_float
 from detlab.schemas.wire.finding import FoundTrials
 from detlab.visible import no_formula, visible
 
@@ -45,6 +45,21 @@ FOUND_COLUMNS = (
     "started_at",
     "ended_at",
 )
+EXPERIMENT_COLUMNS = (
+    "experiment_id",
+    "name",
+    "owner",
+    "labels",
+    "state",
+    "searcher",
+    "metric",
+    "best",
+    "best_trial_id",
+    "progress",
+    "created_at",
+    "started_at",
+    "ended_at",
+)
 METRIC_COLUMNS = ("trial_id", "group", "name", "steps_completed", "value", "time")
 
 
@@ -64,6 +79,29 @@ def trial_rows(views: Iterable[TrialView]) -> list[Row]:
             "started_at": view.started_at,
             "ended_at": view.ended_at,
             **dict(_flat("hparams", view.hparams)),
+        }
+        for view in views
+    ]
+
+
+def experiment_rows(views: Iterable[ExperimentView], columns: Sequence[str] = ()) -> list[Row]:
+    """Return a row per experiment, with the columns that were asked for."""
+    return [
+        {
+            "experiment_id": view.id,
+            "name": view.name,
+            "owner": view.owner,
+            "labels": view.labels,
+            "state": view.state.value,
+            "searcher": view.searcher,
+            "metric": view.metric,
+            "best": view.best and view.best.value,
+            "best_trial_id": view.best and view.best.trial_id,
+            "progress": view.progress,
+            "created_at": view.created_at,
+            "started_at": view.started_at,
+            "ended_at": view.ended_at,
+            **dict(zip(columns, view.values, strict=False)),
         }
         for view in views
     ]

@@ -62,6 +62,8 @@ def test_a_frame_of_trials(client: Client, experiment_id: int) -> None:
     mine = client.list_experiments(filter="label = found-label and loss = 1")
     assert [one.id for one in mine] == [experiment_id], "the loss of an experiment is that of its best trial"
     assert client.list_experiments(filter="label = found-label and loss > 1") == []
+    valued = client.list_experiments(filter="label = found-label", sort="-loss", columns=["loss", "hp.opt"])
+    assert [one.view.values for one in valued] == [[1.0, "adam"]]
     trials = client.get_experiment(experiment_id).list_trials(filter="loss <= 2")
     assert [one.view.best_validation for one in trials] == [1.0, 2.0]
     with pytest.raises(ConfigError) as refused:
@@ -90,6 +92,11 @@ def test_det_prints_writes_and_keeps(det: Det, experiment_id: int, tmp_path: Pat
     one = det("trial", "list", str(experiment_id), "--filter", "loss = 2", "--csv").stdout
     assert [row["best_validation"] for row in csv.DictReader(io.StringIO(one))] == ["2.0"]
     assert "found" in det("experiment", "list", "--filter", "label = found-label and hp.opt = adam").stdout
+    columns = det("experiment", "list", "--filter", "label = found-label", "-c", "loss", "-c", "trials", "--csv").stdout
+    assert columns.splitlines()[1].endswith(",1.0,3")
+    det("e", "list", "--filter", "label = found-label", "-c", "loss", "--parquet", "experiments.parquet")
+    kept = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "experiments.parquet").to_pylist()
+    assert [(row["experiment_id"], row["loss"], row["best"]) for row in kept] == [(experiment_id, 1.0, 1.0)]
     nothing = det("experiment", "list", "--filter", "label = no-such-label")
     assert (nothing.returncode, nothing.stdout) == (0, "No experiments match.\n")
 

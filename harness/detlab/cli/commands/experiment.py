@@ -14,7 +14,7 @@ from detlab.cli.commands.download import fetch_files, where_it_is
 from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import archive, label_group, unarchive
 from detlab.cli.commands.experiment_share import share
-from detlab.cli.commands.finding.finding import filter_option
+from detlab.cli.commands.finding.finding import column_option, filter_option, parquet_option, shown_values, sort_option
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.storage.collection import gc
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
@@ -32,6 +32,7 @@ from detlab.cli.output.logs import LogOptions, log_options, print_experiment_log
 from detlab.cli.output.printing import (
     Shown,
     clean,
+    counted,
     duration,
     facts,
     moment,
@@ -50,7 +51,14 @@ from detlab.client.facts import TrialMetrics, no_checkpoint, without_result
 from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.rendering import no_point
 from detlab.client.resources import Checkpoint, Experiment, Trial
-from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
+from detlab.client.tabular import (
+    EXPERIMENT_COLUMNS,
+    TRIAL_COLUMNS,
+    csv_text,
+    experiment_rows,
+    trial_rows,
+    write_parquet,
+)
 from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
 
 COMMANDS = {"experiment": "Experiments: create, list, describe, logs, wait, …"}
@@ -91,6 +99,9 @@ experiment.add_command(unarchive)
 @click.option("-a", "--all", "every", is_flag=True, help="All of them, archived ones, too.")
 @click.option("--archived", is_flag=True, help="Only the archived ones.")
 @filter_option
+@column_option
+@sort_option
+@parquet_option
 @click.option("--sort-by", type=click.Choice([key.name for key in ExperimentSortBy], case_sensitive=False))
 @click.option("--order-by", type=_DIRECTIONS, default="asc", help="With --sort-by: asc or desc.")
 @csv_option
@@ -106,6 +117,9 @@ def list_command(
     every: bool,
     archived: bool,
     filter_: str,
+    columns: tuple[str, ...],
+    sort: tuple[str, ...],
+    parquet: Path | None,
     sort_by: str | None,
     order_by: str,
 ) -> None:
@@ -116,7 +130,7 @@ def list_command(
     \b
     Examples:
       det experiment list
-      det e list --filter 'accuracy > 0.9 and created > -7d and label = paper'
+      det e list --filter 'accuracy > 0.9 and created > -7d and label = paper' --sort -accuracy -c accuracy -c hp.lr
       det e list --state ACTIVE --label speech
       det e list --all --csv > experiments.csv
       det e list --json | jq '.[].id'
@@ -131,7 +145,13 @@ def list_command(
         name=name,
         archived=True if archived else None if every else False,
         filter=filter_,
+        sort=sort,
+        columns=columns,
     )
+    if parquet is not None:
+        write_parquet(parquet, experiment_rows((item.view for item in found), columns), (*EXPERIMENT_COLUMNS, *columns))
+        note(f"{counted(len(found), 'experiment')} written to {clean(parquet)}")
+        return
     if invocation.as_json:
         say_json([item.view for item in found])
         return
@@ -139,8 +159,12 @@ def list_command(
         filtered = state or owner or name or labels or archived or filter_
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
-    columns = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")
-    table(columns, [_row(item.view) for item in found], right=("ID", "Progress", "Best"))
+    titles = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took", *columns)
+    table(
+        titles,
+        [(*_row(item.view), *shown_values(item.view.values)) for item in found],
+        right=("ID", "Progress", "Best"),
+    )
 
 
 def _state(view: ExperimentView) -> str:

@@ -141,10 +141,13 @@ def experiments(
     name: str | None = None,
     archived: Archived | None = None,
     filter: str = "",  # noqa: A002  (its name in requests)
+    sort: Sequence[str] = (),
+    columns: Sequence[str] = (),
 ) -> Flow[list[ExperimentView]]:
-    """List experiments, newest first, fetching as many pages as needed; archived ones only if asked for."""
+    """List experiments, newest first or in an order, fetching as many pages as needed; archived ones if asked for."""
     filters = {"state": known_state(state, ExperimentState), "owner": owner, "name": name, "archived": archived}
     filters["filter"] = filter or None
+    filters |= {key: json.dumps(list(given)) for key, given in (("sort", sort), ("column", columns)) if given}
     return pages("experiments", ExperimentView, "before", limit, filters)
 
 

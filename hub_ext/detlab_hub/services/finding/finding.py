@@ -27,7 +27,7 @@ from detlab_hub.store.queries.finding import names, search
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 V = TypeVar("V", FoundTrial, ExperimentView)
-CANDIDATES = 50
+CANDIDATES, CANDIDATE_CHARS = 50, 600
 LOOKED_AT = 2_000
 """Names of metrics among which one that is misspelt is looked for."""
 
@@ -231,7 +231,8 @@ def _candidates(s: Session, viewer: Person, table: FilterTable, place: AtCursor)
 def _first(found: Iterator[Candidate], prefix: str) -> list[Candidate]:
     """Return the first candidates that hold what is written already: those that begin with it first."""
     wanted = prefix.lower().replace('"', "")
-    fitting = [one for one in found if wanted in one.text.lower().replace('"', "")]
+    short = (one for one in found if len(one.text) <= CANDIDATE_CHARS)
+    fitting = [one for one in short if wanted in one.text.lower().replace('"', "")]
     fitting.sort(key=lambda one: not one.text.lower().replace('"', "").startswith(wanted))
     return fitting[:CANDIDATES]
 
@@ -252,4 +253,4 @@ def _values(s: Session, viewer: Person, table: FilterTable, place: AtCursor) -> 
     yield from (Candidate(text=one, kind="value") for one in known)
     if isinstance(field, ColumnField):
         texts = names.labels(s, viewer) if field.name == "label" else names.texts(s, viewer, field.name)
-        yield from (Candidate(text=completion.written(one), kind="value") for one in texts if len(one) <= 200)
+        yield from (Candidate(text=completion.written(one), kind="value") for one in texts)

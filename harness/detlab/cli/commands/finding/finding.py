@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -16,12 +17,28 @@ from detlab.schemas.wire.saved_views import SavedView
 
 filter_option = click.option("--filter", "filter_", default="", metavar="FILTER", help="Only those that fulfil it.")
 
+sort_option = click.option(
+    "--sort", multiple=True, metavar="FIELD", help="Sort by it, -FIELD: descending (repeatable)."
+)
+column_option = click.option(
+    "-c", "--column", "columns", multiple=True, metavar="FIELD", help="Also this column (repeatable)."
+)
+
+parquet_option = click.option(
+    "--parquet", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a Parquet file."
+)
+
+
+def shown_values(values: Iterable[object]) -> list[object]:
+    """Return values of columns for a table: texts for lists, nothing where there is none."""
+    return [", ".join(map(str, one)) if isinstance(one, list) else "" if one is None else one for one in values]
+
 
 @click.command(name="search")
 @click.argument("text", metavar="[FILTER]", default="")
 @filter_option
-@click.option("--sort", multiple=True, metavar="FIELD", help="Sort by it, -FIELD: descending (repeatable).")
-@click.option("-c", "--column", "columns", multiple=True, metavar="FIELD", help="Also this column (repeatable).")
+@sort_option
+@column_option
 @click.option("--view", "view_name", metavar="NAME", help="Begin with a saved view: its filter, order and columns.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number to list.")
 @click.option("-a", "--all", "every", is_flag=True, help="All of them, also of archived experiments.")

@@ -6,6 +6,7 @@ from typing import get_args
 
 import click
 
+from detlab.cli.commands.finding.finding import column_option, sort_option
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
@@ -59,8 +60,8 @@ def list_command(invocation: Invocation, table_: FilteredTable | None) -> None:
 @click.argument("name")
 @click.argument("text", metavar="[FILTER]", default="")
 @_table_option
-@click.option("--sort", multiple=True, metavar="FIELD", help="Sort by it, -FIELD: descending (repeatable).")
-@click.option("-c", "--column", "columns", multiple=True, metavar="FIELD", help="Also this column (repeatable).")
+@sort_option
+@column_option
 @json_option
 @pass_invocation
 def save(

@@ -182,14 +182,16 @@ def _duration(row: Any, now: float) -> ColumnElement[Any]:
 
 
 def runs(source: FilterSource) -> ColumnElement[bool]:
-    """Return the condition that some attempt runs on its slots."""
-    attempt = aliased(AllocationRow)
+    """Return the condition that some attempt runs on its slots, or that somebody evaluates a trial by hand."""
+    attempt, trial = aliased(AllocationRow), aliased(TrialRow)
     here = select(attempt.id).where(attempt.state == "RUNNING")
+    by_hand = [trial.state == "ACTIVE", trial.asked_at.is_not(None)]
     if source.table is FilterTable.TRIALS:
         mine = here.where(attempt.trial_id == source.trial.id).correlate(source.trial)
-    else:
-        mine = here.where(attempt.experiment_id == ExperimentRow.id).correlate(ExperimentRow)
-    return mine.exists()
+        return or_(and_(source.trial.state == "ACTIVE", source.trial.asked_at.is_not(None)), mine.exists())
+    mine = here.where(attempt.experiment_id == ExperimentRow.id).correlate(ExperimentRow)
+    asked = select(trial.id).where(trial.experiment_id == ExperimentRow.id, *by_hand).correlate(ExperimentRow)
+    return or_(mine.exists(), asked.exists())
 
 
 def has_label(label: str) -> ColumnElement[bool]:

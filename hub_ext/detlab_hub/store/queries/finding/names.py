@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import Text, func, select, tuple_, type_coerce
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.filters.fields import MetricField
@@ -24,6 +24,8 @@ from detlab_hub.store.tables import (
 
 NEWEST = 200
 """Experiments whose names are looked at."""
+HPARAMS_CHARS = 20_000
+"""Of the hyperparameters of a trial; the names of those that have more are not read."""
 METRICS = 30_000
 """Names of metrics that are looked at, of the newest experiments first."""
 
@@ -50,7 +52,8 @@ def hyperparameters(s: Session, viewer: Person) -> list[str]:
     """Return the paths of hyperparameters, their parts joined by NUL characters, which no name has."""
     found: dict[str, None] = {}
     ids = newest_experiments(s, viewer)
-    query = select(TrialRow.hparams).where(TrialRow.experiment_id.in_(ids), TrialRow.idx == 0)
+    size = func.length(type_coerce(TrialRow.hparams, Text))
+    query = select(TrialRow.hparams).where(TrialRow.experiment_id.in_(ids), TrialRow.idx == 0, size < HPARAMS_CHARS)
     for hparams in s.scalars(query):
         found.update(dict.fromkeys(_paths(hparams)))
     return sorted(found)

@@ -196,18 +196,23 @@ def columns_of(
     The rows must be those of a page, which is the caller's to see.
     """
     source = source_of(s, table, wanted, now)
-    columns: list[ColumnElement[Any]] = []
+    columns: list[ColumnElement[Any]] = [source.trial.hparams] if any(map(_is_hyperparameter, wanted)) else []
     readers = []
     for field in wanted:
         mine = _values(source, field)
-        readers.append((field, len(columns), len(mine)))
+        begin = 0 if _is_hyperparameter(field) else len(columns)  # these are read once, however many are wanted
+        readers.append((field, begin, begin + (1 if _is_hyperparameter(field) else len(mine))))
         columns += mine
     found: dict[int, list[Any]] = {}
     for part in chunks(keys):
         query = selected(source, source.key, *columns, of_trial=needs_trial(wanted)).where(source.key.in_(part))
         for key, *row in s.execute(query):
-            found[key] = [_read(field, row[begin : begin + count]) for field, begin, count in readers]
+            found[key] = [_read(field, row[begin:end]) for field, begin, end in readers]
     return found
+
+
+def _is_hyperparameter(field: Field) -> bool:
+    return isinstance(field, HyperparameterField)
 
 
 def _values(source: FilterSource, field: Field) -> list[ColumnElement[Any]]:
@@ -216,7 +221,7 @@ def _values(source: FilterSource, field: Field) -> list[ColumnElement[Any]]:
             value, nan = metric_of(source, field), metric_is_nan(source, field)
             return [] if value is None or nan is None else [value, nan]
         case HyperparameterField():
-            return [source.trial.hparams]
+            return []
         case ColumnField():
             return [column_of(source, field)]
 
