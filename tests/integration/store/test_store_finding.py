@@ -295,8 +295,44 @@ def states(draw: st.DrawFn) -> tuple[str, Test]:
     return f"state = {state}", holds
 
 
+@st.composite
+def lists(draw: st.DrawFn, table: FilterTable) -> tuple[str, Test]:
+    """Of numbers and texts in one list, of each kind of field."""
+    name = draw(st.sampled_from(["id", "acc.last", "hp.lr", "name", "created"]))
+    words = ["1", "2", "0.5", "0.1", "inf", "100"]
+    if name in {"hp.lr", "name"}:
+        words += ["auto", "true", "digits", "'0.1'"]
+    if name == "created":
+        words = ["1", "2", "1970-01-01"]
+    chosen = draw(st.lists(st.sampled_from(words), min_size=1, max_size=4))
+
+    def holds(row: Naive) -> bool:
+        return any(is_one(row, name, word) for word in chosen)
+
+    negated = draw(st.booleans())
+    text = f"{name} {'not in' if negated else 'in'} ({', '.join(chosen)})"
+    return text, (lambda row: not holds(row)) if negated else holds
+
+
+def is_one(row: Naive, name: str, word: str) -> bool:
+    text = word.strip("'")
+    if name == "name":
+        return bool(row.value(name) == text)
+    if name == "created" and "-" in word:
+        return bool(0 <= row.value(name) < 86_400)
+    if name == "hp.lr":
+        found = row.hparam(("lr",))
+        if isinstance(found, str):
+            return found == text
+        if isinstance(found, bool):
+            return word == str(found).lower()
+        return is_number(found) and word not in {"auto", "true", "digits", "'0.1'"} and found == float(word)
+    value = row.reported([("validation", "acc")], "last") if name == "acc.last" else row.value(name)
+    return value is not None and value == float(word)
+
+
 def filters(table: FilterTable) -> st.SearchStrategy[tuple[str, Test]]:
-    leaves = [numbers_of_columns(table), texts(), labels(), hyperparameters(), metrics(), metrics()]
+    leaves = [numbers_of_columns(table), lists(table), texts(), labels(), hyperparameters(), metrics(), metrics()]
     leaves.append(st.sampled_from([("archived = true", lambda row: row.parent.archived)]))
     if table is FilterTable.TRIALS:
         leaves.append(states())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
@@ -43,6 +43,14 @@ class Number:
     field: Field
     operator: Ordering
     value: float
+
+
+@dataclass(frozen=True)
+class NumberIn:
+    """A field that is one of some numbers."""
+
+    field: Field
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ class HasValue:
     field: Field
 
 
-Leaf: TypeAlias = Number | IsNaN | TextIn | TextWith | Truth | Runs | HasValue
+Leaf: TypeAlias = Number | NumberIn | IsNaN | TextIn | TextWith | Truth | Runs | HasValue
 Meaning: TypeAlias = "Leaf | Not[Meaning] | AllOf[Meaning] | AnyOf[Meaning]"
 
 
@@ -155,7 +163,19 @@ def _compare(one: Compare, table: FilterTable, asker: Asker) -> Meaning:
     if one.operator == "contains":
         return _contains(one, field, table)
     each = [_with_value(one, value, field, table, asker) for value in one.values]
-    return each[0] if len(each) == 1 else AnyOf(tuple(each))
+    return each[0] if len(each) == 1 else _any_of(field, each)
+
+
+def _any_of(field: Field, each: Sequence[Meaning]) -> Meaning:
+    """Return that one of some is so: what is equal to any of many numbers or texts is asked once."""
+    flat = [leaf for one in each for leaf in (one.parts if isinstance(one, AnyOf) else (one,))]
+    numbers = [one.value for one in flat if isinstance(one, Number) and one.operator == "="]
+    texts = [text for one in flat if isinstance(one, TextIn) for text in one.texts]
+    equal = [one for one in flat if isinstance(one, TextIn) or (isinstance(one, Number) and one.operator == "=")]
+    found: list[Meaning] = [one for one in flat if one not in equal]
+    found += [NumberIn(field, tuple(numbers))] if numbers else []
+    found += [TextIn(field, tuple(dict.fromkeys(texts)))] if texts else []
+    return found[0] if len(found) == 1 else AnyOf(tuple(found))
 
 
 def _contains(one: Compare, field: Field, table: FilterTable) -> Meaning:

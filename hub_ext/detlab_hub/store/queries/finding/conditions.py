@@ -11,7 +11,7 @@ from sqlalchemy.types import Text
 
 from detlab_hub.core.filters.fields import ColumnField, Field, FieldKind, HyperparameterField, MetricField
 from detlab_hub.core.filters.grammar import AllOf, AnyOf, Not
-from detlab_hub.core.filters.meaning import HasValue, IsNaN, Meaning, Number, Runs, TextIn, TextWith, Truth
+from detlab_hub.core.filters.meaning import HasValue, IsNaN, Meaning, Number, NumberIn, Runs, TextIn, TextWith, Truth
 from detlab_hub.store.queries.finding.expressions import (
     FilterSource,
     column_of,
@@ -36,7 +36,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def condition_of(source: FilterSource, meaning: Meaning | None) -> ColumnElement[bool]:
+def condition_of(source: FilterSource, meaning: Meaning | None) -> ColumnElement[bool]:  # noqa: C901 - a case for each
     """Return the condition on the rows that fulfil a filter."""
     match meaning:
         case None:
@@ -49,6 +49,9 @@ def condition_of(source: FilterSource, meaning: Meaning | None) -> ColumnElement
             return not_(condition_of(source, part))
         case Number():
             return _number(source, meaning)
+        case NumberIn(field, values):
+            left = _left(source, field)
+            return false() if left is None else _sure(left.in_([number_value(source, field, one) for one in values]))
         case IsNaN(field):
             return _or_false(metric_is_nan(source, field))
         case TextIn(field, texts):
@@ -74,16 +77,21 @@ def _sure(found: ColumnElement[bool]) -> ColumnElement[bool]:
 
 
 def _number(source: FilterSource, one: Number) -> ColumnElement[bool]:
-    match one.field:
-        case MetricField():
-            left = metric_of(source, one.field)
-        case HyperparameterField():
-            left = hyperparameter_of(source, one.field).number
-        case ColumnField():
-            left = column_of(source, one.field)
+    left = _left(source, one.field)
     if left is None:
         return false()
     return _sure(_COMPARE[one.operator](left, number_value(source, one.field, one.value)))
+
+
+def _left(source: FilterSource, field: Field) -> ColumnElement[Any] | None:
+    """Return the number that a field is; None: it is of no row."""
+    match field:
+        case MetricField():
+            return metric_of(source, field)
+        case HyperparameterField():
+            return hyperparameter_of(source, field).number
+        case ColumnField():
+            return column_of(source, field)
 
 
 def _text_in(source: FilterSource, field: Field, texts: tuple[str, ...]) -> ColumnElement[bool]:
