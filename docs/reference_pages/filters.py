@@ -68,6 +68,7 @@ word, or quoted if it has spaces, dots or marks: `"two words"`, `'it is'`. A fil
                 | "is" ["not"] "null"
 
 `contains`, or `~`, looks for a part of a text, whatever the case of ASCII letters. There are no regular expressions.
+Letters with marks are the same in each of their Unicode forms.
 What a row does not have fulfils no comparison, and `!=` and `not` are the plain opposite: `label != paper` holds for
 what has no label. `is null` asks for what it does not have.
 """

@@ -110,4 +110,5 @@ def test_det_points_at_a_mistake_and_tells_of_a_name_that_is_alike(det: Det, exp
     missing = det("trial", "search", "lost < 1")
     assert missing.stdout == "No trials match.\n"
     assert "'lost' in the group 'validation'; did you mean loss?" in missing.stderr
+    assert "did you mean loss?" in det("experiment", "list", "--filter", "lost < 1").stderr
     assert det("trial", "search", "a = 1", "--filter", "b = 1").returncode == 2

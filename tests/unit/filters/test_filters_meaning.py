@@ -180,6 +180,15 @@ def test_what_cannot_be_compared_is_said_with_its_place(text, column_, said):
     assert said in refused.value.message
 
 
+def test_a_text_is_meant_in_each_of_its_forms_of_unicode():
+    composed, apart = "\u00e9", "e\u0301"
+    for text in (composed, apart):
+        label = meant(f"label = {text}")
+        assert set(label.texts) == {composed, apart}
+        assert {one.text for one in meant(f"name ~ {text}").parts} == {composed, apart}
+        assert {composed, apart} <= set(meant(f"hp.a in ({text}, x)").texts)
+
+
 def test_a_state_of_experiments_alone_is_none_of_trials():
     assert meant("state = deleting", EXPERIMENTS) == TextIn(column("state", EXPERIMENTS), ("DELETING",))
     with pytest.raises(FilterError):

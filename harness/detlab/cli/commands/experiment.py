@@ -14,7 +14,14 @@ from detlab.cli.commands.download import fetch_files, where_it_is
 from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import archive, label_group, unarchive
 from detlab.cli.commands.experiment_share import share
-from detlab.cli.commands.finding.finding import column_option, filter_option, parquet_option, shown_values, sort_option
+from detlab.cli.commands.finding.finding import (
+    column_option,
+    filter_hints,
+    filter_option,
+    parquet_option,
+    shown_values,
+    sort_option,
+)
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.storage.collection import gc
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
@@ -156,6 +163,8 @@ def list_command(
         say_json([item.view for item in found])
         return
     if not found and not invocation.as_csv:
+        for said in filter_hints(invocation, filter_):
+            note(said)
         filtered = state or owner or name or labels or archived or filter_
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return

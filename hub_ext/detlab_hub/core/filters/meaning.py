@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
+from unicodedata import normalize
 
 from detlab_hub.core.filters.fields import (
     ENDED,
@@ -180,8 +181,9 @@ def _any_of(field: Field, each: Sequence[Meaning]) -> Meaning:
 
 def _contains(one: Compare, field: Field, table: FilterTable) -> Meaning:
     if field.kind in {FieldKind.TEXT, FieldKind.USER, FieldKind.LABELS, FieldKind.ANY}:
-        return TextWith(field, one.values[0].text)
-    raise FilterError(f"{_named(one, field, table)}: contains is for texts", one.column)
+        parts = tuple(TextWith(field, text) for text in _forms(one.values[0].text))
+        return parts[0] if len(parts) == 1 else AnyOf(parts)
+    raise FilterError(f"{_named(one, field)}: contains is for texts{_meant(one, field, table)}", one.column)
 
 
 def _with_value(one: Compare, value: ValueText, field: Field, table: FilterTable, asker: Asker) -> Meaning:
@@ -205,7 +207,12 @@ def _with_value(one: Compare, value: ValueText, field: Field, table: FilterTable
         case FieldKind.USER if value.text == "me" and not value.quoted:
             return TextIn(field, (asker.user,))
         case _:
-            return TextIn(field, (value.text,))
+            return TextIn(field, _forms(value.text))
+
+
+def _forms(text: str) -> tuple[str, ...]:
+    """Return a text in the forms of Unicode in which keyboards and programs write it: nobody sees the difference."""
+    return tuple(dict.fromkeys((text, normalize("NFC", text), normalize("NFD", text))))
 
 
 _WORDS = {FieldKind.FLAG: "yes or no", FieldKind.LABELS: "text"}
@@ -219,19 +226,25 @@ def _ordering(one: Compare) -> Ordering:
     raise AssertionError(one.operator)
 
 
-def _named(one: Compare, field: Field, table: FilterTable) -> str:
+def _named(one: Compare, field: Field) -> str:
     """Say what a field is that was compared with something else."""
     shown = one.field.text[:_SHOWN]
     if isinstance(field, MetricField):
-        meant = alike(table, one.field.text)
-        return f"{shown!r} is no field, and a metric is a number" + (f"; did you mean `{meant}`?" if meant else "")
+        return f"{shown!r} is no field, and a metric is a number"
     return f"`{shown}` is a {field.kind.value}"
+
+
+def _meant(one: Compare, field: Field, table: FilterTable) -> str:
+    """Ask whether another field was meant."""
+    other = alike(table, one.field.text) if isinstance(field, MetricField) else None
+    return f"; did you mean `{other}`?" if other else ""
 
 
 def _number(one: Compare, value: ValueText, field: Field, table: FilterTable) -> Meaning:
     number = _float(value)
     if number is None:
-        message = f"{_named(one, field, table)}; {one.operator} compares numbers, and {value.text[:_SHOWN]!r} is none"
+        what = f"{one.operator} compares numbers, and {value.text[:_SHOWN]!r} is none"
+        message = f"{_named(one, field)}; {what}{_meant(one, field, table)}"
         raise FilterError(message, value.column)
     if math.isnan(number):
         if one.operator != "=" or not isinstance(field, MetricField):
@@ -248,7 +261,7 @@ def _any(one: Compare, value: ValueText, field: Field) -> Meaning:
             message = f"{one.operator} compares numbers, and {value.text[:_SHOWN]!r} is none"
             raise FilterError(message, value.column)
         return Number(field, _ordering(one), number)
-    text = TextIn(field, (value.text,))
+    text = TextIn(field, _forms(value.text))
     if not value.quoted and value.text.lower() in {"true", "false"}:
         return AnyOf((Truth(field, value.text.lower() == "true"), text))
     return text if number is None or math.isnan(number) else AnyOf((Number(field, "=", number), text))

@@ -84,6 +84,14 @@ def search(
     _tell(invocation, found, parquet)
 
 
+def filter_hints(invocation: Invocation, text: str) -> list[str]:
+    """Ask why a filter may have found no experiment: names in it that nothing has."""
+    if not text:
+        return []
+    found = invocation.client.session.run(finding.find_experiments(text, archived="any", limit=1))
+    return [clean(said) for said in found.notes]
+
+
 def named_view(invocation: Invocation, name: str) -> SavedView:
     """Return a saved view of trials.
 
