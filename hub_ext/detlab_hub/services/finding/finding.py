@@ -159,11 +159,11 @@ class RunFinder(Service):
 
 
 def _found_trials(s: Session, rows: Sequence[TrialRow]) -> list[FoundTrial]:
-    parents = {key: s.get_one(ExperimentRow, key) for key in {row.experiment_id for row in rows}}
+    parents = search.parents_of(s, {row.experiment_id for row in rows})
     return [pages.brief(_found_trial(row, parents[row.experiment_id])) for row in rows]
 
 
-def _found_trial(row: TrialRow, parent: ExperimentRow) -> FoundTrial:
+def _found_trial(row: TrialRow, parent: search.TrialParent) -> FoundTrial:
     return FoundTrial(
         id=row.id,
         experiment_id=row.experiment_id,

@@ -24,7 +24,6 @@ from sqlalchemy import (
     literal,
     or_,
     select,
-    true,
     type_coerce,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
@@ -373,7 +372,8 @@ def _before_best(source: FilterSource, line: Any, point: Any, column: Any) -> Co
 def _is_nan(source: FilterSource, line: Any, summary: MetricSummary) -> ColumnElement[bool]:
     match summary:
         case MetricSummary.MIN | MetricSummary.MAX:
-            return line.min.is_(None) & true()
+            none: ColumnElement[bool] = line.min.is_(None)
+            return none
         case MetricSummary.LAST:
             found: ColumnElement[bool] = line.last_flag == values.NAN
             return found

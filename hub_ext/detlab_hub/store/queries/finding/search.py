@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Text, and_, case, cast, collate, false, func, or_, true, type_coerce
+from sqlalchemy import ColumnElement, Text, and_, case, cast, collate, false, func, or_, select, true, type_coerce
 from sqlalchemy.orm import Session
 
 from detlab.errors import NotFound
@@ -208,6 +208,26 @@ def columns_of(
         query = selected(source, source.key, *columns, of_trial=needs_trial(wanted)).where(source.key.in_(part))
         for key, *row in s.execute(query):
             found[key] = [_read(field, row[begin:end]) for field, begin, end in readers]
+    return found
+
+
+@dataclass(frozen=True)
+class TrialParent:
+    """What a table of trials says of their experiment; its config may be a megabyte, and is not read."""
+
+    name: str
+    owner: str
+    labels: list[str]
+    metric: str
+
+
+def parents_of(s: Session, experiment_ids: Collection[int]) -> dict[int, TrialParent]:
+    """Return experiments as tables of trials show them, by their ids."""
+    found: dict[int, TrialParent] = {}
+    columns = ExperimentRow.id, ExperimentRow.name, ExperimentRow.owner, ExperimentRow.labels, ExperimentRow.metric
+    for part in chunks(sorted(experiment_ids)):
+        for key, name, owner, labels, metric in s.execute(select(*columns).where(ExperimentRow.id.in_(part))):
+            found[key] = TrialParent(name, owner, labels, metric)
     return found
 
 
