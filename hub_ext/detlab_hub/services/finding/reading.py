@@ -14,6 +14,7 @@ from detlab_hub.core.filters.fields import Field, FieldKind, FilterTable, field_
 from detlab_hub.core.filters.grammar import FilterError, parse_field, pointed
 from detlab_hub.core.filters.meaning import Asker, Meaning, read
 from detlab_hub.store.queries.finding.search import SortKey
+from detlab_hub.store.tables import clean_text
 
 T = TypeVar("T")
 SECONDS = 10.0
@@ -58,7 +59,7 @@ def read_request(
         shown = "\n".join(text for _, text in problems[:MOST_SORT_KEYS])
         raise ConfigError([problem for problem, _ in problems], shown)
     known = [field for field in fields if field is not None]
-    named = [FoundColumn(name=name, kind=_kind(field)) for name, field in zip(columns, known, strict=True)]
+    named = [FoundColumn(name=clean_text(name), kind=_kind(field)) for name, field in zip(columns, known, strict=True)]
     return ReadRequest(table, meaning, [key for key in keys if key is not None], known, named)
 
 
