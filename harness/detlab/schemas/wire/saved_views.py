@@ -12,8 +12,9 @@ from detlab.schemas.wire.finding import FilteredTable
 VIEW_NAME_CHARS = 200
 MOST_SORT_KEYS = 10
 MOST_COLUMNS = 50
-FILTER_CHARS = 4000
-_Name = Annotated[str, Field(max_length=FILTER_CHARS)]
+FILTER_CHARS, FIELD_CHARS = 4000, 700
+"""A metric's name has 512 characters at most, that of its group 128."""
+_Name = Annotated[str, Field(max_length=FIELD_CHARS)]
 
 
 class SaveView(PersonRequest):

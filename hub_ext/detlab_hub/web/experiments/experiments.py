@@ -21,6 +21,7 @@ from detlab.schemas.wire import (
     Wire,
 )
 from detlab.schemas.wire.finding import ExperimentPage
+from detlab.schemas.wire.saved_views import FIELD_CHARS, FILTER_CHARS, MOST_COLUMNS, MOST_SORT_KEYS
 from detlab.schemas.wire.storage import DeletionReply
 from detlab_hub.core.rights import Action
 from detlab_hub.services.experiments.edits import Edits
@@ -57,9 +58,9 @@ class DeleteQuery(Wire):
     """Give up on files that could not be removed; for administrators, of an experiment that is DELETING."""
 
 
-MOST_FILTER, MOST_LISTED = 20_000, 100
-Filter = Annotated[str, Field(max_length=MOST_FILTER)]
-"""A filter, which the grammar itself may find too long: it says so in its own words."""
+Filter = Annotated[str, Field(max_length=FILTER_CHARS)]
+FieldText = Annotated[str, Field(max_length=FIELD_CHARS)]
+"""The name of a field, as filters have it."""
 
 
 class Filtered(Wire):
@@ -67,10 +68,10 @@ class Filtered(Wire):
 
     filter: Filter = ""
     """Which: `accuracy > 0.9 and hparams.lr < 1e-3 and label = paper`."""
-    sort: list[Filter] = Field(default_factory=list, max_length=MOST_LISTED)
+    sort: list[FieldText] = Field(default_factory=list, max_length=MOST_SORT_KEYS)
     """Fields in order of importance, with `-` before them for descending; repeat it or separate by commas. Rows
     without a value come last."""
-    column: list[Filter] = Field(default_factory=list, max_length=MOST_LISTED)
+    column: list[FieldText] = Field(default_factory=list, max_length=MOST_COLUMNS)
     """Fields whose values come with each row; repeat it or separate by commas."""
 
 
