@@ -27,7 +27,7 @@ def filters() -> str:
         (
             FieldKind.TEXT.value,
             "`=` `!=` `in` `contains`",
-            "`adam`, `'two words'`; exactly as it is, in capitals or not",
+            "`adam`, `'two words'`; exactly as it is",
         ),
         (FieldKind.USER.value, "as a text", "`ada`; `me` is who asks, `'me'` a user of that name"),
         (FieldKind.LABELS.value, "as a text", "one of the labels is it, or contains it"),
@@ -68,7 +68,7 @@ word, or quoted if it has spaces, dots or marks: `"two words"`, `'it is'`. A fil
                 | "is" ["not"] "null"
 
 `contains`, or `~`, looks for a part of a text, whatever the case of ASCII letters. There are no regular expressions.
-Letters with marks are the same in each of their Unicode forms.
+A letter with a mark is the same in each of its Unicode forms.
 What a row does not have fulfils no comparison, and `!=` and `not` are the plain opposite: `label != paper` holds for
 what has no label. `is null` asks for what it does not have.
 """
@@ -84,7 +84,7 @@ what has no label. `is null` asks for what it does not have.
         table(("name", "value"), summaries),
         "NaN is neither less nor greater than a number; `loss.last = nan` finds what has diverged.",
         "## Hyperparameters\n\n`hparams.lr`, or `hp.lr`; in a group `hparams.optimizer.lr`, with a dot in its name"
-        ' `hparams."a.b"`. Lists are compared with nothing, and are there for `is null`.',
+        ' `hparams."a.b"`. A list is equal to nothing; `is not null` finds it.',
         "## Values",
         table(("kind", "operators", "values"), compared),
         "All may be asked for by `is null` and `is not null`.",

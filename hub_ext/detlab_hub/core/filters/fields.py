@@ -108,8 +108,8 @@ _SHARED = (
 )
 COLUMNS: Mapping[FilterTable, Mapping[str, ColumnField]] = {
     FilterTable.TRIALS: _of(
-        ("id", FieldKind.NUMBER, "number of the trial"),
-        ("trial", FieldKind.NUMBER, "the same"),
+        ("id", FieldKind.NUMBER, "its number"),
+        ("trial", FieldKind.NUMBER, "number of the trial"),
         ("experiment", FieldKind.NUMBER, "number of the experiment"),
         *_SHARED,
         ("steps", FieldKind.NUMBER, "steps completed"),
@@ -117,8 +117,8 @@ COLUMNS: Mapping[FilterTable, Mapping[str, ColumnField]] = {
         ("seed", FieldKind.NUMBER, "its random seed"),
     ),
     FilterTable.EXPERIMENTS: _of(
-        ("id", FieldKind.NUMBER, "number of the experiment"),
-        ("experiment", FieldKind.NUMBER, "the same"),
+        ("id", FieldKind.NUMBER, "its number"),
+        ("experiment", FieldKind.NUMBER, "number of the experiment"),
         *_SHARED,
         ("searcher_metric", FieldKind.TEXT, "name of the metric that its search goes by"),
         ("priority", FieldKind.NUMBER, "priority in the queue"),
