@@ -88,7 +88,19 @@ async def test_saved_views_of_two_tenants(master: Any, cluster: Cluster, ben: st
         assert (await reader.get("saved-views", params={"table": "trials"})).json()["items"] == [made]
         assert (await admin.get("saved-views")).json()["items"] == []
         assert (await reader.put("saved-views", json=body)).status_code == 403
-        for wrong in ({**body, "name": ""}, {**body, "owner": "root"}, {**body, "table": "models"}, {"name": "x"}):
+        again = (await other.put("saved-views", json={**body, "name": " caf\u00e9"})).json()
+        same = (await other.put("saved-views", json={**body, "name": "cafe\u0301 "})).json()
+        assert (again["id"], again["name"]) == (same["id"], same["name"])
+        gone = await other.delete("saved-views", params={"table": "trials", "name": "cafe\u0301"})
+        assert gone.json()["id"] == again["id"]
+        for wrong in (
+            {**body, "name": ""},
+            {**body, "name": " \t"},
+            {**body, "name": "x" * 201},
+            {**body, "owner": "root"},
+            {**body, "table": "models"},
+            {"name": "x"},
+        ):
             assert (await other.put("saved-views", json=wrong)).status_code == 422, wrong
         assert (await admin.delete("saved-views", params={"table": "trials", "name": "good"})).status_code == 404
         assert (await other.delete("saved-views", params={"table": "trials", "name": "good"})).json() == made

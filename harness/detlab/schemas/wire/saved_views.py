@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from detlab.schemas.script_names import normal
 from detlab.schemas.wire.base import PersonRequest, Wire
 from detlab.schemas.wire.finding import FilteredTable
 
@@ -14,18 +15,33 @@ MOST_SORT_KEYS = 10
 MOST_COLUMNS = 50
 FILTER_CHARS, FIELD_CHARS = 4000, 700
 """A metric's name has 512 characters at most, that of its group 128."""
-_Name = Annotated[str, Field(max_length=FIELD_CHARS)]
+_Field = Annotated[str, Field(max_length=FIELD_CHARS)]
+
+
+def view_name(text: str) -> str:
+    """Return the name of a view as it is kept: in one form of Unicode, without spaces around it.
+
+    Raises:
+        ValueError: Nothing is left.
+    """
+    name = normal(text).strip()
+    if not name:
+        raise ValueError("a view has a name that is not empty")
+    return name
+
+
+ViewName = Annotated[str, Field(min_length=1, max_length=VIEW_NAME_CHARS), AfterValidator(view_name)]
 
 
 class SaveView(PersonRequest):
     """PUT saved-views: makes a view, or replaces the caller's view of this name."""
 
-    name: str = Field(min_length=1, max_length=VIEW_NAME_CHARS)
+    name: ViewName
     table: FilteredTable
     filter: str = Field("", max_length=FILTER_CHARS)
-    sort: list[_Name] = Field(default_factory=list, max_length=MOST_SORT_KEYS)
+    sort: list[_Field] = Field(default_factory=list, max_length=MOST_SORT_KEYS)
     """Fields, with `-` before them for descending."""
-    columns: list[_Name] = Field(default_factory=list, max_length=MOST_COLUMNS)
+    columns: list[_Field] = Field(default_factory=list, max_length=MOST_COLUMNS)
     layout: dict[str, Any] = {}
     """What a front end keeps of how it shows them: pinned columns, widths; 16 kB as JSON at most."""
 

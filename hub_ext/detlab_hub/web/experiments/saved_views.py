@@ -6,7 +6,7 @@ from pydantic import Field
 
 from detlab.schemas.wire import PersonRequest, Wire
 from detlab.schemas.wire.finding import FilteredTable
-from detlab.schemas.wire.saved_views import SavedView, SavedViewList, SaveView
+from detlab.schemas.wire.saved_views import SavedView, SavedViewList, SaveView, ViewName
 from detlab_hub.core.rights import Action
 from detlab_hub.services.finding.saved_views import SavedViews as SavedViewsService
 from detlab_hub.web.base import Guarded, RowId
@@ -27,7 +27,7 @@ class SavedViewRemoval(PersonRequest):
     """Which view."""
 
     table: FilteredTable
-    name: str = Field(min_length=1, max_length=1000)
+    name: ViewName
 
 
 @route("saved-views", relayed=True)

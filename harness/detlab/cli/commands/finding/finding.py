@@ -11,6 +11,7 @@ from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invo
 from detlab.cli.output.printing import clean, counted, duration, moment, note, say, say_json, settings, table
 from detlab.client.operations import finding
 from detlab.client.tabular import FOUND_COLUMNS, csv_text, found_rows, write_parquet
+from detlab.schemas.script_names import normal
 from detlab.schemas.wire import Archived, decode_float
 from detlab.schemas.wire.finding import FoundTrial, FoundTrials
 from detlab.schemas.wire.saved_views import SavedView
@@ -99,7 +100,8 @@ def named_view(invocation: Invocation, name: str) -> SavedView:
         click.UsageError: There is none of this name.
     """
     views = invocation.client.list_saved_views("trials")
-    view = next((one for one in views if one.name == name), None)
+    wanted = normal(name).strip()
+    view = next((one for one in views if one.name == wanted), None)
     if view is None:
         known = ", ".join(clean(one.name) for one in views[:10]) or "none"
         raise click.UsageError(f"there is no saved view {clean(name)!r} of trials; yours are: {known}")
