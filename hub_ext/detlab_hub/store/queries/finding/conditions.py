@@ -77,17 +77,17 @@ def _sure(found: ColumnElement[bool]) -> ColumnElement[bool]:
 
 
 def _number(source: FilterSource, one: Number) -> ColumnElement[bool]:
-    left = _left(source, one.field)
+    left = _left(source, one.field, one)
     if left is None:
         return false()
     return _sure(_COMPARE[one.operator](left, number_value(source, one.field, one.value)))
 
 
-def _left(source: FilterSource, field: Field) -> ColumnElement[Any] | None:
+def _left(source: FilterSource, field: Field, bound: Number | None = None) -> ColumnElement[Any] | None:
     """Return the number that a field is; None: it is of no row."""
     match field:
         case MetricField():
-            return metric_of(source, field)
+            return metric_of(source, field, bound)
         case HyperparameterField():
             return hyperparameter_of(source, field).number
         case ColumnField():

@@ -38,6 +38,7 @@ from detlab_hub.core.filters.fields import (
     MetricField,
     MetricSummary,
 )
+from detlab_hub.core.filters.meaning import Number
 from detlab_hub.store import values
 from detlab_hub.store.queries.statements import chunks, text_holds
 from detlab_hub.store.tables import (
@@ -285,13 +286,37 @@ def number_value(source: FilterSource, field: Field, value: float) -> ColumnElem
 # --- metrics
 
 
-def metric_of(source: FilterSource, field: MetricField) -> ColumnElement[Any] | None:
-    """Return the value of a metric, NULL for NaN, the first reading that a trial has; None: nobody has reported one."""
-    found = [_summary(source, group, name_id, field.summary) for group, name_id in _readings(source, field)]
+def metric_of(source: FilterSource, field: MetricField, bound: Number | None = None) -> ColumnElement[Any] | None:
+    """Return the value of a metric, NULL for NaN, the first reading that a trial has; None: nobody has reported one.
+
+    Args:
+        source: What the query selects from.
+        field: The metric.
+        bound: What it is compared with: where the summary shows that no value fulfils it, it may be NULL.
+    """
+    readings = _readings(source, field)
+    one = bound if len(readings) == 1 else None
+    found = [_summary(source, group, name_id, field.summary, one) for group, name_id in readings]
     if not found:
         return None
     value = found[0] if len(found) == 1 else func.coalesce(*found)
     return _or_best(source, field, value)
+
+
+def _hopeless(line: Any, bound: Number) -> ColumnElement[bool]:
+    """Return the condition that no value of a series fulfils a comparison, by its least and its greatest."""
+    match bound.operator:
+        case ">":
+            found: ColumnElement[bool] = line.max <= bound.value
+        case ">=":
+            found = line.max < bound.value
+        case "<":
+            found = line.min >= bound.value
+        case "<=":
+            found = line.min > bound.value
+        case "=":
+            found = or_(line.min > bound.value, line.max < bound.value)
+    return found
 
 
 def _or_best(source: FilterSource, field: MetricField, value: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -331,7 +356,9 @@ def _series(source: FilterSource, group: str, name_id: int, line: Any, *columns:
     return query.correlate(source.trial)
 
 
-def _summary(source: FilterSource, group: str, name_id: int, summary: MetricSummary) -> ColumnElement[Any]:
+def _summary(
+    source: FilterSource, group: str, name_id: int, summary: MetricSummary, bound: Number | None
+) -> ColumnElement[Any]:
     line = aliased(MetricSeries)
     match summary:
         case MetricSummary.MIN:
@@ -341,7 +368,7 @@ def _summary(source: FilterSource, group: str, name_id: int, summary: MetricSumm
         case MetricSummary.LAST:
             value = _joined(line.last, line.last_flag)
         case MetricSummary.BEST:
-            value = _at_best(source, line)
+            value = _at_best(source, line, bound)
     # A subquery that gives a value, and not a join: it is looked up for the rows that come as far as here.
     return _series(source, group, name_id, line, value).scalar_subquery()
 
@@ -351,10 +378,13 @@ def _joined(value: Any, flag: Any) -> ColumnElement[Any]:
     return case((flag == values.FINITE, value), (flag == values.POSINF, math.inf), (flag == values.NEGINF, -math.inf))
 
 
-def _at_best(source: FilterSource, line: Any) -> ColumnElement[Any]:
+def _at_best(source: FilterSource, line: Any, bound: Number | None) -> ColumnElement[Any]:
     point = aliased(MetricPoint)
     before = _before_best(source, line, point, _joined(point.value, point.flag))
-    return case((_is_last(source, line), _joined(line.last, line.last_flag)), else_=before)
+    in_summary: list[tuple[Any, Any]] = [(_is_last(source, line), _joined(line.last, line.last_flag))]
+    if bound is not None:
+        in_summary.append((_hopeless(line, bound), None))
+    return case(*in_summary, else_=before)
 
 
 def _is_last(source: FilterSource, line: Any) -> ColumnElement[bool]:
