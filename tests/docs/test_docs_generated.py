@@ -18,6 +18,7 @@ NAMES = (
     "docs/reference/helm-values.md",
     "docs/reference/pytorch.md",
     "docs/reference/client.md",
+    "docs/reference/filters.md",
     "docs/reference/limits.md",
     "docs/reference/plugins.md",
     "docs/reference/rights.md",

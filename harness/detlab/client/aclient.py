@@ -21,7 +21,15 @@ from detlab.client.operations import experiments as operations
 from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import storage as storage_operations
 from detlab.client.operations import tasks as task_operations
-from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
+from detlab.client.ordering import (
+    ExperimentSortBy,
+    OrderBy,
+    archived_filter,
+    choose_experiments,
+    several,
+    sort_views,
+)
+from detlab.client.parts.afinding import AsyncFindingCalls
 from detlab.client.registry.acalls import AsyncRegistryCalls
 from detlab.client.registry.amodels import AsyncModelVersion
 from detlab.client.registry.facts import folder_config
@@ -79,7 +87,7 @@ class AsyncSubmittedTask:
     bundle: Bundle | None
 
 
-class AsyncClient(AsyncRegistryCalls):
+class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 
     Args:
@@ -273,6 +281,9 @@ class AsyncClient(AsyncRegistryCalls):
         state: str | None = None,
         owner: str | None = None,
         archived: bool | None = False,
+        filter: str = "",  # noqa: A002  (its name in requests)
+        sort: Collection[str] | str = (),
+        columns: Collection[str] | str = (),
     ) -> list[AsyncExperiment]:
         """Return experiments, newest first unless told otherwise; those without the key come last.
 
@@ -288,15 +299,28 @@ class AsyncClient(AsyncRegistryCalls):
             state: Only those in this state.
             owner: Only those of this user.
             archived: False leaves archived ones out, True all others; None leaves out none.
+            filter: Which: `label = paper and accuracy > 0.9`; metrics and hyperparameters are those of the best trial.
+            sort: Fields in order of importance, with `-` before them for descending, instead of a key.
+            columns: Fields whose values each experiment then has in `view.values`.
 
         Raises:
             ValueError: There is no such key, direction or state.
+            ConfigError: The filter cannot be read; it says where.
         """
         key = None if sort_by is None else ExperimentSortBy(sort_by)
         here = any(given is not None for given in (key, experiment_ids, labels, users, states))
         first = None if here else limit
         which = archived_filter(archived)
-        wanted = operations.experiments(limit=first, state=state, owner=owner, name=name, archived=which)
+        wanted = operations.experiments(
+            limit=first,
+            state=state,
+            owner=owner,
+            name=name,
+            archived=which,
+            filter=filter,
+            sort=several(sort) or (),
+            columns=several(columns) or (),
+        )
         views = await self.session.run(wanted)
         if here:
             views = choose_experiments(views, experiment_ids=experiment_ids, labels=labels, users=users, states=states)

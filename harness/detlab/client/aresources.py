@@ -227,6 +227,7 @@ class AsyncExperiment(AsyncExperimentEdits):
         order_by: OrderBy | str = OrderBy.ASCENDING,
         *,
         limit: int | None = None,
+        filter: str = "",  # noqa: A002  (its name in requests)
     ) -> list[AsyncTrial]:
         """Return its trials, in creation order unless told otherwise; those without the key come last.
 
@@ -234,9 +235,14 @@ class AsyncExperiment(AsyncExperimentEdits):
             sort_by: The key.
             order_by: The direction.
             limit: Return at most this many of them.
+            filter: Which: `accuracy > 0.9 and hparams.lr < 1e-3`; empty: all.
+
+        Raises:
+            ConfigError: The filter cannot be read; it says where.
         """
         plain = (TrialSortBy(sort_by), OrderBy(order_by)) == (TrialSortBy.ID, OrderBy.ASCENDING)
-        views = await self._session.run(experiments.experiment_trials(self.id, limit=limit if plain else None))
+        wanted = experiments.experiment_trials(self.id, limit=limit if plain else None, filter=filter)
+        views = await self._session.run(wanted)
         chosen = views if plain else sort_views(views, TrialSortBy(sort_by), order_by)[:limit]
         return [AsyncTrial(self._session, view) for view in chosen]
 

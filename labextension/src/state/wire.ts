@@ -94,6 +94,13 @@ export interface BudgetView {
   used: number;
 }
 
+/** What may come next in a filter. */
+export interface Candidate {
+  text: string;
+  kind: string;
+  about: string;
+}
+
 /** Of POST tasks: a command of the master's compares the caller's storages with what the master knows. */
 export interface CheckStorage {
   experiment_id?: number | null;
@@ -166,6 +173,14 @@ export interface Comparison {
   config: Difference[];
   environment: Difference[];
   code: FileDifference[];
+}
+
+/** What may come next in a filter at a cursor. */
+export interface Completions {
+  begin: number;
+  items: Candidate[];
+  problem: string;
+  column: number | null;
 }
 
 /** POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text. */
@@ -326,6 +341,14 @@ export interface Event {
   data: Record<string, unknown>;
 }
 
+/** One page of experiments, newest first or in the order that was asked for. */
+export interface ExperimentPage {
+  items: ExperimentView[];
+  columns: FoundColumn[];
+  notes: string[];
+  next: number | null;
+}
+
 /** Where an experiment stands (Determined's names). */
 export type ExperimentState = 'ACTIVE' | 'PAUSED' | 'STOPPING_COMPLETED' | 'STOPPING_CANCELED' | 'STOPPING_KILLED' | 'STOPPING_ERROR' | 'COMPLETED' | 'CANCELED' | 'ERROR' | 'DELETING' | 'DELETED';
 
@@ -369,6 +392,7 @@ export interface ExperimentView {
   log_retention_days: number | null;
   source: Record<string, unknown>;
   unmanaged: boolean;
+  values: unknown[];
   shortened: string[];
 }
 
@@ -400,6 +424,43 @@ export interface ForecastView {
   agent_id: string | null;
   reason: string;
   detail: string;
+}
+
+/** A column that was asked for. */
+export interface FoundColumn {
+  name: string;
+  kind: string;
+}
+
+/** A trial in a table over all experiments. */
+export interface FoundTrial {
+  id: number;
+  experiment_id: number;
+  index: number;
+  name: string;
+  owner: string;
+  labels: string[];
+  state: TrialState;
+  end_reason: EndReason | null;
+  hparams: Record<string, unknown>;
+  steps_completed: number;
+  restarts: number;
+  progress: number;
+  best_validation: Float | null;
+  metric: string;
+  created_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  values: unknown[];
+  shortened: string[];
+}
+
+/** A page of trials. */
+export interface FoundTrials {
+  items: FoundTrial[];
+  columns: FoundColumn[];
+  notes: string[];
+  next: number | null;
 }
 
 /** What collection decides about one checkpoint. */
@@ -858,6 +919,37 @@ export interface ReplayedTrial {
   reports: number;
 }
 
+/** PUT saved-views: makes a view, or replaces the caller's view of this name. */
+export interface SaveView {
+  name: string;
+  table: 'trials' | 'experiments';
+  filter?: string;
+  sort?: string[];
+  columns?: string[];
+  layout?: Record<string, unknown>;
+}
+
+/** A saved view. A column that is gone since stays in it, and has no values. */
+export interface SavedView {
+  id: number;
+  name: string;
+  table: 'trials' | 'experiments';
+  filter: string;
+  sort: string[];
+  columns: string[];
+  layout: Record<string, unknown>;
+  owner: string;
+  project_id: number | null;
+  created_at: number;
+  updated_at: number;
+}
+
+/** The views of the caller. */
+export interface SavedViewList {
+  items: SavedView[];
+  next: number | null;
+}
+
 /** One curve, possibly down-sampled: extremes and the last point are exact. */
 export interface SeriesView {
   trial_id: number;
@@ -943,6 +1035,7 @@ export interface SteeredExperiment {
   log_retention_days: number | null;
   source: Record<string, unknown>;
   unmanaged: boolean;
+  values: unknown[];
   shortened: string[];
   promoted_to: number | null;
 }

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import select
 from test_store_rights import GROUPS, USERS, VIEWERS, experiments, fill
 
-from detlab_hub.core.registry.where import parse
+from detlab_hub.core.filters.grammar import parse
 from detlab_hub.core.rights import ObjectKind, Person, Right, Thing, right_of
 from detlab_hub.store import Store
 from detlab_hub.store.queries import bundles, jobs, limits, rights, usage

@@ -58,6 +58,7 @@ EXPECTED = {
     "experiments": ROUND,
     "experiments/{experiment_id}/trials": ROUND + SHOWN_WHOLE,
     "experiments/{experiment_id}/checkpoints": ROUND,
+    "trials": ROUND + SHOWN_WHOLE,
     "trials/{trial_id}/checkpoints": ROUND,
     "trials/{trial_id}/values": ROUND,
     "trials/{trial_id}/logs": 400,

@@ -14,6 +14,14 @@ from detlab.cli.commands.download import fetch_files, where_it_is
 from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import acting, archive, label_group, unarchive
 from detlab.cli.commands.experiment_share import share
+from detlab.cli.commands.finding.finding import (
+    column_option,
+    filter_hints,
+    filter_option,
+    parquet_option,
+    shown_values,
+    sort_option,
+)
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.storage.collection import gc
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
@@ -31,6 +39,7 @@ from detlab.cli.output.logs import LogOptions, log_options, print_experiment_log
 from detlab.cli.output.printing import (
     Shown,
     clean,
+    counted,
     duration,
     facts,
     moment,
@@ -49,7 +58,14 @@ from detlab.client.facts import TrialMetrics, no_checkpoint, without_result
 from detlab.client.ordering import CheckpointState, ExperimentSortBy, OrderBy, TrialSortBy
 from detlab.client.rendering import no_point
 from detlab.client.resources import Checkpoint, Experiment, Trial
-from detlab.client.tabular import TRIAL_COLUMNS, csv_text, trial_rows
+from detlab.client.tabular import (
+    EXPERIMENT_COLUMNS,
+    TRIAL_COLUMNS,
+    csv_text,
+    experiment_rows,
+    trial_rows,
+    write_parquet,
+)
 from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
 
 COMMANDS = {"experiment": "Experiments: create, list, describe, logs, wait, …"}
@@ -89,6 +105,10 @@ experiment.add_command(unarchive)
 @click.option("--label", "labels", multiple=True, metavar="LABEL", help="Only those with this label (repeatable).")
 @click.option("-a", "--all", "every", is_flag=True, help="All of them, archived ones, too.")
 @click.option("--archived", is_flag=True, help="Only the archived ones.")
+@filter_option
+@column_option
+@sort_option
+@parquet_option
 @click.option("--sort-by", type=click.Choice([key.name for key in ExperimentSortBy], case_sensitive=False))
 @click.option("--order-by", type=_DIRECTIONS, default="asc", help="With --sort-by: asc or desc.")
 @csv_option
@@ -103,14 +123,21 @@ def list_command(
     labels: tuple[str, ...],
     every: bool,
     archived: bool,
+    filter_: str,
+    columns: tuple[str, ...],
+    sort: tuple[str, ...],
+    parquet: Path | None,
     sort_by: str | None,
     order_by: str,
 ) -> None:
     """List experiments, newest first, without archived ones.
 
+    Metrics and hyperparameters in a filter are those of the best trial; det trial search --help says what it may be.
+
     \b
     Examples:
       det experiment list
+      det e list --filter 'accuracy > 0.9 and created > -7d and label = paper' --sort -accuracy -c accuracy -c hp.lr
       det e list --state ACTIVE --label speech
       det e list --all --csv > experiments.csv
       det e list --json | jq '.[].id'
@@ -124,15 +151,28 @@ def list_command(
         owner=owner,
         name=name,
         archived=True if archived else None if every else False,
+        filter=filter_,
+        sort=sort,
+        columns=columns,
     )
+    if parquet is not None:
+        write_parquet(parquet, experiment_rows((item.view for item in found), columns), (*EXPERIMENT_COLUMNS, *columns))
+        note(f"{counted(len(found), 'experiment')} written to {clean(parquet)}")
+        return
     if invocation.answered([item.view for item in found]):
         return
     if not found and not invocation.as_csv:
-        filtered = state or owner or name or labels or archived
+        for said in filter_hints(invocation, filter_):
+            note(said)
+        filtered = state or owner or name or labels or archived or filter_
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
-    columns = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")
-    table(columns, [_row(item.view) for item in found], right=("ID", "Progress", "Best"))
+    titles = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took", *columns)
+    table(
+        titles,
+        [(*_row(item.view), *shown_values(item.view.values)) for item in found],
+        right=("ID", "Progress", "Best"),
+    )
 
 
 def _state(view: ExperimentView) -> str:
@@ -363,10 +403,16 @@ def _means(trials: list[Trial], config: Mapping[str, Any] | None) -> dict[int, s
 
 
 def tell_trials(
-    invocation: Invocation, item: Experiment, *, sort_by: str, order_by: str, metrics: Sequence[str] = ()
+    invocation: Invocation,
+    item: Experiment,
+    *,
+    sort_by: str,
+    order_by: str,
+    metrics: Sequence[str] = (),
+    filter: str = "",  # noqa: A002  (its name in requests)
 ) -> None:
     """Print trials as the command was asked to: a table, JSON, or CSV with a column for each hyperparameter."""
-    trials = item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower())
+    trials = item.list_trials(TrialSortBy[sort_by.upper()], order_by.lower(), filter=filter)
     columns = metric_columns(item, metrics) if trials else MetricColumns()
     if invocation.as_csv:
         rows = trial_rows(trial.view for trial in trials)
@@ -379,7 +425,7 @@ def tell_trials(
     elif invocation.as_json:
         say_json([columns.told(trial) for trial in trials])
     elif not trials:
-        say("No trials yet.")
+        say("No trials match." if filter else "No trials yet.")
     else:
         print_trials(trials, item.config, columns)
 

@@ -8,6 +8,7 @@ import click
 
 from detlab.cli.commands.download import fetch
 from detlab.cli.commands.experiment import tell_trials, trial_order
+from detlab.cli.commands.finding.finding import filter_option, search
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import failure_card
@@ -20,7 +21,7 @@ from detlab.client.resources import Trial
 from detlab.client.tabular import METRIC_COLUMNS, csv_text
 from detlab.schemas.wire import AttemptView
 
-COMMANDS = {"trial": "Trials: list, describe, logs, metrics, kill, download."}
+COMMANDS = {"trial": "Trials: list, search, describe, logs, metrics, kill, download."}
 
 
 @click.group(cls=LazyGroup, short={"ls": "list"})
@@ -35,27 +36,32 @@ def trial() -> None:
     """
 
 
+trial.add_command(search)
+
+
 @trial.command(name="list")
 @click.argument("experiment_id", metavar="EXPERIMENT", type=int)
+@filter_option
 @trial_order
 @metric_option
 @csv_option
 @json_option
 @pass_invocation
 def list_command(
-    invocation: Invocation, experiment_id: int, sort_by: str, order_by: str, metrics: tuple[str, ...]
+    invocation: Invocation, experiment_id: int, filter_: str, sort_by: str, order_by: str, metrics: tuple[str, ...]
 ) -> None:
     """List the trials of an experiment, in creation order unless told otherwise.
 
-    --csv has a column for each hyperparameter.
+    --csv has a column for each hyperparameter. det trial search --help says what a filter may be.
 
     \b
     Examples:
       det trial list 7
       det trial list 7 --metric accuracy --metric train_loss
+      det trial list 7 --filter 'accuracy > 0.9 and hparams.lr < 1e-3'
     """
     item = invocation.client.get_experiment(experiment_id)
-    tell_trials(invocation, item, sort_by=sort_by, order_by=order_by, metrics=metrics)
+    tell_trials(invocation, item, sort_by=sort_by, order_by=order_by, metrics=metrics, filter=filter_)
 
 
 @trial.command()

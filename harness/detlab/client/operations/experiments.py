@@ -141,9 +141,14 @@ def experiments(
     owner: str | None = None,
     name: str | None = None,
     archived: Archived | None = None,
+    filter: str = "",  # noqa: A002  (its name in requests)
+    sort: Sequence[str] = (),
+    columns: Sequence[str] = (),
 ) -> Flow[list[ExperimentView]]:
-    """List experiments, newest first, fetching as many pages as needed; archived ones only if asked for."""
+    """List experiments, newest first or in an order, fetching as many pages as needed; archived ones if asked for."""
     filters = {"state": known_state(state, ExperimentState), "owner": owner, "name": name, "archived": archived}
+    filters["filter"] = filter or None
+    filters |= {key: json.dumps(list(given)) for key, given in (("sort", sort), ("column", columns)) if given}
     return pages("experiments", ExperimentView, "before", limit, filters)
 
 
@@ -193,9 +198,15 @@ def experiment_code(experiment_id: int) -> Flow[CodeList]:
     return CodeList(items=items)
 
 
-def experiment_trials(experiment_id: int, *, limit: int | None = None) -> Flow[list[TrialView]]:
-    """List the trials of an experiment, in creation order."""
-    found = yield from pages(f"experiments/{int(experiment_id)}/trials", TrialView, "after", limit)
+def experiment_trials(
+    experiment_id: int,
+    *,
+    limit: int | None = None,
+    filter: str = "",  # noqa: A002  (its name in requests)
+) -> Flow[list[TrialView]]:
+    """List the trials of an experiment, in creation order: all, or those that fulfil a filter."""
+    path, filters = f"experiments/{int(experiment_id)}/trials", {"filter": filter or None}
+    found = yield from pages(path, TrialView, "after", limit, filters)
     return (yield from _whole(found, lambda view: trial(view.id)))
 
 

@@ -222,6 +222,8 @@ class ExperimentView(Wire):
     source: dict[str, Any] = {}
     unmanaged: bool = False
     """Whether users evaluate its trials by hand: the cluster runs none of them."""
+    values: list[Any] = []
+    """In a list, one for each column that was asked for, null where it has none: those of its best trial."""
     shortened: list[str] = []
     """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 

@@ -72,6 +72,8 @@ class Action(StrEnum):
     VERSION_DELETE = "version.delete"
     LABEL_MOVE = "label.move"
     LABEL_REMOVE = "label.remove"
+    VIEW_SAVE = "view.save"
+    VIEW_REMOVE = "view.remove"
     TASK_CREATE = "task.create"
     TASK_START_SERVER = "task.start_server"
     TASK_KILL = "task.kill"
@@ -185,6 +187,8 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.VERSION_DELETE: ActionRule(_MODEL, _OWN, THEMSELVES, "delete a version"),
     Action.LABEL_MOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "move a label to a version"),
     Action.LABEL_REMOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "take a label away"),
+    Action.VIEW_SAVE: ActionRule((), _NONE, PEOPLE, "keep a view of one's own"),
+    Action.VIEW_REMOVE: ActionRule((), _NONE, THEMSELVES, "remove a view of one's own"),
     Action.TASK_CREATE: ActionRule((), _NONE, PEOPLE, "start a task"),
     Action.TASK_START_SERVER: ActionRule(
         (), _NONE, THEMSELVES, "start a server of the Hub, which has a token of its own", Action.TASK_CREATE

@@ -26,6 +26,8 @@ from detlab.schemas.wire import (
     TrialView,
 )
 from detlab.schemas.wire.storage import DeletionView
+from detlab_hub.core.filters.fields import FilterTable
+from detlab_hub.core.filters.meaning import Asker
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.rights import Action
 from detlab_hub.core.scheduling import Job, SchedulerTask
@@ -43,6 +45,7 @@ from detlab_hub.services.base.searches import FirstStep
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.base.warm_start import with_results, with_source
 from detlab_hub.services.experiments import removal
+from detlab_hub.services.finding.reading import SECONDS, TOO_SLOW, read_request
 from detlab_hub.services.lifecycle import uids
 from detlab_hub.services.lifecycle.queue_fields import pool_for, queue_fields, request_fields
 from detlab_hub.services.lifecycle.rows import slots_per_trial
@@ -51,8 +54,10 @@ from detlab_hub.services.placement import passes
 from detlab_hub.services.placement.snapshots import is_single_node
 from detlab_hub.services.queue import why_waiting
 from detlab_hub.services.views import budget_views, experiment_views, pages
+from detlab_hub.store.bounded import bounded
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
 from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, workspaces
+from detlab_hub.store.queries.finding import search as finding
 from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.queries.statements import chunks, first_that_fit
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
@@ -254,6 +259,7 @@ class Experiments(Service):
         *,
         sort: str | None = None,
         where: Sequence[str] = (),
+        filter: str = "",  # noqa: A002  (its name in requests)
     ) -> tuple[Sequence[TrialView], int | None]:
         """Return one page of an experiment's trials, and the `after` of the next page.
 
@@ -264,16 +270,49 @@ class Experiments(Service):
             after: Id of the last trial of the previous page.
             sort: A metric, as `trial_order.MetricOrder.parse` reads it; None: in creation order.
             where: Conditions, as `trial_order.HyperparameterComparison.parse` reads them.
+            filter: A filter; see `core.filters`.
 
         Raises:
             NotFound: There is no such experiment for the caller.
+            ConfigError: The filter cannot be read, or comes together with `where`.
         """
+        if filter:
+            return await self._filtered_trials(caller, experiment_id, limit, after, sort=sort, where=where, text=filter)
         order = None if sort is None else trial_order.MetricOrder.parse(sort)
         conditions = [trial_order.HyperparameterComparison.parse(text) for text in where]
 
         def page(s: Session) -> tuple[Sequence[TrialView], int | None]:
             experiment_for(s, caller, experiment_id)
             ids = trial_order.ids(s, experiment_id, limit + 1, order=order, conditions=conditions, after=after)
+            views = partial(experiment_views.trial_views, s, reasons=self._context.pending_reasons)
+            items, last = pages.of_rows(s, TrialRow, ids, limit, views)
+            return items, None if last is None else last.id
+
+        return await self._context.look(caller.name, page)
+
+    async def _filtered_trials(
+        self,
+        caller: Caller,
+        experiment_id: int,
+        limit: int,
+        after: int | None,
+        *,
+        sort: str | None,
+        where: Sequence[str],
+        text: str,
+    ) -> tuple[Sequence[TrialView], int | None]:
+        asker = Asker(person(caller).name, self._context.clock())
+        asked = read_request(FilterTable.TRIALS, text, (), (), asker)
+        if where:
+            problem = "`where` and `filter` cannot come together: write the conditions of `where` into the filter"
+            raise ConfigError([Problem("filter", problem)], problem)
+        order = None if sort is None else trial_order.MetricOrder.parse(sort)
+
+        def page(s: Session) -> tuple[Sequence[TrialView], int | None]:
+            experiment_for(s, caller, experiment_id)
+            wanted = finding.of_experiment(experiment_id, asked.meaning, order)
+            with bounded(s, SECONDS, "the filter", TOO_SLOW):
+                ids = finding.page(s, person(caller), wanted, limit + 1, after, asker.now)
             views = partial(experiment_views.trial_views, s, reasons=self._context.pending_reasons)
             items, last = pages.of_rows(s, TrialRow, ids, limit, views)
             return items, None if last is None else last.id

@@ -350,7 +350,7 @@ def _recount(unit: UnitOfWork, trial: TrialRow, resume_step: int) -> None:
         return
     name, smaller = experiment.metric, experiment.smaller_is_better
     own = curves.trial_best(unit.session, trial.id, VALIDATION, name, smaller)
-    trial.best_validation = None if own is None else own[1]
+    trial.best_step, trial.best_validation = own or (None, None)
     if experiment.best_trial_id != trial.id:
         return
     best = curves.experiment_best(unit.session, experiment.id, VALIDATION, name, smaller)
@@ -414,7 +414,7 @@ def _keep_best(unit: UnitOfWork, trial: TrialRow, step: int, value: float) -> No
     if math.isnan(value) or sign * value == -math.inf:  # it has diverged: neither is better than a number
         return
     if trial.best_validation is None or sign * value < sign * trial.best_validation:
-        trial.best_validation = value
+        trial.best_step, trial.best_validation = step, value
     if experiment.best_value is None or sign * value < sign * experiment.best_value:
         experiment.best_trial_id, experiment.best_step, experiment.best_value = trial.id, step, value
         unit.changed_experiment(experiment.id)

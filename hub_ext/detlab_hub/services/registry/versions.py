@@ -14,9 +14,9 @@ from detlab.schemas.wire.registry import (
     VersionList,
     VersionView,
 )
+from detlab_hub.core.filters.grammar import FilterError, parse, pointed
 from detlab_hub.core.registry.formats import format_of
 from detlab_hub.core.registry.semver import SemanticVersion
-from detlab_hub.core.registry.where import QueryError, parse
 from detlab_hub.core.rights import Action
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import checkpoint_for, experiment_for, is_deleting, model_for
@@ -186,7 +186,7 @@ class Versions(Service):
             caller: Who asks.
             best: The metric that orders them; those without it are left out.
             smaller_is_better: Its order.
-            where: A condition; see `core.registry.where`.
+            where: A condition; see `core.filters.grammar`.
             limit: Most versions.
             after: Of the last page: its `after`.
 
@@ -196,7 +196,7 @@ class Versions(Service):
         try:
             condition = parse(where)
             search.condition_of(condition)
-        except QueryError as error:
+        except FilterError as error:
             raise _unreadable(where, error) from error
 
         def look(s: Session) -> VersionList:
@@ -378,10 +378,8 @@ def _write(row: VersionRow, wanted: EditVersion) -> list[str]:
     return changed
 
 
-def _unreadable(where: str, error: QueryError) -> ConfigError:
+def _unreadable(where: str, error: FilterError) -> ConfigError:
     """Return the error of a condition that cannot be read, with a mark below the column."""
-    start = max(0, error.column - 60)
-    shown = where[start : start + 100].replace("\n", " ")
-    pointed = f"  {shown}\n  {' ' * (error.column - 1 - start)}^"
     message = f"the condition cannot be read at column {error.column}: {error.message}"
-    return ConfigError([Problem("where", f"column {error.column}: {error.message}")], f"{message}\n{pointed}")
+    problem = Problem("where", f"column {error.column}: {error.message}")
+    return ConfigError([problem], f"{message}\n{pointed(where, error.column)}")

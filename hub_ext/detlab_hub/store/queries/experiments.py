@@ -7,7 +7,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Row, Text, bindparam, delete, func, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Row, Text, bindparam, delete, func, or_, select, type_coerce
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, TrialState
@@ -71,20 +71,29 @@ def page(
     query = select(ExperimentRow.id).order_by(ExperimentRow.id.desc()).limit(limit)
     if before is not None:
         query = query.where(ExperimentRow.id < before)
-    if state is not None:
-        query = query.where(ExperimentRow.state == state)
-    if owner is not None:
-        query = query.where(ExperimentRow.owner == clean_text(owner))
+    query = query.where(*narrowed(state, owner, name, archived))
     if viewer is not None:
         query = query.where(
             visible(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
         )
+    return list(s.scalars(query))
+
+
+def narrowed(
+    state: str | None = None, owner: str | None = None, name: str | None = None, archived: str = "any"
+) -> list[ColumnElement[bool]]:
+    """Return the conditions on experiments of a list; see `page`."""
+    found: list[ColumnElement[bool]] = []
+    if state is not None:
+        found.append(ExperimentRow.state == state)
+    if owner is not None:
+        found.append(ExperimentRow.owner == clean_text(owner))
     if archived != "any":
         column = ExperimentRow.archived_at
-        query = query.where(column.is_(None) if archived == "no" else column.is_not(None))
+        found.append(column.is_(None) if archived == "no" else column.is_not(None))
     if name:
-        query = query.where(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
-    return list(s.scalars(query))
+        found.append(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
+    return found
 
 
 def names(s: Session, experiment_ids: Sequence[int]) -> dict[int, tuple[str, str]]:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Insert, Table, Text, cast, func, literal, select
+from sqlalchemy import Boolean, ColumnElement, Insert, Table, Text, cast, func, literal, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.functions import FunctionElement
 
-from detlab_hub.store.tables.base import Base, CleanText, Json
+from detlab_hub.store.tables.base import Base, CleanText, Json, clean_text
 
 CHUNK = 500
 READ_BYTES = 16 * 1024 * 1024
@@ -47,6 +49,35 @@ def insert_or_ignore(s: Session, table: Table) -> Insert:
     """Return an INSERT that leaves an existing row unchanged."""
     result: Insert = _dialect_insert(s, table).on_conflict_do_nothing()
     return result
+
+
+# --- texts
+
+
+class TextHolds(FunctionElement[bool]):
+    """Whether a text holds another one, whatever the case of ASCII letters: the same on both databases."""
+
+    type = Boolean()
+    inherit_cache = True
+    name = "text_holds"
+
+
+@compiles(TextHolds, "sqlite")
+def _on_sqlite(element: TextHolds, compiler: Any, **kw: Any) -> str:
+    column, wanted = element.clauses
+    return f"(instr(lower({compiler.process(column, **kw)}), {compiler.process(wanted, **kw)}) > 0)"
+
+
+@compiles(TextHolds, "postgresql")
+def _on_postgresql(element: TextHolds, compiler: Any, **kw: Any) -> str:
+    column, wanted = element.clauses
+    return f'(strpos(lower({compiler.process(column, **kw)} COLLATE "C"), {compiler.process(wanted, **kw)}) > 0)'
+
+
+def text_holds(column: Any, wanted: str) -> ColumnElement[bool]:
+    """Return the condition that a column's text holds another one, whatever the case of ASCII letters."""
+    folded = clean_text(wanted).encode().lower().decode()
+    return TextHolds(column, literal(folded, Text()))
 
 
 # --- rows of a page

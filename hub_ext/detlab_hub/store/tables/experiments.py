@@ -187,6 +187,8 @@ class TrialRow(Base):
     status: Mapped[str] = mapped_column(CleanText, default="")
     steps_completed: Mapped[int] = mapped_column(BigInteger, default=0)
     best_validation: Mapped[float | None] = mapped_column(Double, default=None)
+    best_step: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    """Where that was reported: the step at which filters and tables read its metrics."""
     latest_validation: Mapped[float | None] = mapped_column(ExactFloat, default=None)
     latest_checkpoint: Mapped[str | None] = mapped_column(CleanText, default=None)
     parent_checkpoint: Mapped[str | None] = mapped_column(CleanText, default=None)

@@ -30,6 +30,8 @@ pytestmark = pytest.mark.hub
 
 ADA, BEN = "adas-secret", "bens-own"
 NONE_HELD_BACK = "nobodys-mark"
+AS_LONG = "nada-secret"
+"""Nobody's, for what is answered with a place in the text."""
 STREAM_SECONDS = 0.2
 READING = {"READ", "WRITE", "ADMIN"}
 
@@ -182,7 +184,39 @@ def _follows(world: World) -> list[Pair]:
     return [Pair(text(world.ada.ids["experiment_id"], world.ada.ids["trial_id"]), text(*world.gone))]
 
 
-SPECIAL = {"sort": _sorts, "where": _conditions, "follow": _follows}
+def _filters(world: World) -> list[Pair]:
+    """Filters that can be read, and some that cannot, whose mistakes are at the same place."""
+    ids, (experiment, trial) = world.ada.ids, world.gone
+    assert len(AS_LONG) == len(ADA)
+    texts = [
+        "label = {0}-label or label ~ {0}",
+        "name ~ {0}",
+        "hparams.{0}_lr <= 1",
+        "not hp.{0}_lr is null",
+        "{0}-group.{0}-metric > 0",
+        "{0}-group.{0}-metric.last is null",
+        "{0} experiment",
+        "label = {0}-la",
+        "hp.{0}",
+        "{0}",
+    ]
+    return [
+        *(Pair(text.format(ADA), text.format(AS_LONG)) for text in texts),
+        Pair("owner = ada", "owner = zed"),
+        Pair("owner = ", "owner = "),
+        Pair(f"experiment = {ids['experiment_id']}", f"experiment = {experiment}"),
+        Pair(f"trial < {ids['trial_id']}", f"trial < {trial}"),
+        Pair("", ""),
+    ]
+
+
+def _columns(world: World) -> list[Pair]:
+    del world
+    texts = ["hparams.{0}_lr", "{0}-group.{0}-metric", "{0}-metric.max", "{0} x"]
+    return [*(Pair(text.format(ADA), text.format(AS_LONG)) for text in texts), Pair("owner", "owner")]
+
+
+SPECIAL = {"sort": _sorts, "where": _conditions, "follow": _follows, "filter": _filters, "column": _columns}
 """Parameters whose text has a form of its own."""
 
 
@@ -236,9 +270,20 @@ def numbered(value: Any, of: Tenant) -> bool:
     return False
 
 
+def said(query: Mapping[str, str]) -> list[str]:
+    """What a question says, the longest first: of filters and fields also each word, since answers point at one."""
+    words = list(query.values())
+    for name in {"filter", "column", "sort"} & query.keys():
+        words += query[name].removeprefix("-").split(".", 1)
+        words += [
+            word for part in query[name].split() for word in [part, *part.split(".")] if ADA in word or AS_LONG in word
+        ]
+    return sorted(dict.fromkeys(words), key=len, reverse=True)
+
+
 def leaks(text: str, query: Mapping[str, str], of: Tenant) -> list[str]:
     """What a reply says of a tenant that the question did not say itself."""
-    for value in query.values():
+    for value in said(query):
         text = text.replace(json.dumps(value)[1:-1], "ASKED").replace(value or "\0", "ASKED")
     found = [secret for secret in of.secrets if secret in text]
     for line in text.splitlines():
@@ -256,7 +301,7 @@ VOLATILE = re.compile(r'"(now|time|age|cursor|waited|uptime|heard_at|last_seen|c
 def plain(reply: tuple[int, str], query: Mapping[str, str]) -> tuple[int, str]:
     """A reply without what was asked, and without what changes by itself."""
     status, text = reply
-    for value in sorted(query.values(), key=len, reverse=True):
+    for value in said(query):
         if value:
             text = re.sub(rf"(?<![\w-]){re.escape(json.dumps(value)[1:-1])}(?![\w-])", "ASKED", text)
             text = re.sub(rf"(?<![\w-]){re.escape(value)}(?![\w-])", "ASKED", text)

@@ -1,0 +1,55 @@
+"""Routes of finding: the trials of all experiments, and completion of filters."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from detlab.schemas.wire import Archived, Wire
+from detlab.schemas.wire.finding import Completions, FilteredTable, FoundTrials
+from detlab_hub.core.filters.fields import FilterTable
+from detlab_hub.services.finding.finding import RunFinder
+from detlab_hub.web.base import Guarded, RowId
+from detlab_hub.web.experiments.experiments import Filter, Filtered
+from detlab_hub.web.paths import route
+from detlab_hub.web.scopes import needs
+
+
+class FoundTrialsQuery(Filtered):
+    """Which trials."""
+
+    archived: Archived = "no"
+    """`no` leaves out the trials of archived experiments, `only` those of all others; a filter that speaks of
+    `archived` decides by itself."""
+    limit: int = Field(100, ge=1, le=1000)
+    after: RowId | None = None
+    """Only what comes after the trial of this id: the `next` of the page before."""
+
+
+class CompletionQuery(Wire):
+    """Where in a filter the cursor stands."""
+
+    table: FilteredTable = "trials"
+    filter: Filter = ""
+    cursor: int | None = Field(None, ge=0, lt=2**31)
+    """From 0; at its end by default."""
+
+
+@route("trials", relayed=True)
+class TrialsOfAll(Guarded):
+    """The trials of all experiments."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, query: FoundTrialsQuery) -> FoundTrials:
+        """Find trials, in all experiments that the caller may read, newest first or in an order."""
+        return await self.services[RunFinder].trials(self.person, **query.model_dump())
+
+
+@route("filters/complete", relayed=True)
+class CompleteFilter(Guarded):
+    """A filter that is being written."""
+
+    @needs("read", cross_site="xsrf")
+    async def get(self, query: CompletionQuery) -> Completions:
+        """Return what may come next at the cursor, and what is wrong with the filter as it is."""
+        table = FilterTable(query.table)
+        return await self.services[RunFinder].complete(self.person, table, query.filter, query.cursor)
