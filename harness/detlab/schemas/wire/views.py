@@ -176,7 +176,10 @@ class ExperimentView(Wire):
     """What the caller may do: look at it; also pause, activate, cancel, kill, edit and archive it; also share and
     delete it."""
     workspace: str = ""
+    """Its name, as `OWNER/NAME` if another user than the experiment's owner has made it."""
+    workspace_id: int | None = None
     project: str = ""
+    project_id: int | None = None
     state: ExperimentState
     searcher: str = ""
     metric: str = ""

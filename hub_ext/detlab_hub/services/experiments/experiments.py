@@ -32,6 +32,7 @@ from detlab_hub.core.scheduling import Job, SchedulerTask
 from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
+from detlab_hub.services.admission.destinations import Destination, destination_of
 from detlab_hub.services.admission.preparing import PreparedConfig, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.base import audit, offers, references
 from detlab_hub.services.base.access import experiment_for, owns, person
@@ -52,7 +53,7 @@ from detlab_hub.services.placement.snapshots import is_single_node
 from detlab_hub.services.queue import why_waiting
 from detlab_hub.services.views import budget_views, experiment_views, pages
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
-from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, workspaces
+from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order
 from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.queries.statements import chunks, first_that_fit
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
@@ -60,8 +61,6 @@ from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
 _log = logging.getLogger(__name__)
 TRIALS_BYTES = pages.PAGE_BYTES // 2
 """Of the trials beside curves, and of their attempts, as JSON."""
-NOWHERE = "Uncategorized"
-"""Workspace and project of experiments that name none."""
 
 
 class Experiments(Service):
@@ -98,6 +97,7 @@ class Experiments(Service):
         workers = self._context.workers
         prepared = await workers.submissions.run(caller.name, prepare, request, self._context.settings, self._draw)
         await self._context.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
+        await self._context.read(lambda s: destination_of(s, caller, prepared.config))
         prepared.warnings += await self._check_resources(caller, prepared)
         prepared.warnings += await storage_quotas.check(self._context, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._context.settings, request.bundle)
@@ -189,7 +189,10 @@ class Experiments(Service):
         jobs = limits.live_jobs(unit.session, caller.name)
         check_queued(unit.settings.limits, caller.name, caller.groups, jobs)
         config = with_results(unit.session, with_source(unit.session, prepared.config))
-        row = _experiment_row(unit, caller, request, config)
+        place = destination_of(unit.session, caller, config)
+        if place.reference:  # whose workspace it is, for who submits the same again
+            config = {**config, "workspace": place.reference}
+        row = _experiment_row(unit, caller, request, config, place)
         references.record(unit.session, caller, "experiment", row.id, config)
         note_experiment(unit.session, caller.name, request.idempotency_key, row.id, unit.now)
         unit.changed_experiment(row.id)
@@ -505,16 +508,10 @@ class Experiments(Service):
 
 
 def _experiment_row(
-    unit: UnitOfWork, caller: Caller, request: CreateExperiment, config: dict[str, Any]
+    unit: UnitOfWork, caller: Caller, request: CreateExperiment, config: dict[str, Any], place: Destination
 ) -> ExperimentRow:
     searcher = config["searcher"]
-    workspace_id, project_id = workspaces.ensure(
-        unit.session,
-        config.get("workspace") or NOWHERE,
-        config.get("project") or NOWHERE,
-        caller.name,
-        unit.now,
-    )
+    workspace_id, project_id = place.made(unit)
     state = ExperimentState.ACTIVE if request.activate else ExperimentState.PAUSED
     row = ExperimentRow(
         name=config["name"],

@@ -12,7 +12,7 @@ from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantTo, GrantView
 from detlab.schemas.wire.registry import CreateModel, EditModel, ModelList, ModelView
-from detlab_hub.core.rights import Action, ObjectKind
+from detlab_hub.core.rights import Action
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import model_for, person
 from detlab_hub.services.base.callers import Caller
@@ -234,15 +234,13 @@ class Models(Service):
         return self._changed(await self._context.write(remove))
 
     def _changed(self, found: GrantList) -> GrantList:
-        # After the commit: a stream that reads now reads the new state.
-        self._context.grants += 1
-        self._context.wakeups.wake("streams")
+        self._context.rights_changed()
         return found
 
 
 def visible(caller: Caller) -> Any:
     """Return the condition on models that the caller may see."""
-    return rights.visible(ObjectKind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
+    return rights.visible_models(person(caller))
 
 
 def check_name(name: str) -> None:

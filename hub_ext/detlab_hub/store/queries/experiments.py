@@ -11,11 +11,11 @@ from sqlalchemy import Row, Text, bindparam, delete, func, or_, select, type_coe
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import AllocationState, TrialState
-from detlab_hub.core.rights import ObjectKind, Person
+from detlab_hub.core.rights import Person
 from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics.lookup import forget
-from detlab_hub.store.queries.rights import visible
+from detlab_hub.store.queries.rights import visible_experiments
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.tables import (
     AllocationRow,
@@ -76,9 +76,7 @@ def page(
     if owner is not None:
         query = query.where(ExperimentRow.owner == clean_text(owner))
     if viewer is not None:
-        query = query.where(
-            visible(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
-        )
+        query = query.where(visible_experiments(viewer))
     if archived != "any":
         column = ExperimentRow.archived_at
         query = query.where(column.is_(None) if archived == "no" else column.is_not(None))

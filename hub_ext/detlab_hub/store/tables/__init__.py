@@ -25,11 +25,9 @@ from detlab_hub.store.tables.experiments import (
     ExperimentRow,
     GrantRow,
     Idempotency,
-    ProjectRow,
     RemovalRow,
     SearcherJournal,
     TrialRow,
-    WorkspaceRow,
 )
 from detlab_hub.store.tables.gangs import PartRow
 from detlab_hub.store.tables.metrics import (
@@ -52,6 +50,7 @@ from detlab_hub.store.tables.registry import (
     WebhookRow,
 )
 from detlab_hub.store.tables.tasks import OutputRow, TaskNote, TaskRow
+from detlab_hub.store.tables.workspaces import MemberRow, ProjectRow, WorkspaceRow
 
 __all__ = [
     "AgentRow",
@@ -74,6 +73,7 @@ __all__ = [
     "Lease",
     "LogChunk",
     "LogCut",
+    "MemberRow",
     "Meta",
     "MetricName",
     "MetricPoint",

@@ -192,13 +192,6 @@ def _is_below(inner: str, outer: str) -> bool:
     return inner == outer or inner.startswith(outer.rstrip("/") + "/")
 
 
-def project_of_workspace(raw: Raw) -> Iterator[Problem]:
-    """`workspace` and `project` are both set or both absent."""
-    if bool(raw.get("workspace")) != bool(raw.get("project")):
-        lacking = "project" if raw.get("workspace") else "workspace"
-        yield Problem(lacking, "is missing: workspace and project must both be set or both be absent")
-
-
 def log_policies(raw: Raw) -> Iterator[Problem]:
     """Few, with names that are unique; a policy without a name is a whole legacy one; patterns compile."""
     count = len(_items(raw, "log_policies"))
@@ -344,7 +337,6 @@ RULES: tuple[Callable[[Raw], Iterator[Problem]], ...] = (
     azure_credentials,
     storage_path,
     storage_places.places,
-    project_of_workspace,
     log_policies,
     entrypoint_length,
     placeholders.taken_by_a_shell,
