@@ -138,7 +138,7 @@ def role_of(who: Person, thing: Thing) -> Role | None:
 
 
 def by_role(who: Person, role: Role) -> CallerRelation:
-    """Return what a member is to what lies in the workspace; a run of an admin's is an editor, as it deletes nothing."""
+    """Return what a member is to what lies in the workspace; the notebook run of an admin is an editor."""
     match role:
         case Role.ADMIN if not who.run:
             return CallerRelation.WORKSPACE_ADMIN

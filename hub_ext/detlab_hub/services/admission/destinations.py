@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import ConfigError, NotFound, Problem
 from detlab.pasted import word
 from detlab_hub.core.rights import Action
-from detlab_hub.services.base.access import person, reference_to, workspace_for, workspaces_of_name
+from detlab_hub.services.base.access import no_such, person, reference_to, workspace_for, workspaces_of_name
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import workspaces
@@ -86,6 +86,26 @@ def destination(s: Session, caller: Caller, workspace: str, project: str, owner:
         hint = f"det project unarchive {word(named)} {word(found.name)}"
         raise ConfigError([Problem("project", f"{found.name!r} is archived: it takes nothing new", hint)])
     return Destination(row, found, owner)
+
+
+def searched(s: Session, caller: Caller, workspace: str | None, project: str | None) -> tuple[int | None, int | None]:
+    """Return the ids of the workspace and the project that a list is narrowed to; None: it is not.
+
+    A project alone is one of the caller's personal workspace.
+
+    Raises:
+        NotFound: There is no such workspace for the caller, or no such project in it.
+    """
+    if workspace is None and project is None:
+        return None, None
+    place = workspace_for(s, caller, workspace or workspaces.NOWHERE)
+    if project is None:
+        return place.id, None
+    found = workspaces.project_named(s, place.id, project)
+    if found is None:
+        hint = f"det workspace list-projects {place.id}"
+        raise no_such(f"there is no project {project[:300]!r} in workspace {place.name!r}", exists=False, hint=hint)
+    return place.id, found.id
 
 
 def _workspace(s: Session, caller: Caller, name: str, owner: str) -> WorkspaceRow | None:

@@ -32,7 +32,7 @@ from detlab_hub.core.scheduling import Job, SchedulerTask
 from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
-from detlab_hub.services.admission.destinations import Destination, destination_of
+from detlab_hub.services.admission.destinations import Destination, destination_of, searched
 from detlab_hub.services.admission.preparing import PreparedConfig, check_entrypoint, check_references, prepare, seed_of
 from detlab_hub.services.base import audit, offers, references
 from detlab_hub.services.base.access import experiment_for, owns, person
@@ -218,16 +218,34 @@ class Experiments(Service):
         owner: str | None = None,
         name: str | None = None,
         archived: Archived = "no",
+        workspace: str | None = None,
+        project: str | None = None,
     ) -> tuple[list[ExperimentView], int | None]:
         """Return one page of experiments, newest first, and the `before` of the next page.
 
-        Callers who are not administrators see their own, and those that others share with them.
+        Callers who are not administrators see their own, those that others share with them, and what lies in
+        workspaces of which they are members.
+
+        Raises:
+            NotFound: There is no such workspace for the caller, or no such project in it.
         """
 
         reasons = self._context.pending_reasons
 
         def page(s: Session) -> tuple[list[ExperimentView], int | None]:
-            ids = experiments.page(s, limit + 1, before, state, owner, name, person(caller), archived)
+            place, folder = searched(s, caller, workspace, project)
+            ids = experiments.page(
+                s,
+                limit + 1,
+                before,
+                state,
+                owner,
+                name,
+                person(caller),
+                archived,
+                workspace_id=place,
+                project_id=folder,
+            )
             views = partial(experiment_views.experiment_views, s, caller=caller, reasons=reasons)
             items, last = pages.of_rows(s, ExperimentRow, ids, limit, views)
             return items, None if last is None else last.id

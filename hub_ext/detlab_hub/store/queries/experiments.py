@@ -55,6 +55,8 @@ def page(
     name: str | None = None,
     viewer: Person | None = None,
     archived: str = "any",
+    workspace_id: int | None = None,
+    project_id: int | None = None,
 ) -> list[int]:
     """Return the ids of experiments, newest first.
 
@@ -67,6 +69,8 @@ def page(
         name: Only names that contain this.
         viewer: Only what this user may read.
         archived: `no`: leave archived ones out; `only`: nothing else; `any`: both.
+        workspace_id: Only those that lie in this workspace.
+        project_id: Only those of this project.
     """
     query = select(ExperimentRow.id).order_by(ExperimentRow.id.desc()).limit(limit)
     if before is not None:
@@ -80,6 +84,10 @@ def page(
     if archived != "any":
         column = ExperimentRow.archived_at
         query = query.where(column.is_(None) if archived == "no" else column.is_not(None))
+    if workspace_id is not None:
+        query = query.where(ExperimentRow.workspace_id == workspace_id)
+    if project_id is not None:
+        query = query.where(ExperimentRow.project_id == project_id)
     if name:
         query = query.where(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
     return list(s.scalars(query))

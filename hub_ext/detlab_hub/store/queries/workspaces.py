@@ -120,6 +120,17 @@ def labels(s: Session, project_ids: Collection[int]) -> dict[int, tuple[str, str
     return {project_id: (owner, workspace, project) for project_id, owner, workspace, project in found}
 
 
+def references(s: Session, workspace_ids: Collection[int]) -> dict[int, str]:
+    """Return workspace id -> `OWNER/NAME`."""
+    if not workspace_ids:
+        return {}
+    query = select(WorkspaceRow.id, WorkspaceRow.owner, WorkspaceRow.name)
+    found: dict[int, str] = {}
+    for part in chunks(sorted(workspace_ids)):
+        found.update((key, f"{owner}/{name}") for key, owner, name in s.execute(query.where(WorkspaceRow.id.in_(part))))
+    return found
+
+
 # --- pages
 
 

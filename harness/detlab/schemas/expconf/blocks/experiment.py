@@ -92,7 +92,7 @@ class ExperimentConfig(Block):
     )
     workspace: Text = Field(
         "",
-        description="Workspace that it lies in, whose members see it: the name of one of yours, or OWNER/NAME. Empty: your own.",
+        description="Workspace that it lies in, whose members see it: one of yours by its name, or OWNER/NAME.",
     )
     project: Text = Field(
         "", description="Project of the workspace that it lies in. Empty: the one for what names none."

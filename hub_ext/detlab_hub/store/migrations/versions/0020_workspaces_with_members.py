@@ -59,15 +59,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    connection = op.get_bind()
     op.drop_index(op.f("ix_experiments_project_id_id"), "experiments")
     op.drop_index(op.f("ix_experiments_workspace_id_id"), "experiments")
     op.drop_index(op.f("ix_models_workspace_id"), "models")
     op.drop_column("models", "workspace_id")
     op.drop_table("workspace_members")
     # Names were unique in the whole cluster.
-    connection.execute(sa.update(_WORKSPACES).values(path=sa.func.concat(_WORKSPACES.c.owner, "/", _WORKSPACES.c.name)))
-    connection.execute(sa.update(_PROJECTS).values(key=_PROJECTS.c.name))
+    op.execute("UPDATE workspaces SET path = owner || '/' || name")
+    op.execute("UPDATE projects SET key = name")
     for table, columns in (("projects", ("notes",)), ("workspaces", ("defaults", "kind"))):
         for column in (*columns, "archived_at", "description", "name"):
             op.drop_column(table, column)
