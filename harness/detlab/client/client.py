@@ -19,6 +19,7 @@ from detlab.client.operations import pools as pool_operations
 from detlab.client.operations import storage as storage_operations
 from detlab.client.operations import tasks as task_operations
 from detlab.client.ordering import ExperimentSortBy, OrderBy, archived_filter, choose_experiments, sort_views
+from detlab.client.projects.calls import WorkspaceCalls
 from detlab.client.registry.calls import RegistryCalls
 from detlab.client.registry.facts import folder_config
 from detlab.client.registry.models import ModelVersion
@@ -79,7 +80,7 @@ class SubmittedTask:
     bundle: Bundle | None
 
 
-class Client(RegistryCalls):
+class Client(RegistryCalls, WorkspaceCalls):
     """A blocking client of one cluster. Cheap to make: it connects on the first call.
 
     Args:
@@ -273,6 +274,9 @@ class Client(RegistryCalls):
         state: str | None = None,
         owner: str | None = None,
         archived: bool | None = False,
+        workspace: str | int | None = None,
+        project: str | int | None = None,
+        project_id: int | None = None,
     ) -> list[Experiment]:
         """Return experiments, newest first unless told otherwise; those without the key come last.
 
@@ -288,15 +292,22 @@ class Client(RegistryCalls):
             state: Only those in this state.
             owner: Only those of this user.
             archived: False leaves archived ones out, True all others; None leaves out none.
+            workspace: Only those that lie in this one: its name, `OWNER/NAME` or id.
+            project: Only those of this project of it, or of your personal one.
+            project_id: Or: only those of this project of any workspace.
 
         Raises:
+            NotFound: There is no such workspace or project.
             ValueError: There is no such key, direction or state.
         """
         key = None if sort_by is None else ExperimentSortBy(sort_by)
         here = any(given is not None for given in (key, experiment_ids, labels, users, states))
         first = None if here else limit
         which = archived_filter(archived)
-        wanted = operations.experiments(limit=first, state=state, owner=owner, name=name, archived=which)
+        folder = project if project_id is None else project_id
+        wanted = operations.experiments(
+            limit=first, state=state, owner=owner, name=name, archived=which, workspace=workspace, project=folder
+        )
         views = self.session.run(wanted)
         if here:
             views = choose_experiments(views, experiment_ids=experiment_ids, labels=labels, users=users, states=states)

@@ -140,9 +140,12 @@ def experiments(
     owner: str | None = None,
     name: str | None = None,
     archived: Archived | None = None,
+    workspace: str | int | None = None,
+    project: str | int | None = None,
 ) -> Flow[list[ExperimentView]]:
     """List experiments, newest first, fetching as many pages as needed; archived ones only if asked for."""
-    filters = {"state": known_state(state, ExperimentState), "owner": owner, "name": name, "archived": archived}
+    filters: dict[str, str | int | None] = {"owner": owner, "name": name, "archived": archived}
+    filters |= {"state": known_state(state, ExperimentState), "workspace": workspace, "project": project}
     return pages("experiments", ExperimentView, "before", limit, filters)
 
 

@@ -27,6 +27,7 @@ class RegistryCalls:
         labels: Collection[str] = (),
         *,
         notes: str = "",
+        workspace: str | int = "",
     ) -> Model:
         """Make a model: a name under which versions are kept.
 
@@ -36,6 +37,7 @@ class RegistryCalls:
             metadata: Any JSON.
             labels: Words by which it is found.
             notes: Markdown.
+            workspace: Where it is to lie, and so whose members see it; empty: your personal one.
 
         Raises:
             Conflict: There is one of this name.
@@ -45,6 +47,7 @@ class RegistryCalls:
             "metadata": plain(metadata or {}, "metadata"),
             "labels": several(labels),
             "notes": notes,
+            **({"workspace": str(workspace)} if workspace != "" else {}),
         }
         return Model(self.session, self.session.run(registry.create_model(name=name, **fields)))
 
@@ -76,6 +79,7 @@ class RegistryCalls:
         owner: str | None = None,
         archived: bool | None = False,
         limit: int | None = None,
+        workspace: str | int | None = None,
     ) -> list[Model]:
         """Return models.
 
@@ -88,10 +92,14 @@ class RegistryCalls:
             owner: Only this user's.
             archived: False leaves archived ones out, True all others; None leaves out none.
             limit: Only the newest so many.
+            workspace: Only those that lie in this one: its name, `OWNER/NAME` or id.
         """
         key, descending = ModelSortBy(sort_by).value, OrderBy(order_by) is OrderBy.DESCENDING
         which = archived_filter(archived)
-        wanted = registry.list_models(limit=limit, name=name, owner=owner, labels=several(labels) or (), archived=which)
+        words = several(labels) or ()
+        wanted = registry.list_models(
+            limit=limit, name=name, owner=owner, labels=words, archived=which, workspace=workspace
+        )
         views = self.session.run(wanted)
         if description is not None:
             views = [view for view in views if description.lower() in view.description.lower()]

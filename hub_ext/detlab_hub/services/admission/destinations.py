@@ -63,13 +63,15 @@ def destination(s: Session, caller: Caller, workspace: str, project: str, owner:
         s: A session.
         caller: Who wants to put something there.
         workspace: As `access.workspace_for` takes it; empty: the personal one of `owner`.
-        project: A name or an id; empty: the one for what names none.
+        project: A name or an id, which needs no workspace; empty: the one for what names none.
         owner: Whose the thing is. Only their own lies in a personal workspace.
 
     Raises:
         ConfigError: There is no such workspace for the caller, no such project in it, or it is archived.
         Forbidden: The caller may read it, and put nothing into it.
     """
+    if not workspace and (by_id := _project_by_id(s, caller, project)) is not None:
+        workspace = str(by_id.workspace_id)
     row = _workspace(s, caller, workspace, owner)
     found = None
     if project and row is not None:
@@ -98,7 +100,9 @@ def searched(s: Session, caller: Caller, workspace: str | None, project: str | N
     """
     if workspace is None and project is None:
         return None, None
-    place = workspace_for(s, caller, workspace or workspaces.NOWHERE)
+    if workspace is None and (by_id := _project_by_id(s, caller, project or "")) is not None:
+        return by_id.workspace_id, by_id.id
+    place = searched_workspace(s, caller, workspace or workspaces.NOWHERE)
     if project is None:
         return place.id, None
     found = workspaces.project_named(s, place.id, project)
@@ -106,6 +110,31 @@ def searched(s: Session, caller: Caller, workspace: str | None, project: str | N
         hint = f"det workspace list-projects {place.id}"
         raise no_such(f"there is no project {project[:300]!r} in workspace {place.name!r}", exists=False, hint=hint)
     return place.id, found.id
+
+
+def searched_workspace(s: Session, caller: Caller, name: str) -> WorkspaceRow:
+    """Return the workspace that a list is narrowed to; of the caller's own one, if nothing lies there yet, a stand-in.
+
+    Raises:
+        NotFound: There is no such workspace for the caller.
+    """
+    mine = person(caller).name
+    if workspaces.key_of(name) == workspaces.key_of(workspaces.NOWHERE):
+        known = workspaces.of_owner(s, mine, workspaces.NOWHERE)
+        return known or WorkspaceRow(id=-1, name=workspaces.NOWHERE, owner=mine, kind=workspaces.PERSONAL)
+    return workspace_for(s, caller, name)
+
+
+def _project_by_id(s: Session, caller: Caller, project: str) -> ProjectRow | None:
+    """Return the project of an id, of any workspace that the caller may read."""
+    row = workspaces.project_of_id(s, project)
+    if row is None:
+        return None
+    try:
+        workspace_for(s, caller, str(row.workspace_id))
+    except NotFound:
+        return None
+    return row
 
 
 def _workspace(s: Session, caller: Caller, name: str, owner: str) -> WorkspaceRow | None:
@@ -116,7 +145,7 @@ def _workspace(s: Session, caller: Caller, name: str, owner: str) -> WorkspaceRo
     except NotFound as error:
         others = workspaces_of_name(s, caller, name)
         hint = error.hint if others else f"make it: det workspace create {word(name)}"
-        raise ConfigError([Problem("workspace", str(error), hint)]) from error
+        raise ConfigError([Problem("workspace", error.message, hint)]) from error
     if row.kind == workspaces.PERSONAL and row.owner != owner:
         problem = f"is {row.owner}'s personal workspace: only their own lies there"
         raise ConfigError([Problem("workspace", problem, "det workspace create NAME makes one that can be shared")])

@@ -234,18 +234,8 @@ class Experiments(Service):
 
         def page(s: Session) -> tuple[list[ExperimentView], int | None]:
             place, folder = searched(s, caller, workspace, project)
-            ids = experiments.page(
-                s,
-                limit + 1,
-                before,
-                state,
-                owner,
-                name,
-                person(caller),
-                archived,
-                workspace_id=place,
-                project_id=folder,
-            )
+            where = {"workspace_id": place, "project_id": folder}
+            ids = experiments.page(s, limit + 1, before, state, owner, name, person(caller), archived, **where)
             views = partial(experiment_views.experiment_views, s, caller=caller, reasons=reasons)
             items, last = pages.of_rows(s, ExperimentRow, ids, limit, views)
             return items, None if last is None else last.id

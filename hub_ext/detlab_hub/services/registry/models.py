@@ -14,9 +14,9 @@ from detlab.schemas.wire import Archived, GrantList, GrantRequest, GrantTo, Gran
 from detlab.schemas.wire.projects import MoveModel
 from detlab.schemas.wire.registry import CreateModel, EditModel, ModelList, ModelView
 from detlab_hub.core.rights import Action
-from detlab_hub.services.admission.destinations import destination
+from detlab_hub.services.admission.destinations import destination, searched_workspace
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import model_for, person, workspace_for
+from detlab_hub.services.base.access import model_for, person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -74,7 +74,7 @@ class Models(Service):
                 owner=owner,
                 labels=labels,
                 archived=_ARCHIVED[archived],
-                workspace=None if workspace is None else workspace_for(s, caller, workspace),
+                workspace=None if workspace is None else searched_workspace(s, caller, workspace),
             )
             items, last = pages.of_rows(s, ModelRow, ids, limit, lambda rows: model_views(s, rows, caller))
             return ModelList(items=items, after=None if last is None else last.id)

@@ -69,6 +69,12 @@ def project_named(s: Session, workspace_id: int, name: str) -> ProjectRow | None
     return s.scalars(query.where(ProjectRow.key == key_of(name) if number is None else ProjectRow.id == number)).first()
 
 
+def project_of_id(s: Session, text: str) -> ProjectRow | None:
+    """Return the project that a text is the id of, of whatever workspace."""
+    number = _number(clean_text(text))
+    return None if number is None else s.get(ProjectRow, number)
+
+
 def of_name(s: Session, name: str, condition: ColumnElement[bool], most: int) -> list[WorkspaceRow]:
     """Return workspaces of a name, of any owner, the oldest first: for hints."""
     query = select(WorkspaceRow).where(condition).order_by(WorkspaceRow.id)

@@ -1,0 +1,171 @@
+# Made from projects/aworkspaces.py by harness/make_sync.py: edit that one, not this.
+"""Workspaces and their projects, blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from detlab.client.operations import projects
+from detlab.client.ordering import archived_filter
+from detlab.client.projects.facts import ProjectFacts, WorkspaceFacts
+from detlab.client.transport.session import Session
+from detlab.errors import ConfigError, Problem
+from detlab.schemas.wire import GrantKind
+from detlab.schemas.wire.projects import MemberView, ProjectView, RoleName, WorkspaceView
+
+
+class Project(ProjectFacts):
+    """A project of a workspace, blocking: a folder for experiments."""
+
+    def __init__(self, session: Session, view: ProjectView) -> None:
+        super().__init__(view)
+        self._session = session
+
+    def reload(self) -> Project:
+        """Fetch the current state from the master; return itself."""
+        self.view = self._session.run(projects.project(self.workspace_id, self.id))
+        return self
+
+    def set_name(self, name: str) -> None:
+        """Give it another name."""
+        self._edit(name=name)
+
+    def set_description(self, description: str) -> None:
+        """Describe it; an empty text removes the description."""
+        self._edit(description=description)
+
+    def set_notes(self, notes: str) -> None:
+        """Replace its notes, Markdown of up to 100,000 characters."""
+        self._edit(notes=notes)
+
+    def archive(self) -> None:
+        """Have lists leave it out; it takes nothing new then."""
+        self._edit(archived=True)
+
+    def unarchive(self) -> None:
+        """Have lists show it again."""
+        self._edit(archived=False)
+
+    def delete(self) -> None:
+        """Delete it.
+
+        Raises:
+            Conflict: Experiments lie in it.
+        """
+        self._session.run(projects.delete_project(self.workspace_id, self.id))
+
+    def _edit(self, **changes: Any) -> None:
+        self.view = self._session.run(projects.edit_project(self.workspace_id, self.id, **changes))
+
+
+class Workspace(WorkspaceFacts):
+    """A workspace, blocking: what lies in it is seen by its members and by nobody else."""
+
+    def __init__(self, session: Session, view: WorkspaceView) -> None:
+        super().__init__(view)
+        self._session = session
+
+    def reload(self) -> Workspace:
+        """Fetch the current state from the master; return itself."""
+        self.view = self._session.run(projects.workspace(self.id))
+        return self
+
+    def set_name(self, name: str) -> None:
+        """Give it another name."""
+        self._edit(name=name)
+
+    def set_description(self, description: str) -> None:
+        """Describe it; an empty text removes the description."""
+        self._edit(description=description)
+
+    def archive(self) -> None:
+        """Have lists leave it out; it takes nothing new then."""
+        self._edit(archived=True)
+
+    def unarchive(self) -> None:
+        """Have lists show it again."""
+        self._edit(archived=False)
+
+    def delete(self) -> None:
+        """Delete it with its projects.
+
+        Raises:
+            Conflict: Something lies in it.
+        """
+        self._session.run(projects.delete_workspace(self.id))
+
+    # --- projects
+
+    def create_project(self, name: str, description: str = "", notes: str = "") -> Project:
+        """Make a project in it.
+
+        Raises:
+            Conflict: There is one of this name.
+        """
+        made = projects.create_project(self.id, name, description, notes)
+        return Project(self._session, self._session.run(made))
+
+    def get_project(self, name: str | int) -> Project:
+        """Return one of its projects, by its name or id."""
+        return Project(self._session, self._session.run(projects.project(self.id, name)))
+
+    def list_projects(self, *, archived: bool | None = False) -> list[Project]:
+        """Return its projects, the oldest first.
+
+        Args:
+            archived: False leaves archived ones out, True all others; None leaves out none.
+        """
+        found = self._session.run(projects.projects(self.id, archived=archived_filter(archived)))
+        return [Project(self._session, view) for view in found]
+
+    def delete_project(self, name: str | int) -> None:
+        """Delete one of its projects, in which nothing lies."""
+        self._session.run(projects.delete_project(self.id, name))
+
+    # --- members
+
+    def list_members(self) -> Sequence[MemberView]:
+        """Return its members, users first."""
+        return self._session.run(projects.members(self.id))
+
+    def add_member(
+        self, *, user: str | None = None, group: str | None = None, role: RoleName = "viewer"
+    ) -> Sequence[MemberView]:
+        """Give a user or a group of the Hub a role; return all members.
+
+        Args:
+            user: A user of the Hub.
+            group: Or a group of the Hub: all its members.
+            role: `viewer`, `editor` or `admin`.
+
+        Raises:
+            Conflict: It would be left without an admin.
+        """
+        kind, who = member_of(user, group)
+        return self._session.run(projects.set_member(self.id, kind, who, role))
+
+    def remove_member(self, *, user: str | None = None, group: str | None = None) -> Sequence[MemberView]:
+        """Remove a member; return the others.
+
+        Raises:
+            Conflict: It would be left without an admin.
+        """
+        kind, who = member_of(user, group)
+        return self._session.run(projects.remove_member(self.id, kind, who))
+
+    def _edit(self, **changes: Any) -> None:
+        self.view = self._session.run(projects.edit_workspace(self.id, **changes))
+
+
+def member_of(user: str | None, group: str | None) -> tuple[GrantKind, str]:
+    """Return the kind and the name of a member.
+
+    Raises:
+        ConfigError: Neither a user nor a group is named, or both are.
+    """
+    if user is not None and group is None:
+        return "user", user
+    if group is not None and user is None:
+        return "group", group
+    raise ConfigError([Problem("user", "name a user or a group, not both")])
