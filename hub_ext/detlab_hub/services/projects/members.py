@@ -15,6 +15,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.projects.workspaces import personal_conflict
+from detlab_hub.services.streams.reads import MEMBERS
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.rights import USER
 from detlab_hub.store.tables import MemberRow, WorkspaceRow, clean_text
@@ -55,7 +56,7 @@ class MembersOfWorkspaces(Service):
             )
             unit.session.merge(made)
             detail = f"{request.kind} {request.name} is {request.role}"
-            audit.note(unit, caller, "member.set", f"workspace {row.id}", detail)
+            _note(unit, caller, row, "member.set", detail)
             return _list(unit.session, row)
 
         return self._changed(await self._context.write(put))
@@ -80,7 +81,7 @@ class MembersOfWorkspaces(Service):
                 )
             _check_not_last(unit.session, row, known, "would leave")
             unit.session.delete(known)
-            audit.note(unit, caller, "member.remove", f"workspace {row.id}", f"{to.kind} {to.name}")
+            _note(unit, caller, row, "member.remove", f"{to.kind} {to.name}")
             return MemberList(items=[]) if leaving else _list(unit.session, row)
 
         return self._changed(await self._context.write(remove))
@@ -88,6 +89,12 @@ class MembersOfWorkspaces(Service):
     def _changed(self, found: MemberList) -> MemberList:
         self._context.rights_changed()
         return found
+
+
+def _note(unit: UnitOfWork, caller: Caller, row: WorkspaceRow, action: str, detail: str) -> None:
+    """Record a change, and have every read of the event log after it look up rights anew (I9)."""
+    audit.note(unit, caller, action, f"workspace {row.id}", detail)
+    unit.event(MEMBERS, None, None, {"id": row.id})
 
 
 def _changeable(unit: UnitOfWork, caller: Caller, workspace: str, action: Action) -> WorkspaceRow:

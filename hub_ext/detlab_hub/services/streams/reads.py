@@ -37,7 +37,9 @@ SHARED = "shared"
 """In the event of a deletion: the grants at that time, as (kind, name, may write), and its workspace."""
 _PLACE = "workspace"
 """Its kind there."""
-STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint", "model")
+MEMBERS = "workspace"
+"""Kind of the event that says that members of a workspace have changed: for reads alone, no reader gets it."""
+STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint", "model", MEMBERS)
 _OWNER = Caller("", admin=True)
 """The caller of views that are made for all: `may` is then set to the right of each reader."""
 
@@ -78,7 +80,8 @@ class LogRead:
         upto = found[-1].id if more else head
         lines = [EventLine(event) for event in _with_views(s, found, self.reasons, self.now, upto if more else None)]
         # A change of grants may lie beyond a full batch: then nothing that is remembered of them is sure.
-        holders = self._holders(s, found, {} if more else self.known)
+        unsure = more or any(event.kind == MEMBERS for event in found)
+        holders = self._holders(s, found, {} if unsure else self.known)
         return StreamBatch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
 
     def _found(self, s: Session) -> tuple[list[Event], bool]:

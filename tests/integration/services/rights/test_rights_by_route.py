@@ -81,11 +81,9 @@ ASKERS: dict[str, Asker] = {
     "reader": person("rita", "shared, may read"),
     "reader by a group": person("carl", "shared, may read", "readers"),
     "workspace admin": person("wanda", "admin of its workspace"),
-    "workspace admin by a group": person("gus", "admin of its workspace", "leads"),
     "workspace admin's run": person("wanda", "editor of its workspace", run=True),
-    "workspace editor": person("ed", "editor of its workspace"),
+    "workspace editor by a group": person("gina", "editor of its workspace", "writers", "watchers"),
     "workspace viewer": person("vic", "viewer of its workspace"),
-    "workspace viewer by a group": person("gina", "viewer of its workspace", "watchers"),
     "stranger": person("mallory", ""),
     "stranger's run": person("mallory", "", run=True),
     "named like the editors' group": person("editors", ""),
@@ -275,8 +273,8 @@ def workspace(s: Any, number: int) -> tuple[WorkspaceRow, ProjectRow]:
     for kind, name, role in (
         (rights.USER, "zoe", "admin"),
         (rights.USER, "wanda", "admin"),
-        (rights.GROUP, "leads", "admin"),
         (rights.USER, "ed", "editor"),
+        (rights.GROUP, "writers", "editor"),
         (rights.USER, "vic", "viewer"),
         (rights.GROUP, "watchers", "viewer"),
     ):

@@ -1,0 +1,128 @@
+"""Workspaces, members, projects and moves over HTTP, by a real Hub's tokens: members, others, bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from test_faces_routes import CONFIG
+
+from testbed.cluster import Cluster
+
+pytestmark = pytest.mark.hub
+
+RIGHTS = {
+    "workspace.create": "none user",
+    "workspace.edit": "own user",
+    "workspace.archive": "own user",
+    "workspace.delete": "own user",
+    "member.set": "own user",
+    "member.remove": "own user",
+    "member.leave": "read user",
+    "project.create": "write user, notebook run",
+    "project.edit": "write user, notebook run",
+    "project.archive": "own user",
+    "project.delete": "own user",
+}
+SAID = {
+    "GET workspaces": {"who": ["read"], "query": ["after", "archived", "limit", "name"]},
+    "POST workspaces": {"who": ["write"], "body": ["description", "name"]},
+    "GET workspaces/{workspace}": {"who": ["read"]},
+    "DELETE workspaces/{workspace}": {"who": ["write"]},
+    "POST workspaces/{workspace}/edit": {"who": ["write"], "body": ["archived", "description", "name"]},
+    "GET workspaces/{workspace}/members": {"who": ["read"]},
+    "PUT workspaces/{workspace}/members": {"who": ["write"], "body": ["kind", "name", "role"]},
+    "DELETE workspaces/{workspace}/members": {"who": ["write"], "query": ["kind", "name"]},
+    "GET workspaces/{workspace}/projects": {"who": ["read"], "query": ["after", "archived", "limit"]},
+    "POST workspaces/{workspace}/projects": {"who": ["write"], "body": ["description", "name", "notes"]},
+    "GET workspaces/{workspace}/projects/{project}": {"who": ["read"]},
+    "DELETE workspaces/{workspace}/projects/{project}": {"who": ["write"]},
+    "POST workspaces/{workspace}/projects/{project}/edit": {
+        "who": ["write"],
+        "body": ["archived", "description", "name", "notes"],
+    },
+    "POST experiments/{experiment_id}/move": {"who": ["write"], "body": ["keep_storage", "project", "workspace"]},
+    "POST models/{model}/move": {"who": ["write"], "body": ["workspace"]},
+}
+VALID_BODIES = {
+    "workspace.create": {"name": "lab", "description": "x"},
+    "workspace.edit": {"description": "y"},
+    "workspace.archive": {"archived": True},
+    "member.set": {"kind": "user", "name": "carol", "role": "viewer"},
+    "project.create": {"name": "speech"},
+    "project.edit": {"notes": "y"},
+    "project.archive": {"archived": True},
+}
+
+
+async def test_a_workspace_of_two_users(master: Any, cluster: Cluster) -> None:
+    people = {name: cluster.make_token("custom:detlab:write", user=name) for name in ("ada", "ben", "cas")}
+    async with (
+        master.client(people["ada"]) as ada,
+        master.client(people["ben"]) as ben,
+        master.client(people["cas"]) as cas,
+    ):
+        made = (await ada.post("workspaces", json={"name": "Vision lab"})).json()
+        assert (made["owner"], made["role"], made["may"], made["personal"]) == ("ada", "admin", "own", False)
+        place = f"workspaces/{quote('ada/vision LAB', safe='')}"
+        assert (await ben.get(place)).status_code == 404
+        member = {"kind": "user", "name": "ben", "role": "editor"}
+        assert [one["name"] for one in (await ada.put(f"{place}/members", json=member)).json()["items"]] == [
+            "ada",
+            "ben",
+        ]
+        assert (await ben.get(place)).json()["role"] == "editor"
+        assert (await ben.post(f"{place}/projects", json={"name": "digits"})).json()["workspace"] == "ada/Vision lab"
+        assert (await ben.delete(f"{place}/projects/digits")).status_code == 403
+        config = {**CONFIG, "workspace": "ada/vision lab", "project": "digits"}
+        number = (await ben.post("experiments", json={"config": config})).json()["experiment"]["id"]
+        narrowed = {"workspace": "Vision lab", "project": "digits"}
+        found = (await ada.get("experiments", params=narrowed)).json()["items"]
+        assert [(one["id"], one["owner"], one["may"]) for one in found] == [(number, "ben", "own")]
+        # The tenant next door: nothing there, and nothing of that name.
+        for path in (place, f"{place}/members", f"{place}/projects", f"{place}/projects/digits"):
+            assert (await cas.get(path)).status_code == 404
+        assert (await cas.get("workspaces")).json()["items"] == []
+        assert (await cas.get(f"experiments/{number}")).status_code == 404
+        hidden = await cas.post("experiments", json={"config": config})
+        absent = await cas.post("experiments", json={"config": {**config, "workspace": "ada/nothing"}})
+        assert (hidden.status_code, absent.status_code) == (422, 422)
+        assert hidden.text.replace("vision lab", "nothing") == absent.text
+        assert (await ada.delete(f"{place}/projects/digits")).status_code == 409
+        moved = await ben.post(f"experiments/{number}/move", json={})
+        assert (moved.json()["workspace"], moved.json()["project"]) == ("Uncategorized", "Uncategorized")
+        assert (await ada.get(f"experiments/{number}")).status_code == 404
+        left = await ben.delete(f"{place}/members", params={"kind": "user", "name": "ben"})
+        assert (left.status_code, (await ben.get(place)).status_code) == (200, 404)
+        assert (await ada.delete(f"{place}/members", params={"kind": "user", "name": "ada"})).status_code == 409
+        assert (await ada.delete(place)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("workspaces", {}),
+        ("workspaces", {"name": ""}),
+        ("workspaces", {"name": "a/b"}),
+        ("workspaces", {"name": "12"}),
+        ("workspaces", {"name": "x" * 100_000}),
+        ("workspaces", {"name": "a", "owner": "root"}),
+        ("workspaces", {"name": "a", "description": "x" * 10_001}),
+        ("workspaces/1/projects", {"name": "a", "notes": "x" * 100_001}),
+        ("workspaces/1/projects", {"name": ".."}),
+        ("experiments/1/move", {"workspace": "x" * 10_000}),
+        ("experiments/1/move", {"workspace_id": 1}),
+    ],
+)
+async def test_what_is_no_request_is_refused(master: Any, path: str, body: dict[str, Any]) -> None:
+    async with master.client() as admin:
+        reply = await admin.post(path, json=body)
+        assert reply.status_code == 422, reply.text
+
+
+async def test_a_role_that_there_is_not_is_refused(master: Any) -> None:
+    async with master.client() as admin:
+        for role in ("owner", "ADMIN", "", 3, None):
+            reply = await admin.put("workspaces/1/members", json={"kind": "user", "name": "ben", "role": role})
+            assert reply.status_code == 422, reply.text
