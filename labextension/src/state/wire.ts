@@ -195,6 +195,7 @@ export interface CreateModel {
   notes?: string;
   metadata?: Record<string, unknown>;
   labels?: string[];
+  workspace?: string;
 }
 
 /** POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig). */
@@ -339,7 +340,9 @@ export interface ExperimentView {
   owner: string;
   may: 'read' | 'write' | 'own';
   workspace: string;
+  workspace_id: number | null;
   project: string;
+  project_id: number | null;
   state: ExperimentState;
   searcher: string;
   metric: string;
@@ -656,6 +659,8 @@ export interface ModelView {
   moving: Record<string, number>;
   right: string;
   reference: string;
+  workspace: string;
+  workspace_id: number | null;
   shortened: string[];
 }
 
@@ -913,7 +918,9 @@ export interface SteeredExperiment {
   owner: string;
   may: 'read' | 'write' | 'own';
   workspace: string;
+  workspace_id: number | null;
   project: string;
+  project_id: number | null;
   state: ExperimentState;
   searcher: string;
   metric: string;
