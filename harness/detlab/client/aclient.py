@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +33,7 @@ from detlab.client.transport.session import AsyncSession
 from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
-from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, ProblemView, UserView
+from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, GivenView, ProblemView, UserView
 from detlab.schemas.wire.storage import EmptyTrash, StorageBy, StorageUsage, TrashView
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class AsyncSubmitted:
         config: The resolved config.
         bundle: The code that was sent, or None.
         forecast: After a dry run: what would happen now; None from a master that makes no forecast.
+        given: Values that the workspace gives, each with where it comes from.
     """
 
     experiment: AsyncExperiment | None
@@ -59,6 +60,7 @@ class AsyncSubmitted:
     config: dict[str, Any]
     bundle: Bundle | None
     forecast: ForecastView | None = None
+    given: Sequence[GivenView] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,7 @@ class AsyncClient(AsyncRegistryCalls, AsyncWorkspaceCalls):
         reply = await self.session.run(operations.submit(submission))
         experiment = AsyncExperiment(self.session, reply.experiment) if reply.experiment else None
         warnings = [*reply.warnings, *secret_warnings(bundle)]
-        return AsyncSubmitted(experiment, reply.created, warnings, reply.config, bundle, reply.forecast)
+        return AsyncSubmitted(experiment, reply.created, warnings, reply.config, bundle, reply.forecast, reply.given)
 
     async def get_experiment(self, experiment_id: int) -> AsyncExperiment:
         """Return one experiment."""

@@ -30,7 +30,17 @@ SAID = {
     "POST workspaces": {"who": ["write"], "body": ["description", "name"]},
     "GET workspaces/{workspace}": {"who": ["read"]},
     "DELETE workspaces/{workspace}": {"who": ["write"]},
-    "POST workspaces/{workspace}/edit": {"who": ["write"], "body": ["archived", "description", "name"]},
+    "POST workspaces/{workspace}/edit": {
+        "who": ["write"],
+        "body": [
+            "archived",
+            "defaults.checkpoint_storage.*",
+            "defaults.environment.*",
+            "defaults.resource_pool",
+            "description",
+            "name",
+        ],
+    },
     "GET workspaces/{workspace}/members": {"who": ["read"]},
     "PUT workspaces/{workspace}/members": {"who": ["write"], "body": ["kind", "name", "role"]},
     "DELETE workspaces/{workspace}/members": {"who": ["write"], "query": ["kind", "name"]},

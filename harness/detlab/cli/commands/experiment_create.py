@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
+from detlab.cli.commands.projects.options import one_line, project_of, project_option, workspace_option
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.experiment_progress import Story, connection_notes, ended, exit_status, stopped_watching
 from detlab.cli.output.failures import problem_line
@@ -106,6 +106,8 @@ def create(
         )
     for warning in submitted.warnings:
         note(problem_line(warning))
+    for one in submitted.given:
+        note(clean(f"{one.path}: {one_line(one.value)} (from {one.source})"))
     if invocation.as_json:
         say_json(_as_json(submitted))
     elif submitted.experiment is None:
@@ -200,6 +202,7 @@ def _as_json(submitted: Submitted) -> dict[str, Any]:
         "warnings": submitted.warnings,
         "config": submitted.config,
         "forecast": submitted.forecast,
+        "given": list(submitted.given),
         "bundle": (
             {"digest": bundle.digest, "files": [{"path": file.path, "size": file.size} for file in bundle.files]}
             if bundle

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detlab.client.operations import projects
@@ -78,6 +78,31 @@ class Workspace(WorkspaceFacts):
     def set_description(self, description: str) -> None:
         """Describe it; an empty text removes the description."""
         self._edit(description=description)
+
+    def set_defaults(
+        self,
+        *,
+        resource_pool: str = "",
+        checkpoint_storage: Mapping[str, Any] | None = None,
+        environment: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Set what it gives to what is submitted into it, all of it: what is not named is given no more.
+
+        Args:
+            resource_pool: The pool of configs that name none.
+            checkpoint_storage: As in a config, without credentials.
+            environment: As in a config; for administrators of the cluster.
+
+        Raises:
+            ConfigError: A value could not stand in a config.
+            Forbidden: Only administrators of the cluster may set one of them.
+        """
+        defaults = {
+            "resource_pool": resource_pool,
+            "checkpoint_storage": dict(checkpoint_storage or {}),
+            "environment": dict(environment or {}),
+        }
+        self._edit(defaults=defaults)
 
     def archive(self) -> None:
         """Have lists leave it out; it takes nothing new then."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -34,6 +34,20 @@ FolderName = Annotated[str, Field(max_length=4 * LABEL_CHARS), AfterValidator(fo
 Reference = Annotated[str, Field(max_length=REFERENCE_CHARS)]
 
 
+class WorkspaceDefaults(PersonRequest):
+    """What a workspace gives to what is submitted into it: a config's own values come before them.
+
+    It runs as the members, so that each value passes the same checks as one in their config.
+    """
+
+    resource_pool: str = Field("", max_length=LABEL_CHARS)
+    checkpoint_storage: dict[str, Any] = {}
+    """As in a config, without keys and passwords. Admins of the workspace name a bucket; anything else, such as a
+    path of the nodes or another address, is for administrators of the cluster."""
+    environment: dict[str, Any] = {}
+    """As in a config; for administrators of the cluster alone, as it decides what code the members' tasks run."""
+
+
 class CreateWorkspace(PersonRequest):
     """POST workspaces. Who makes one is its first admin."""
 
@@ -48,6 +62,8 @@ class EditWorkspace(PersonRequest):
     description: str | None = Field(None, max_length=DESCRIPTION_CHARS)
     archived: bool | None = None
     """An archived one takes nothing new, and lists leave it out."""
+    defaults: WorkspaceDefaults | None = None
+    """All of them, replaced."""
 
 
 class WorkspaceView(Wire):
@@ -69,6 +85,7 @@ class WorkspaceView(Wire):
     projects: int = 0
     experiments: int = 0
     models: int = 0
+    defaults: WorkspaceDefaults = WorkspaceDefaults()
     shortened: list[str] = []
     """Fields of which a list has only a part."""
 

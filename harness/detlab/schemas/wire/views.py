@@ -269,6 +269,16 @@ class ForecastView(Wire):
     detail: str = ""
 
 
+class GivenView(Wire):
+    """A value of a config that its submitter has not given."""
+
+    path: str
+    value: Any = None
+    """Credentials masked."""
+    source: str
+    """Where it comes from, such as `workspace ada/vision`."""
+
+
 class CreateExperimentReply(Wire):
     """What became of a submit. `experiment` is None for a dry run."""
 
@@ -278,6 +288,8 @@ class CreateExperimentReply(Wire):
     config: dict[str, Any] = {}
     forecast: ForecastView | None = None
     """Of a dry run."""
+    given: list[GivenView] = []
+    """What the workspace gives."""
 
 
 # --- trials, checkpoints ----------------------------------------------------------------------------------

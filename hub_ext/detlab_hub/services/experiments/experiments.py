@@ -33,7 +33,15 @@ from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.destinations import Destination, destination_of, searched
-from detlab_hub.services.admission.preparing import PreparedConfig, check_entrypoint, check_references, prepare, seed_of
+from detlab_hub.services.admission.preparing import (
+    PreparedConfig,
+    check_entrypoint,
+    check_references,
+    prepare,
+    raw_of,
+    seed_of,
+)
+from detlab_hub.services.admission.workspace_defaults import given_by, given_views
 from detlab_hub.services.base import audit, offers, references
 from detlab_hub.services.base.access import experiment_for, owns, person
 from detlab_hub.services.base.callers import Caller
@@ -95,7 +103,12 @@ class Experiments(Service):
             self._context.limiter.submission(caller.name, caller.groups)
         # A config of a megabyte takes seconds to parse: other requests should not wait for it.
         workers = self._context.workers
-        prepared = await workers.submissions.run(caller.name, prepare, request, self._context.settings, self._draw)
+        read = await workers.submissions.run(caller.name, raw_of, request)
+        given, workspace = await self._context.read(lambda s: given_by(s, caller, read[0]))
+        prepared = await workers.submissions.run(
+            caller.name, prepare, request, self._context.settings, self._draw, read, given
+        )
+        views = given_views(read[0], given, workspace) if given else []
         await self._context.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         await self._context.read(lambda s: destination_of(s, caller, prepared.config))
         prepared.warnings += await self._check_resources(caller, prepared)
@@ -109,10 +122,12 @@ class Experiments(Service):
                 warnings=prepared.warning_views,
                 config=masked_config(prepared.config),
                 forecast=None if prepared.config.get("unmanaged") else await self._forecast(caller, prepared.config),
+                given=views,
             )
         # With rare relations between hyperparameters, drawing its first points takes seconds.
         begun = await workers.submissions.run(caller.name, FirstStep.of, prepared.config, seed_of(prepared.config))
-        return await self._context.write(lambda unit: self._create(unit, caller, request, prepared, begun))
+        reply = await self._context.write(lambda unit: self._create(unit, caller, request, prepared, begun))
+        return reply.model_copy(update={"given": views}) if reply.created else reply
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
         row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)

@@ -12,6 +12,7 @@ from detlab.pasted import word
 from detlab.schemas.wire import Archived
 from detlab.schemas.wire.projects import CreateWorkspace, EditWorkspace, WorkspaceList, WorkspaceView
 from detlab_hub.core.rights import Action, right_of, role_of
+from detlab_hub.services.admission.workspace_defaults import check_defaults, defaults_of
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import person, workspace_for, workspace_things
 from detlab_hub.services.base.callers import Caller
@@ -87,8 +88,9 @@ class Workspaces(Service):
         """Carry out an edit, all of it or nothing; the same again changes nothing.
 
         Raises:
+            ConfigError: A default could not stand in a config.
             Conflict: Its maker has another one of this name; or it is personal, and not to be renamed or archived.
-            Forbidden: The caller is no admin of it.
+            Forbidden: The caller is no admin of it, or only administrators of the cluster may set such a default.
         """
 
         def edit(unit: UnitOfWork) -> WorkspaceView:
@@ -98,6 +100,10 @@ class Workspaces(Service):
             if row.kind == workspaces.PERSONAL and (wanted.name is not None or wanted.archived is not None):
                 raise personal_conflict(row, "keeps its name, and is not archived")
             changed = [*_rename(unit.session, row, wanted), *_write(unit, row, wanted)]
+            if wanted.defaults is not None and wanted.defaults != defaults_of(row):
+                check_defaults(caller, defaults_of(row), wanted.defaults, unit.settings)
+                row.defaults = wanted.defaults.model_dump(exclude_defaults=True)
+                changed.append(f"defaults: {', '.join(row.defaults) or 'none'}")
             if changed:
                 audit.note(unit, caller, "workspace.edit", f"workspace {row.id}", ", ".join(changed))
             return workspace_view(unit.session, row, caller)
@@ -163,6 +169,7 @@ def workspace_views(s: Session, rows: Sequence[WorkspaceRow], caller: Caller) ->
             projects=projects.get(row.id, 0),
             experiments=runs.get(row.id, 0),
             models=models.get(row.id, 0),
+            defaults=defaults_of(row),
         )
         found.append(view)
     return found

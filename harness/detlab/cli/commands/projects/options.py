@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -81,6 +82,7 @@ def print_workspaces(found: Sequence[WorkspaceView]) -> None:
 
 def print_workspace(one: WorkspaceView) -> None:
     """Print the facts of one."""
+    given = one.defaults.model_dump(exclude_defaults=True)
     facts(
         [
             ("id", one.id),
@@ -93,8 +95,14 @@ def print_workspace(one: WorkspaceView) -> None:
             ("models", one.models),
             ("created", moment(one.created_at)),
             ("archived", moment(one.archived_at)),
+            *((f"gives {key}", one_line(value)) for key, value in given.items()),
         ]
     )
+
+
+def one_line(value: Any) -> str:
+    """Return a value as one line of JSON, a text as it is."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def print_members(one: str, found: Sequence[MemberView]) -> None:

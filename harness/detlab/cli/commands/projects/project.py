@@ -80,8 +80,10 @@ def list_experiments(context: click.Context, workspace: str, name: str, limit: i
     Example:
       det project list-experiments vision digits
     """
-    from detlab.cli.commands.experiment import list_command as experiments
-
+    root = context.find_root()
+    group = root.command.get_command(root, "experiment") if isinstance(root.command, click.Group) else None
+    experiments = group.get_command(root, "list") if isinstance(group, click.Group) else None
+    assert experiments is not None
     context.invoke(experiments, workspace=workspace, project=name, limit=limit, every=every)
 
 

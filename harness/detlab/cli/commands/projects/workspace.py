@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from detlab.cli.commands.projects.options import (
@@ -126,6 +128,51 @@ def edit(invocation: Invocation, name: str, new_name: str | None, description: s
     if description is not None:
         found.set_description(description)
     invocation.tell(found.view, f"Changed workspace {found.id}: {clean(found.name)}")
+
+
+@workspace.command()
+@_workspace
+@click.option("--pool", metavar="POOL", help="The resource pool; empty removes it.")
+@click.option("--storage", metavar="YAML", help="`checkpoint_storage` as in a config; empty removes it.")
+@click.option("--environment", metavar="YAML", help="`environment` as in a config (administrators of the cluster).")
+@json_option
+@pass_invocation
+def set_defaults(
+    invocation: Invocation, name: str, pool: str | None, storage: str | None, environment: str | None
+) -> None:
+    """Set what a workspace gives to what is submitted into it (its admins). A config's own values come first.
+
+    What is not named stays. Admins of a workspace name a pool, and a bucket of S3 or Google Cloud; other storages and
+    the environment are for administrators of the cluster, as they decide what runs as the members.
+
+    \b
+    Examples:
+      det workspace set-defaults vision --pool a100
+      det w set-defaults vision --storage '{type: s3, bucket: vision-checkpoints}'
+    """
+    if pool is None and storage is None and environment is None:
+        raise click.UsageError("name at least one: --pool, --storage or --environment")
+    found = invocation.client.get_workspace(name)
+    changes: dict[str, Any] = {} if pool is None else {"resource_pool": pool}
+    for key, text in (("checkpoint_storage", storage), ("environment", environment)):
+        if text is not None:
+            changes[key] = _block(text, key)
+    found.set_defaults(**{**found.view.defaults.model_dump(), **changes})
+    if invocation.as_json:
+        say_json(found.view)
+    else:
+        print_workspace(found.view)
+
+
+def _block(text: str, key: str) -> dict[str, Any]:
+    """Read a block of a config.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    from detlab.client.submission import config_mapping
+
+    return config_mapping(f"{text}\n", f"--{key}") if text.strip() else {}
 
 
 @workspace.command()
