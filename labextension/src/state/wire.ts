@@ -186,6 +186,7 @@ export interface CreateExperimentReply {
   warnings: ProblemView[];
   config: Record<string, unknown>;
   forecast: ForecastView | null;
+  given: GivenView[];
 }
 
 /** POST models. A model is a name under which versions are kept. */
@@ -436,6 +437,13 @@ export interface GcPreview {
   kept: number;
   applied: boolean;
   trash_until: number | null;
+}
+
+/** A value of a config that its submitter has not given. */
+export interface GivenView {
+  path: string;
+  value: unknown;
+  source: string;
 }
 
 /** The grants of an experiment, users first. */

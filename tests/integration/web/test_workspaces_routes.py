@@ -28,8 +28,6 @@ RIGHTS = {
 SAID = {
     "GET workspaces": {"who": ["read"], "query": ["after", "archived", "limit", "name"]},
     "POST workspaces": {"who": ["write"], "body": ["description", "name"]},
-    "GET workspaces/{workspace}": {"who": ["read"]},
-    "DELETE workspaces/{workspace}": {"who": ["write"]},
     "POST workspaces/{workspace}/edit": {
         "who": ["write"],
         "body": [
@@ -41,13 +39,10 @@ SAID = {
             "name",
         ],
     },
-    "GET workspaces/{workspace}/members": {"who": ["read"]},
     "PUT workspaces/{workspace}/members": {"who": ["write"], "body": ["kind", "name", "role"]},
     "DELETE workspaces/{workspace}/members": {"who": ["write"], "query": ["kind", "name"]},
     "GET workspaces/{workspace}/projects": {"who": ["read"], "query": ["after", "archived", "limit"]},
     "POST workspaces/{workspace}/projects": {"who": ["write"], "body": ["description", "name", "notes"]},
-    "GET workspaces/{workspace}/projects/{project}": {"who": ["read"]},
-    "DELETE workspaces/{workspace}/projects/{project}": {"who": ["write"]},
     "POST workspaces/{workspace}/projects/{project}/edit": {
         "who": ["write"],
         "body": ["archived", "description", "name", "notes"],
