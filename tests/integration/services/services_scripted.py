@@ -43,7 +43,8 @@ from detlab.schemas.wire import (
     TaskStarted,
     Welcome,
 )
-from detlab.schemas.wire.projects import CreateProject, CreateWorkspace, MemberRequest, WorkspaceView
+from detlab.schemas.wire.projects import CreateProject
+from detlab.schemas.wire.workspaces import CreateWorkspace, MemberRequest, WorkspaceView
 from detlab_hub.services import AgentCaller, Caller, Services, Settings, TaskCaller
 from detlab_hub.services.agents.agents import Agents
 from detlab_hub.services.base.limits.model import PerUserLimits

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detlab.client.operations import projects
+from detlab.client.operations import projects, workspaces
 from detlab.client.ordering import archived_filter
 from detlab.client.projects.facts import ProjectFacts, WorkspaceFacts
 from detlab.client.transport.session import AsyncSession
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire import GrantKind
-from detlab.schemas.wire.projects import MemberView, ProjectView, RoleName, WorkspaceView
+from detlab.schemas.wire.projects import ProjectView
+from detlab.schemas.wire.workspaces import MemberView, RoleName, WorkspaceView
 
 
 class AsyncProject(ProjectFacts):
@@ -67,7 +68,7 @@ class AsyncWorkspace(WorkspaceFacts):
 
     async def reload(self) -> AsyncWorkspace:
         """Fetch the current state from the master; return itself."""
-        self.view = await self._session.run(projects.workspace(self.id))
+        self.view = await self._session.run(workspaces.workspace(self.id))
         return self
 
     async def set_name(self, name: str) -> None:
@@ -117,7 +118,7 @@ class AsyncWorkspace(WorkspaceFacts):
         Raises:
             Conflict: Something lies in it.
         """
-        await self._session.run(projects.delete_workspace(self.id))
+        await self._session.run(workspaces.delete_workspace(self.id))
 
     # --- projects
 
@@ -151,7 +152,7 @@ class AsyncWorkspace(WorkspaceFacts):
 
     async def list_members(self) -> Sequence[MemberView]:
         """Return its members, users first."""
-        return await self._session.run(projects.members(self.id))
+        return await self._session.run(workspaces.members(self.id))
 
     async def add_member(
         self, *, user: str | None = None, group: str | None = None, role: RoleName = "viewer"
@@ -167,7 +168,7 @@ class AsyncWorkspace(WorkspaceFacts):
             Conflict: It would be left without an admin.
         """
         kind, who = member_of(user, group)
-        return await self._session.run(projects.set_member(self.id, kind, who, role))
+        return await self._session.run(workspaces.set_member(self.id, kind, who, role))
 
     async def remove_member(self, *, user: str | None = None, group: str | None = None) -> Sequence[MemberView]:
         """Remove a member; return the others.
@@ -176,10 +177,10 @@ class AsyncWorkspace(WorkspaceFacts):
             Conflict: It would be left without an admin.
         """
         kind, who = member_of(user, group)
-        return await self._session.run(projects.remove_member(self.id, kind, who))
+        return await self._session.run(workspaces.remove_member(self.id, kind, who))
 
     async def _edit(self, **changes: Any) -> None:
-        self.view = await self._session.run(projects.edit_workspace(self.id, **changes))
+        self.view = await self._session.run(workspaces.edit_workspace(self.id, **changes))
 
 
 def member_of(user: str | None, group: str | None) -> tuple[GrantKind, str]:

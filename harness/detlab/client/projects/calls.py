@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from detlab.client.operations import projects
+from detlab.client.operations import projects, workspaces
 from detlab.client.ordering import archived_filter
 from detlab.client.projects.workspaces import Project, Workspace
 from detlab.client.transport.session import Session
@@ -20,7 +20,7 @@ class WorkspaceCalls:
         Raises:
             Conflict: You have made one of this name: names that differ only in case or in Unicode's form are the same.
         """
-        made = projects.create_workspace(name, description)
+        made = workspaces.create_workspace(name, description)
         return Workspace(self.session, self.session.run(made))
 
     def get_workspace(self, name: str | int) -> Workspace:
@@ -29,7 +29,7 @@ class WorkspaceCalls:
         Raises:
             NotFound: There is none.
         """
-        return Workspace(self.session, self.session.run(projects.workspace(name)))
+        return Workspace(self.session, self.session.run(workspaces.workspace(name)))
 
     def list_workspaces(self, *, name: str | None = None, archived: bool | None = False) -> list[Workspace]:
         """Return the workspaces in which you have a role, and your personal one.
@@ -38,7 +38,7 @@ class WorkspaceCalls:
             name: Only those with this in their name.
             archived: False leaves archived ones out, True all others; None leaves out none.
         """
-        found = self.session.run(projects.workspaces(name=name, archived=archived_filter(archived)))
+        found = self.session.run(workspaces.workspaces(name=name, archived=archived_filter(archived)))
         return [Workspace(self.session, view) for view in found]
 
     def delete_workspace(self, name: str | int) -> None:
@@ -47,7 +47,7 @@ class WorkspaceCalls:
         Raises:
             Conflict: Something lies in it.
         """
-        self.session.run(projects.delete_workspace(name))
+        self.session.run(workspaces.delete_workspace(name))
 
     def get_project(self, workspace: str | int, name: str | int) -> Project:
         """Return a project of a workspace."""

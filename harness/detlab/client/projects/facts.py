@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from detlab.schemas.wire.projects import ProjectView, WorkspaceView
+from detlab.schemas.wire.projects import ProjectView
+from detlab.schemas.wire.workspaces import WorkspaceView
 
 
 class WorkspaceFacts:

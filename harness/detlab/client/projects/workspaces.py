@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detlab.client.operations import projects
+from detlab.client.operations import projects, workspaces
 from detlab.client.ordering import archived_filter
 from detlab.client.projects.facts import ProjectFacts, WorkspaceFacts
 from detlab.client.transport.session import Session
 from detlab.errors import ConfigError, Problem
 from detlab.schemas.wire import GrantKind
-from detlab.schemas.wire.projects import MemberView, ProjectView, RoleName, WorkspaceView
+from detlab.schemas.wire.projects import ProjectView
+from detlab.schemas.wire.workspaces import MemberView, RoleName, WorkspaceView
 
 
 class Project(ProjectFacts):
@@ -68,7 +69,7 @@ class Workspace(WorkspaceFacts):
 
     def reload(self) -> Workspace:
         """Fetch the current state from the master; return itself."""
-        self.view = self._session.run(projects.workspace(self.id))
+        self.view = self._session.run(workspaces.workspace(self.id))
         return self
 
     def set_name(self, name: str) -> None:
@@ -118,7 +119,7 @@ class Workspace(WorkspaceFacts):
         Raises:
             Conflict: Something lies in it.
         """
-        self._session.run(projects.delete_workspace(self.id))
+        self._session.run(workspaces.delete_workspace(self.id))
 
     # --- projects
 
@@ -152,7 +153,7 @@ class Workspace(WorkspaceFacts):
 
     def list_members(self) -> Sequence[MemberView]:
         """Return its members, users first."""
-        return self._session.run(projects.members(self.id))
+        return self._session.run(workspaces.members(self.id))
 
     def add_member(
         self, *, user: str | None = None, group: str | None = None, role: RoleName = "viewer"
@@ -168,7 +169,7 @@ class Workspace(WorkspaceFacts):
             Conflict: It would be left without an admin.
         """
         kind, who = member_of(user, group)
-        return self._session.run(projects.set_member(self.id, kind, who, role))
+        return self._session.run(workspaces.set_member(self.id, kind, who, role))
 
     def remove_member(self, *, user: str | None = None, group: str | None = None) -> Sequence[MemberView]:
         """Remove a member; return the others.
@@ -177,10 +178,10 @@ class Workspace(WorkspaceFacts):
             Conflict: It would be left without an admin.
         """
         kind, who = member_of(user, group)
-        return self._session.run(projects.remove_member(self.id, kind, who))
+        return self._session.run(workspaces.remove_member(self.id, kind, who))
 
     def _edit(self, **changes: Any) -> None:
-        self.view = self._session.run(projects.edit_workspace(self.id, **changes))
+        self.view = self._session.run(workspaces.edit_workspace(self.id, **changes))
 
 
 def member_of(user: str | None, group: str | None) -> tuple[GrantKind, str]:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import ConfigError, Forbidden, NotFound, Problem
 from detlab.schemas import expconf
 from detlab.schemas.wire import GivenView
-from detlab.schemas.wire.projects import WorkspaceDefaults
+from detlab.schemas.wire.workspaces import WorkspaceDefaults
 from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.admission.destinations import destination_of
 from detlab_hub.services.base.access import administers

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from detlab.errors import Conflict, NotFound
 from detlab.pasted import word
 from detlab.schemas.wire import GrantTo
-from detlab.schemas.wire.projects import MemberList, MemberRequest, MemberView
+from detlab.schemas.wire.workspaces import MemberList, MemberRequest, MemberView
 from detlab_hub.core.rights import Action
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import person, workspace_for

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict
 from detlab.pasted import word
 from detlab.schemas.wire import Archived
-from detlab.schemas.wire.projects import CreateWorkspace, EditWorkspace, WorkspaceList, WorkspaceView
+from detlab.schemas.wire.workspaces import CreateWorkspace, EditWorkspace, WorkspaceList, WorkspaceView
 from detlab_hub.core.rights import Action, right_of, role_of
 from detlab_hub.services.admission.workspace_defaults import check_defaults, defaults_of
 from detlab_hub.services.base import audit
@@ -63,8 +62,7 @@ class Workspaces(Service):
         def create(unit: UnitOfWork) -> WorkspaceView:
             s, owner = unit.session, person(caller).name
             _check_free(s, owner, wanted.name)
-            made = s.scalar(select(func.count()).where(WorkspaceRow.owner == owner)) or 0
-            if made >= MOST:
+            if workspaces.count_of(s, owner) >= MOST:
                 raise Conflict(f"you have made {MOST} workspaces already", hint="det workspace delete NAME")
             row = WorkspaceRow(
                 path=workspaces.path_of(owner, wanted.name),

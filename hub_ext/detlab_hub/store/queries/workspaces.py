@@ -159,7 +159,7 @@ def page(
 
     Personal ones of others are not among them, not even for an administrator: there are as many as users.
     """
-    mine = or_(WorkspaceRow.kind != PERSONAL, WorkspaceRow.owner == viewer.name)
+    mine = or_(WorkspaceRow.kind != PERSONAL, WorkspaceRow.path == path_of(viewer.name, NOWHERE))
     query = select(WorkspaceRow.id).where(visible_to(viewer), mine).order_by(WorkspaceRow.id).limit(limit + 1)
     if after is not None:
         query = query.where(WorkspaceRow.id > after)
@@ -212,6 +212,11 @@ def _counts(s: Session, column: Any, ids: Sequence[int]) -> dict[int, int]:
         query = select(column, func.count()).where(column.in_(part)).group_by(column)
         found.update((key, count) for key, count in s.execute(query))
     return found
+
+
+def count_of(s: Session, owner: str) -> int:
+    """Return how many workspaces somebody has made."""
+    return s.scalar(select(func.count()).where(WorkspaceRow.owner == owner)) or 0
 
 
 def lock(s: Session, workspace_id: int) -> None:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from detlab.schemas.wire import Archived, ExperimentView, Wire
-from detlab.schemas.wire.projects import (
-    CreateProject,
-    EditProject,
-    MoveExperiment,
-    MoveModel,
-    ProjectList,
-    ProjectView,
-)
+from detlab.schemas.wire.projects import CreateProject, EditProject, MoveExperiment, MoveModel, ProjectList, ProjectView
 from detlab.schemas.wire.registry import ModelView
 from detlab_hub.core.rights import Action
 from detlab_hub.services.projects.moves import Moves

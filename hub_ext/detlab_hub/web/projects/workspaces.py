@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from detlab.schemas.wire import Archived, GrantTo, Wire
-from detlab.schemas.wire.projects import (
+from detlab.schemas.wire.workspaces import (
     CreateWorkspace,
     EditWorkspace,
     MemberList,

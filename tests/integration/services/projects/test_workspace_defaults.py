@@ -9,7 +9,8 @@ from services_scripted import ALICE, BOB, ROOT, config
 
 from detlab.errors import ConfigError, Conflict, Forbidden
 from detlab.schemas.wire import CreateExperiment, CreateExperimentReply
-from detlab.schemas.wire.projects import EditWorkspace, MoveExperiment, WorkspaceDefaults
+from detlab.schemas.wire.projects import MoveExperiment
+from detlab.schemas.wire.workspaces import EditWorkspace, WorkspaceDefaults
 from detlab_hub.core.scheduling import read_pools
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.projects.moves import Moves

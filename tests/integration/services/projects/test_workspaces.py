@@ -10,16 +10,9 @@ from services_scripted import ALICE, BOB, ROOT, config
 
 from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
 from detlab.schemas.wire import CreateExperiment, GrantRequest, GrantTo
-from detlab.schemas.wire.projects import (
-    CreateProject,
-    CreateWorkspace,
-    EditProject,
-    EditWorkspace,
-    MemberRequest,
-    MoveExperiment,
-    MoveModel,
-)
+from detlab.schemas.wire.projects import CreateProject, EditProject, MoveExperiment, MoveModel
 from detlab.schemas.wire.registry import CreateModel
+from detlab.schemas.wire.workspaces import CreateWorkspace, EditWorkspace, MemberRequest
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.projects.members import MembersOfWorkspaces

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from detlab.cli.output.printing import clean, facts, moment, say, table
-from detlab.schemas.wire.projects import MemberView, ProjectView, WorkspaceView
+from detlab.schemas.wire.projects import ProjectView
+from detlab.schemas.wire.workspaces import MemberView, WorkspaceView
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")

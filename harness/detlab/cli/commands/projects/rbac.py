@@ -11,9 +11,9 @@ from detlab.cli.commands.projects.options import print_members
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import say, say_json, table
-from detlab.client.operations import projects
+from detlab.client.operations import workspaces
 from detlab.schemas.wire import GrantKind
-from detlab.schemas.wire.projects import RoleName
+from detlab.schemas.wire.workspaces import RoleName
 
 COMMANDS = {
     "rbac": "Roles in workspaces: who has which, and what each may do.",
@@ -88,7 +88,7 @@ def assign_role(invocation: Invocation, role: RoleName, workspace: str, user: st
       det rbac assign-role editor -w vision -g vision-team
     """
     kind, who = _whose(user, group)
-    found = invocation.client.session.run(projects.set_member(workspace, kind, who, role))
+    found = invocation.client.session.run(workspaces.set_member(workspace, kind, who, role))
     _show(invocation, workspace, found)
 
 
@@ -108,10 +108,10 @@ def unassign_role(invocation: Invocation, role: RoleName, workspace: str, user: 
     """
     kind, who = _whose(user, group)
     session = invocation.client.session
-    held = {(one.kind, one.name): one.role for one in session.run(projects.members(workspace))}
+    held = {(one.kind, one.name): one.role for one in session.run(workspaces.members(workspace))}
     if held.get((kind, who)) not in {None, role}:
         raise click.UsageError(f"{who} is {held[kind, who]} there, not {role}")
-    _show(invocation, workspace, session.run(projects.remove_member(workspace, kind, who)))
+    _show(invocation, workspace, session.run(workspaces.remove_member(workspace, kind, who)))
 
 
 @rbac.command()

@@ -19,7 +19,7 @@ from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invo
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, say, say_json
 from detlab.client.projects.workspaces import Workspace
-from detlab.schemas.wire.projects import RoleName
+from detlab.schemas.wire.workspaces import RoleName
 
 COMMANDS = {"workspace": "Workspaces: what their members see together, and who they are."}
 
