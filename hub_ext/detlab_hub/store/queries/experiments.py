@@ -84,22 +84,12 @@ def page(
         workspace_id: Only those that lie in this workspace.
         project_id: Only those of this project.
     """
-    conditions: list[ColumnElement[bool]] = []
-    if before is not None:
-        conditions.append(ExperimentRow.id < before)
-    if state is not None:
-        conditions.append(ExperimentRow.state == state)
-    if owner is not None:
-        conditions.append(ExperimentRow.owner == clean_text(owner))
-    if archived != "any":
-        column = ExperimentRow.archived_at
-        conditions.append(column.is_(None) if archived == "no" else column.is_not(None))
+    simple = state is None and owner is None and project_id is None and not name
+    conditions = _conditions(before, state, owner, name, archived)
     if workspace_id is not None:
         conditions.append(ExperimentRow.workspace_id == workspace_id)
     if project_id is not None:
         conditions.append(ExperimentRow.project_id == project_id)
-    if name:
-        conditions.append(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
     if viewer is None:
         return list(s.scalars(_newest(conditions, limit)))
     places = rights.places_of(s, viewer) if workspace_id is None else []
@@ -108,13 +98,61 @@ def page(
     # The newest of each workspace by its index: of all together, a database would sort whatever the viewer may read.
     table = ExperimentRow
     theirs = rights.visible(ObjectKind.EXPERIMENT, viewer, owner=table.owner, experiment_id=table.id)
-    ways = [theirs, *(ExperimentRow.workspace_id == place for place in places)]
-    parts = [select(_newest([*conditions, way], limit).subquery().c.id) for way in ways]
-    return sorted({*s.scalars(union_all(*parts))}, reverse=True)[:limit]
+    found = list(s.scalars(_newest([*conditions, theirs], limit)))
+    if simple:
+        return _with_places(s, found, places, limit, before, archived)
+    inside = [_newest([*conditions, ExperimentRow.workspace_id == place], limit) for place in places]
+    found += s.scalars(union_all(*(select(one.subquery().c.id) for one in inside)))
+    return sorted({*found}, reverse=True)[:limit]
+
+
+def _conditions(
+    before: int | None, state: str | None, owner: str | None, name: str | None, archived: str
+) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if before is not None:
+        found.append(ExperimentRow.id < before)
+    if state is not None:
+        found.append(ExperimentRow.state == state)
+    if owner is not None:
+        found.append(ExperimentRow.owner == clean_text(owner))
+    if archived != "any":
+        column = ExperimentRow.archived_at
+        found.append(column.is_(None) if archived == "no" else column.is_not(None))
+    if name:
+        found.append(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
+    return found
+
+
+def _with_places(
+    s: Session, found: list[int], places: Sequence[int], limit: int, before: int | None, archived: str
+) -> list[int]:
+    """Add what lies in workspaces to a page: of each what is newer than the last of the page so far."""
+    given = {"before": LAST if before is None else before, "most": limit}
+    for place in places:
+        given |= {"place": place, "after": found[limit - 1] if len(found) >= limit else 0}
+        if newer := _newest_in(archived).all(s, given):
+            found = sorted({*found, *(row[0] for row in newer)}, reverse=True)[:limit]
+    return found
 
 
 MOST_PLACES = 40
 """Workspaces of a viewer that are looked into one by one."""
+
+
+LAST = 2**62
+"""Beyond all ids."""
+
+
+@cache
+def _newest_in(archived: str) -> PreparedStatement:
+    """Make the statement for the newest experiments of one workspace, beside the filter that nearly all lists have."""
+    table = ExperimentRow
+    query = select(table.id).where(table.workspace_id == bindparam("place"))
+    query = query.where(table.id < bindparam("before"), table.id > bindparam("after"))
+    if archived != "any":
+        query = query.where(table.archived_at.is_(None) if archived == "no" else table.archived_at.is_not(None))
+    return PreparedStatement(query.order_by(table.id.desc()).limit(bindparam("most")))
 
 
 def _newest(conditions: Sequence[ColumnElement[bool]], limit: int) -> Select[int]:
