@@ -103,9 +103,9 @@ async def next_door(ben: Any, place: str, config: dict[str, Any], number: int) -
         assert (await ben.get(path)).status_code == 404
     assert "ada" not in {one["owner"] for one in (await ben.get("workspaces")).json()["items"]}
     hidden = await ben.post("experiments", json={"config": config})
-    absent = await ben.post("experiments", json={"config": {**config, "workspace": "ada/nothing"}})
+    absent = await ben.post("experiments", json={"config": {**config, "workspace": "ada/no such"}})
     assert (hidden.status_code, absent.status_code) == (422, 422)
-    assert hidden.text.replace("vision lab", "nothing") == absent.text
+    assert hidden.text.replace("vision lab", "no such") == absent.text
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,11 @@ def _workspace(s: Session, caller: Caller, name: str, owner: str) -> WorkspaceRo
         row = workspace_for(s, caller, name, Action.PROJECT_CREATE)
     except NotFound as error:
         others = workspaces_of_name(s, caller, name)
-        hint = error.hint if others else f"make it: det workspace create {word(name)}"
+        owner, slash, rest = name.partition("/")
+        make = f"make it: det workspace create {word(rest or owner)}"
+        hint = (
+            error.hint if others else f"its admins may let you in; or make one of yours: {make[9:]}" if slash else make
+        )
         raise ConfigError([Problem("workspace", error.message, hint)]) from error
     if row.kind == workspaces.PERSONAL and row.owner != owner:
         problem = f"is {row.owner}'s personal workspace: only their own lies there"

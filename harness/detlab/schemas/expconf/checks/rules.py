@@ -29,6 +29,7 @@ from detlab.schemas.expconf.checks.walk import visit_hyperparameters
 from detlab.schemas.expconf.podspec import mistakes
 from detlab.schemas.expconf.raw.paths import Part, Path, render
 from detlab.schemas.patterns import BadPattern, check_pattern
+from detlab.schemas.script_names import MOST_CHARS
 from detlab.schemas.text_limits import DESCRIPTION_CHARS, LABEL_CHARS, MOST_LABELS, TITLE_CHARS
 
 Raw = dict[str, Any]
@@ -38,7 +39,7 @@ RANGED = ("int", "double", "log")
 PATTERN_CHARS = 1000
 """Of a log policy."""
 ENTRYPOINT_CHARS = 30_000
-_PLACES = (("workspace", LABEL_CHARS), ("project", LABEL_CHARS))
+_PLACES = (("workspace", 2 * MOST_CHARS), ("project", LABEL_CHARS))
 MOST_POLICIES = 20
 """Of an experiment: each looks at every line, and all together have so much time."""
 
