@@ -137,6 +137,14 @@ def _project_by_id(s: Session, caller: Caller, project: str) -> ProjectRow | Non
     return row
 
 
+def _how_to_make(name: str) -> str:
+    """Return what helps where a workspace is not there, or not for this caller: they cannot tell."""
+    owner, slash, rest = name.partition("/")
+    if not slash:
+        return f"make it: det workspace create {word(owner)}"
+    return f"its admins may let you in, if it is there; or make one of yours: det workspace create {word(rest)}"
+
+
 def _workspace(s: Session, caller: Caller, name: str, owner: str) -> WorkspaceRow | None:
     if not name or workspaces.key_of(name) == workspaces.key_of(workspaces.NOWHERE):
         return workspaces.of_owner(s, owner, workspaces.NOWHERE)
@@ -144,11 +152,7 @@ def _workspace(s: Session, caller: Caller, name: str, owner: str) -> WorkspaceRo
         row = workspace_for(s, caller, name, Action.PROJECT_CREATE)
     except NotFound as error:
         others = workspaces_of_name(s, caller, name)
-        owner, slash, rest = name.partition("/")
-        make = f"make it: det workspace create {word(rest or owner)}"
-        hint = (
-            error.hint if others else f"its admins may let you in; or make one of yours: {make[9:]}" if slash else make
-        )
+        hint = error.hint if others else _how_to_make(name)
         raise ConfigError([Problem("workspace", error.message, hint)]) from error
     if row.kind == workspaces.PERSONAL and row.owner != owner:
         problem = f"is {row.owner}'s personal workspace: only their own lies there"
