@@ -103,7 +103,8 @@ class Experiments(Service):
             self._context.limiter.submission(caller.name, caller.groups)
         # A config of a megabyte takes seconds to parse: other requests should not wait for it.
         workers = self._context.workers
-        read = await workers.submissions.run(caller.name, raw_of, request)
+        plain = request.config is not None  # of a text, reading is the most of it
+        read = raw_of(request) if plain else await workers.submissions.run(caller.name, raw_of, request)
         given, workspace = await self._context.read(lambda s: given_by(s, caller, read[0]))
         prepared = await workers.submissions.run(
             caller.name, prepare, request, self._context.settings, self._draw, read, given
