@@ -163,12 +163,13 @@ def test_the_lists_of_experiments_users_and_quotas(store: Store, monkeypatch: py
             known = {name for name in USERS if right_of(viewer, Thing(ObjectKind.USER, name)) >= Right.READ}
             readable = {key for key, thing in things.items() if right_of(viewer, thing) >= Right.READ}
             assert set(of_experiments.page(s, viewer=viewer)) == readable
-            for most in (40, 0):  # workspaces one by one, or in one statement
+            for most, each in ((200, 6), (200, 1), (0, 6)):  # workspaces one by one, some together, or all
                 monkeypatch.setattr(of_experiments, "MOST_PLACES", most)
+                monkeypatch.setattr(of_experiments, "EACH", each)
                 for limit, before, state in ((3, None, None), (5, 17, None), (4, 20, "ACTIVE"), (100, None, "ACTIVE")):
                     page = of_experiments.page(s, limit, before, state, viewer=viewer, archived="no")
                     wanted = sorted((key for key in readable if before is None or key < before), reverse=True)
-                    assert page == wanted[:limit], (viewer, most, limit, before, state)
+                    assert page == wanted[:limit], (viewer, most, each, limit, before, state)
             assert {row.owner for row in usage.between(s, "2026-01-01", "2026-01-02", viewer)} == known
             live = Counter([*owners.values(), *s.scalars(select(TaskRow.owner))])
             assert limits.live_jobs_by_owner(s, viewer) == {name: live[name] for name in known if live[name]}

@@ -129,14 +129,22 @@ def _with_places(
 ) -> list[int]:
     """Add what lies in workspaces to a page: of each what is newer than the last of the page so far."""
     given = {"before": LAST if before is None else before, "most": limit}
-    for place in places:
-        given |= {"place": place, "after": found[limit - 1] if len(found) >= limit else 0}
-        if newer := _newest_in(archived).all(s, given):
+    for number, place in enumerate(places):
+        after = found[limit - 1] if len(found) >= limit else 0
+        if after and number >= EACH:  # few are newer: one statement for all that are left
+            here = [*_conditions(before, None, None, None, archived), ExperimentRow.id > after]
+            inside = _newest([*here, ExperimentRow.workspace_id.in_(places[number:])], limit)
+            return sorted({*found, *s.scalars(inside)}, reverse=True)[:limit]
+        if newer := _newest_in(archived).all(s, {**given, "place": place, "after": after}):
             found = sorted({*found, *(row[0] for row in newer)}, reverse=True)[:limit]
     return found
 
 
-MOST_PLACES = 40
+EACH = 6
+"""Workspaces that are looked into by a statement each, before the others together."""
+
+
+MOST_PLACES = 200
 """Workspaces of a viewer that are looked into one by one."""
 
 
