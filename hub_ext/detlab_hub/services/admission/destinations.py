@@ -107,7 +107,7 @@ def searched(s: Session, caller: Caller, workspace: str | None, project: str | N
         return place.id, None
     found = workspaces.project_named(s, place.id, project)
     if found is None:
-        hint = f"det workspace list-projects {place.id}"
+        hint = f"det workspace list-projects {word(workspace or workspaces.NOWHERE)}"
         raise no_such(f"there is no project {project[:300]!r} in workspace {place.name!r}", exists=False, hint=hint)
     return place.id, found.id
 

@@ -101,7 +101,6 @@ def _changeable(unit: UnitOfWork, caller: Caller, workspace: str, action: Action
     row = workspace_for(unit.session, caller, workspace, action)
     if row.kind == workspaces.PERSONAL:
         raise personal_conflict(row, "has no members")
-    workspaces.lock(unit.session, row.id)
     return row
 
 

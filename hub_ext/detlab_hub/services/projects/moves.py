@@ -17,7 +17,6 @@ from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.masking import masked_storage
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.views import experiment_views
-from detlab_hub.store.queries import workspaces
 from detlab_hub.store.tables import ExperimentRow, WorkspaceRow
 
 
@@ -44,7 +43,6 @@ class Moves(Service):
             before = (row.workspace_id, row.project_id)
             after = place.made(unit)
             if before != after:
-                workspaces.lock(s, after[0])
                 row.workspace_id, row.project_id = after
                 detail = f"from project {before[1]} to project {after[1]} of workspace {after[0]}"
                 audit.note(unit, caller, "experiment.move", f"experiment {row.id}", detail)

@@ -68,7 +68,6 @@ class Projects(Service):
 
         def create(unit: UnitOfWork) -> ProjectView:
             place = _place_for(unit, caller, workspace)
-            workspaces.lock(unit.session, place.id)
             _check_free(unit.session, place, wanted.name)
             if workspaces.project_counts(unit.session, [place.id]).get(place.id, 0) >= MOST:
                 raise Conflict(f"workspace {place.name!r} has {MOST} projects already")
@@ -110,7 +109,6 @@ class Projects(Service):
 
         def delete(unit: UnitOfWork) -> ProjectView:
             place = workspace_for(unit.session, caller, workspace, Action.PROJECT_DELETE)
-            workspaces.lock(unit.session, place.id)
             row = _project_for(unit.session, place, project)
             view = _views(unit.session, caller, place, [row])[0]
             if view.experiments:

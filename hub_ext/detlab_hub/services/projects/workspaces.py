@@ -120,7 +120,6 @@ class Workspaces(Service):
             row = workspace_for(unit.session, caller, workspace, Action.WORKSPACE_DELETE)
             if row.kind == workspaces.PERSONAL:
                 raise personal_conflict(row, "is not deleted")
-            workspaces.lock(unit.session, row.id)
             view = workspace_view(unit.session, row, caller)
             if view.experiments or view.models:
                 named = word(f"{row.owner}/{row.name}")

@@ -24,7 +24,7 @@ from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import facts_of
 from detlab_hub.services.registry.views import model_view, model_views
 from detlab_hub.services.views import pages
-from detlab_hub.store.queries import rights, workspaces
+from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.tables import ModelGrantRow, ModelRow, clean_text
 
@@ -273,7 +273,6 @@ def _place(unit: UnitOfWork, caller: Caller, workspace: str, owner: str) -> int 
     place = destination(unit.session, caller, workspace, "", owner)
     if not place.reference or place.workspace is None:
         return None
-    workspaces.lock(unit.session, place.workspace.id)
     return place.workspace.id
 
 

@@ -219,11 +219,6 @@ def count_of(s: Session, owner: str) -> int:
     return s.scalar(select(func.count()).where(WorkspaceRow.owner == owner)) or 0
 
 
-def lock(s: Session, workspace_id: int) -> None:
-    """Let no other transaction change a workspace's members and contents before this one ends (PostgreSQL)."""
-    s.execute(select(WorkspaceRow.id).where(WorkspaceRow.id == workspace_id).with_for_update())
-
-
 def delete_project(s: Session, row: ProjectRow) -> None:
     """Delete a project in which nothing lies."""
     s.delete(row)
