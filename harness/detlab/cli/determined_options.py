@@ -23,6 +23,16 @@ _START = {
 }
 _BY_JSON = {"--yaml": "use --json", "--table": "it is what is printed without --json and --csv"}
 
+_UIDS = "tasks run with uids of their users: det user uids"
+_OF_WORKSPACES = {
+    "--agent-uid": _UIDS,
+    "--agent-gid": _UIDS,
+    "--agent-user": _UIDS,
+    "--agent-group": _UIDS,
+    "--checkpoint-storage-config": "det workspace set-defaults NAME --storage YAML",
+    "--checkpoint-storage-config-file": "det workspace set-defaults NAME --storage YAML",
+}
+
 INSTEAD: dict[str, dict[str, str]] = {
     "experiment create": {
         "--git": "the code itself is kept with the experiment: det e download-model-def",
@@ -87,6 +97,23 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "model create": {"--description": "use --notes"},
     "model describe": {"--version": "use det model list-versions NAME"},
+    "workspace list": {"--limit": _WHOLE, "--offset": _WHOLE},
+    "workspace list-projects": {"--limit": _WHOLE, "--offset": _WHOLE},
+    "workspace create": _OF_WORKSPACES,
+    "workspace edit": _OF_WORKSPACES,
+    "project list": {"--limit": _WHOLE, "--offset": _WHOLE},
+    "project list-experiments": {"--offset": _PAGES},
+    "project describe": {"--all": "det project list-experiments WORKSPACE PROJECT --all"},
+    "rbac list-roles": {
+        "--exclude-global-roles": "all roles are those of workspaces",
+        "--limit": _WHOLE,
+        "--offset": _WHOLE,
+    },
+    "user-group list": {
+        "--groups-user-belongs-to": "the Hub knows who is in which group",
+        "--limit": _WHOLE,
+        "--offset": _WHOLE,
+    },
     "token list": {"--show-inactive": "revoked tokens are not listed", **_BY_JSON},
 }
 """By command: each long option of Determined's that it lacks, and what to use instead."""

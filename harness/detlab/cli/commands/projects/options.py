@@ -13,6 +13,7 @@ from detlab.schemas.wire.projects import ProjectView
 from detlab.schemas.wire.workspaces import MemberView, WorkspaceView
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+View = TypeVar("View", WorkspaceView, ProjectView)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 _ALL = click.option("-a", "--all", "everything", is_flag=True, help="Archived ones, too.")
 
@@ -20,6 +21,24 @@ _ALL = click.option("-a", "--all", "everything", is_flag=True, help="Archived on
 def all_option(function: Function) -> Function:
     """Add --all."""
     return _ALL(function)
+
+
+def sort_options(function: Function) -> Function:
+    """Add --sort-by and --order-by."""
+    by = click.option(
+        "--sort-by", type=click.Choice(["id", "name"]), default="id", show_default=True, help="The order."
+    )
+    direction = click.option("--order-by", type=click.Choice(["asc", "desc"]), default="asc", help="Its direction.")
+    return by(direction(function))
+
+
+def in_order(found: Sequence[View], sort_by: str, order_by: str) -> Sequence[View]:
+    """Return workspaces or projects in the order that was asked for."""
+    return sorted(
+        found,
+        key=lambda one: (one.name.casefold(), one.id) if sort_by == "name" else ("", one.id),
+        reverse=order_by == "desc",
+    )
 
 
 def workspace_option(what: str) -> Callable[[Function], Function]:

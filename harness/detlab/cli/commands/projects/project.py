@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from detlab.cli.commands.projects.options import all_option, confirmed, print_project, yes_option
+from detlab.cli.commands.projects.options import all_option, confirmed, print_project, sort_options, yes_option
 from detlab.cli.commands.projects.workspace import show_projects
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
@@ -51,18 +51,19 @@ def create(invocation: Invocation, workspace: str, name: str, description: str, 
 
 @project.command(name="list")
 @_workspace
+@sort_options
 @all_option
 @csv_option
 @json_option
 @pass_invocation
-def list_command(invocation: Invocation, workspace: str, everything: bool) -> None:
+def list_command(invocation: Invocation, workspace: str, sort_by: str, order_by: str, everything: bool) -> None:
     """List the projects of a workspace.
 
     \b
     Example:
       det project list vision
     """
-    show_projects(invocation, workspace, everything=everything)
+    show_projects(invocation, workspace, sort_by, order_by, everything=everything)
 
 
 @project.command()
@@ -70,10 +71,14 @@ def list_command(invocation: Invocation, workspace: str, everything: bool) -> No
 @_project
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number to list.")
 @click.option("-a", "--all", "every", is_flag=True, help="All of them, archived ones, too.")
+@click.option("--sort-by", type=click.Choice(["id", "name"]), help="The order, instead of newest first.")
+@click.option("--order-by", type=click.Choice(["asc", "desc"]), default="asc", help="With --sort-by: its direction.")
 @csv_option
 @json_option
 @click.pass_context
-def list_experiments(context: click.Context, workspace: str, name: str, limit: int, every: bool) -> None:
+def list_experiments(
+    context: click.Context, workspace: str, name: str, limit: int, every: bool, sort_by: str | None, order_by: str
+) -> None:
     """List the experiments of a project, newest first.
 
     \b
@@ -84,7 +89,8 @@ def list_experiments(context: click.Context, workspace: str, name: str, limit: i
     group = root.command.get_command(root, "experiment") if isinstance(root.command, click.Group) else None
     experiments = group.get_command(root, "list") if isinstance(group, click.Group) else None
     assert experiments is not None
-    context.invoke(experiments, workspace=workspace, project=name, limit=limit, every=every)
+    order = {"sort_by": sort_by and sort_by.upper(), "order_by": order_by}
+    context.invoke(experiments, workspace=workspace, project=name, limit=limit, every=every, **order)
 
 
 @project.command()

@@ -9,10 +9,12 @@ import click
 from detlab.cli.commands.projects.options import (
     all_option,
     confirmed,
+    in_order,
     print_members,
     print_projects,
     print_workspace,
     print_workspaces,
+    sort_options,
     yes_option,
 )
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
@@ -63,8 +65,7 @@ def create(invocation: Invocation, name: str, description: str) -> None:
 
 @workspace.command(name="list")
 @click.option("--name", metavar="PART", help="Only those with this in their name.")
-@click.option("--sort-by", type=click.Choice(["id", "name"]), default="id", show_default=True, help="The order.")
-@click.option("--order-by", type=click.Choice(["asc", "desc"]), default="asc", help="Its direction.")
+@sort_options
 @all_option
 @csv_option
 @json_option
@@ -78,9 +79,8 @@ def list_command(invocation: Invocation, name: str | None, sort_by: str, order_b
     Example:
       det workspace list
     """
-    found = [one.view for one in invocation.client.list_workspaces(name=name, archived=None if everything else False)]
-    found.sort(key=lambda one: (one.name.casefold(), one.id) if sort_by == "name" else ("", one.id))
-    found = found[::-1] if order_by == "desc" else found
+    listed = invocation.client.list_workspaces(name=name, archived=None if everything else False)
+    found = in_order([one.view for one in listed], sort_by, order_by)
     if invocation.as_json:
         say_json(found)
     elif not found and not invocation.as_csv:
@@ -227,24 +227,26 @@ def delete(invocation: Invocation, name: str, yes: bool) -> None:
 
 @workspace.command()
 @_workspace
+@sort_options
 @all_option
 @csv_option
 @json_option
 @pass_invocation
-def list_projects(invocation: Invocation, name: str, everything: bool) -> None:
+def list_projects(invocation: Invocation, name: str, sort_by: str, order_by: str, everything: bool) -> None:
     """List the projects of a workspace.
 
     \b
     Example:
       det workspace list-projects vision
     """
-    show_projects(invocation, name, everything=everything)
+    show_projects(invocation, name, sort_by, order_by, everything=everything)
 
 
-def show_projects(invocation: Invocation, name: str, *, everything: bool) -> None:
+def show_projects(invocation: Invocation, name: str, sort_by: str, order_by: str, *, everything: bool) -> None:
     """Print the projects of a workspace."""
     found = invocation.client.get_workspace(name)
-    projects = [one.view for one in found.list_projects(archived=None if everything else False)]
+    listed = found.list_projects(archived=None if everything else False)
+    projects = in_order([one.view for one in listed], sort_by, order_by)
     if invocation.as_json:
         say_json(projects)
     elif not projects and not invocation.as_csv:
