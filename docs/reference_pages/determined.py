@@ -152,6 +152,8 @@ SDK: dict[str, str] = {
     "get_trial get_user_by_id get_user_by_name get_workspace iter_trials_metrics list_experiments list_models "
     "list_oauth_clients list_users list_workspaces logout remove_oauth_client stream_trials_metrics "
     "stream_trials_training_metrics stream_trials_validation_metrics whoami",
+    "Workspace": "list_pools reload",
+    "Project": "archive reload set to_json unarchive",
     "Experiment": "activate add_label archive await_first_trial cancel delete delete_tensorboard_files download_code "
     "get_pachyderm_config get_trials id iter_trials kill list_checkpoints list_trials move_to_project pause reload "
     "remove_label set_description set_labels set_name set_notes top_checkpoint top_n_checkpoints unarchive wait",

@@ -39,6 +39,16 @@ class AsyncProject(ProjectFacts):
         """Replace its notes, Markdown of up to 100,000 characters."""
         await self._edit(notes=notes)
 
+    async def set(self, key: str, value: str) -> None:
+        """Set `name`, `description` or `notes`, as Determined's does.
+
+        Raises:
+            ValueError: It has no such key that can be set.
+        """
+        if key not in {"name", "description", "notes"}:
+            raise ValueError(f"{key!r} of a project cannot be set: name, description and notes can")
+        await self._edit(**{key: value})
+
     async def archive(self) -> None:
         """Have lists leave it out; it takes nothing new then."""
         await self._edit(archived=True)

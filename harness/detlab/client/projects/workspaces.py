@@ -40,6 +40,16 @@ class Project(ProjectFacts):
         """Replace its notes, Markdown of up to 100,000 characters."""
         self._edit(notes=notes)
 
+    def set(self, key: str, value: str) -> None:
+        """Set `name`, `description` or `notes`, as Determined's does.
+
+        Raises:
+            ValueError: It has no such key that can be set.
+        """
+        if key not in {"name", "description", "notes"}:
+            raise ValueError(f"{key!r} of a project cannot be set: name, description and notes can")
+        self._edit(**{key: value})
+
     def archive(self) -> None:
         """Have lists leave it out; it takes nothing new then."""
         self._edit(archived=True)
