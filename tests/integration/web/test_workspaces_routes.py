@@ -46,7 +46,7 @@ SAID = {
     "POST workspaces/{workspace}/projects": {"who": ["write"], "body": ["description", "name", "notes"]},
     "POST workspaces/{workspace}/projects/{project}/edit": {
         "who": ["write"],
-        "body": ["archived", "description", "name", "notes"],
+        "body": ["archived", "description", "name", "notes", "notes_before"],
     },
     "POST experiments/{experiment_id}/move": {"who": ["write"], "body": ["keep_storage", "project", "workspace"]},
     "POST models/{model}/move": {"who": ["write"], "body": ["workspace"]},

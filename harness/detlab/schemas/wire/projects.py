@@ -26,6 +26,8 @@ class EditProject(PersonRequest):
     name: FolderName | None = None
     description: str | None = Field(None, max_length=DESCRIPTION_CHARS)
     notes: str | None = Field(None, max_length=NOTES_CHARS)
+    notes_before: str | None = Field(None, max_length=NOTES_CHARS)
+    """What the notes were when they were opened for editing: if somebody has changed them since, nothing is done."""
     archived: bool | None = None
     """An archived one takes nothing new, and lists leave it out."""
 

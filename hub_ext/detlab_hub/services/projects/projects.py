@@ -83,7 +83,7 @@ class Projects(Service):
         """Carry out an edit, all of it or nothing; the same again changes nothing.
 
         Raises:
-            Conflict: There is another one of this name.
+            Conflict: There is another one of this name, or somebody has changed the notes since `notes_before`.
             Forbidden: The caller is no editor of the workspace; or no admin, who alone archives.
         """
 
@@ -92,6 +92,7 @@ class Projects(Service):
             if wanted.archived is not None:
                 workspace_for(unit.session, caller, workspace, Action.PROJECT_ARCHIVE)
             row = _project_for(unit.session, place, project)
+            _check_notes(row, wanted)
             changed = [*_rename(unit.session, place, row, wanted), *_write(unit, row, wanted)]
             if changed:
                 audit.note(unit, caller, "project.edit", f"project {row.id}", ", ".join(changed))
@@ -171,6 +172,17 @@ def _check_free(s: Session, place: WorkspaceRow, name: str) -> None:
             f"there is a project {known.name!r} in workspace {place.name!r} already, with the id {known.id}: names are "
             "the same if they differ only in case or in how Unicode writes them",
             hint=f"det workspace list-projects {place.id} --archived any",
+        )
+
+
+def _check_notes(row: ProjectRow, wanted: EditProject) -> None:
+    """Check that nobody has written notes that this edit would replace unseen."""
+    if wanted.notes is None or wanted.notes_before is None or clean_text(wanted.notes) == row.notes:
+        return
+    if clean_text(wanted.notes_before) != row.notes:
+        raise Conflict(
+            f"the notes of project {row.name!r} have been changed since you opened them; nothing was changed",
+            hint="Open them again, and write yours into them",
         )
 
 

@@ -309,6 +309,19 @@ async def test_a_personal_workspace_is_its_owners_alone(make_world):
     assert [one.owner for one in shown.items] == []  # nor are those of all users in an administrator's list
 
 
+async def test_of_two_people_who_edit_one_note_the_second_is_told(make_world):
+    world = await make_world()
+    await world.workspace("lab", "digits", bob="editor")
+    projects = world.services[Projects]
+    edits = [EditProject(notes=f"by {name}", notes_before="") for name in ("alice", "bob")]
+    await projects.edit(ALICE, "lab", "digits", edits[0])
+    with pytest.raises(Conflict, match="changed since you opened them"):
+        await projects.edit(BOB, "alice/lab", "digits", edits[1])
+    assert (await projects.edit(ALICE, "lab", "digits", edits[0])).notes == "by alice"  # the same again
+    again = EditProject(notes="by both", notes_before="by alice")
+    assert (await projects.edit(BOB, "alice/lab", "digits", again)).notes == "by both"
+
+
 # --- moves
 
 
