@@ -34,7 +34,7 @@ FolderName = Annotated[str, Field(max_length=4 * LABEL_CHARS), AfterValidator(fo
 Reference = Annotated[str, Field(max_length=REFERENCE_CHARS)]
 
 
-class WorkspaceDefaults(PersonRequest):
+class DefaultsView(Wire):
     """What a workspace gives to what is submitted into it: a config's own values come before them.
 
     It runs as the members, so that each value passes the same checks as one in their config.
@@ -46,6 +46,10 @@ class WorkspaceDefaults(PersonRequest):
     path of the nodes or another address, is for administrators of the cluster."""
     environment: dict[str, Any] = {}
     """As in a config; for administrators of the cluster alone, as it decides what code the members' tasks run."""
+
+
+class WorkspaceDefaults(DefaultsView, PersonRequest):
+    """The same, as admins set it."""
 
 
 class CreateWorkspace(PersonRequest):
@@ -85,7 +89,7 @@ class WorkspaceView(Wire):
     projects: int = 0
     experiments: int = 0
     models: int = 0
-    defaults: WorkspaceDefaults = WorkspaceDefaults()
+    defaults: DefaultsView = DefaultsView()
     shortened: list[str] = []
     """Fields of which a list has only a part."""
 
