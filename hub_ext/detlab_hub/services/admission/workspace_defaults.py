@@ -19,7 +19,7 @@ from detlab_hub.core.rights import ObjectKind
 from detlab_hub.services.admission.destinations import destination_of
 from detlab_hub.services.base.access import administers
 from detlab_hub.services.base.callers import Caller
-from detlab_hub.services.base.masking import masked_storage
+from detlab_hub.services.base.masking import masked_lineage, masked_storage
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.store.tables import WorkspaceRow
 
@@ -50,6 +50,10 @@ def check_defaults(caller: Caller, before: WorkspaceDefaults, wanted: WorkspaceD
     if masked_storage(wanted.checkpoint_storage) != wanted.checkpoint_storage:
         hint = "all members could read it: the nodes' own credentials are used, or those of each config"
         problems.append(Problem("defaults.checkpoint_storage", "holds a credential", hint))
+    given = {"environment": wanted.environment}
+    if masked_lineage(given) != given:
+        hint = "all members could read it: `data.secrets` of each config is masked"
+        problems.append(Problem("defaults.environment", "holds a credential", hint))
     if expconf.errors_of(problems):
         raise ConfigError(expconf.in_order(problems), "a workspace cannot give this")
     if not administers(caller, ObjectKind.WORKSPACE):

@@ -115,6 +115,8 @@ async def test_an_admin_of_a_workspace_names_a_bucket_and_nothing_to_which_membe
         ({"checkpoint_storage": {"type": "s4"}}, "defaults.checkpoint_storage.type"),
         ({"checkpoint_storage": {**S3, "bucket": "a b/c"}}, "defaults.checkpoint_storage.bucket"),
         ({"environment": {"environment_variables": ["=x"]}}, "defaults.environment.environment_variables"),
+        ({"environment": {"environment_variables": ["API_TOKEN=hunter2hunter2"]}}, "defaults.environment"),
+        ({"environment": {"registry_auth": {"username": "u", "password": "hunter2"}}}, "defaults.environment"),
         ({"environment": {"nothing": 1}}, "defaults.environment.nothing"),
     ],
 )
