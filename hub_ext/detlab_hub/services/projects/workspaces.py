@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict
+from detlab.errors import Conflict, Forbidden
 from detlab.pasted import word
 from detlab.schemas.wire import Archived
 from detlab.schemas.wire.workspaces import CreateWorkspace, EditWorkspace, WorkspaceList, WorkspaceView
-from detlab_hub.core.rights import Action, right_of, role_of
+from detlab_hub.core.rights import Action, ObjectKind, right_of, role_of
 from detlab_hub.services.admission.workspace_defaults import check_defaults, defaults_of
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import person, workspace_for, workspace_things
+from detlab_hub.services.base.access import administers, owns, person, workspace_for, workspace_things
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -88,7 +88,8 @@ class Workspaces(Service):
         Raises:
             ConfigError: A default could not stand in a config.
             Conflict: Its maker has another one of this name; or it is personal, and not to be renamed or archived.
-            Forbidden: The caller is no admin of it, or only administrators of the cluster may set such a default.
+            Forbidden: The caller is no admin of it, or has not made it and renames it, or only administrators of the
+                cluster may set such a default.
         """
 
         def edit(unit: UnitOfWork) -> WorkspaceView:
@@ -97,6 +98,8 @@ class Workspaces(Service):
                 workspace_for(unit.session, caller, workspace, Action.WORKSPACE_ARCHIVE)
             if row.kind == workspaces.PERSONAL and (wanted.name is not None or wanted.archived is not None):
                 raise personal_conflict(row, "keeps its name, and is not archived")
+            if wanted.name is not None and wanted.name != row.name:
+                _check_may_rename(caller, row)
             changed = [*_rename(unit.session, row, wanted), *_write(unit, row, wanted)]
             if wanted.defaults is not None and wanted.defaults != defaults_of(row):
                 check_defaults(caller, defaults_of(row), wanted.defaults, unit.settings)
@@ -186,6 +189,18 @@ def _check_free(s: Session, owner: str, name: str) -> None:
             f"{owner} has made a workspace {known.name!r} already, with the id {known.id}: names are the same if they "
             "differ only in case or in how Unicode writes them",
             hint="det workspace list --archived any",
+        )
+
+
+def _check_may_rename(caller: Caller, row: WorkspaceRow) -> None:
+    """Check that nobody but its maker, and administrators of the cluster, gives a workspace another name.
+
+    Its name is one of its maker's, for whom it needs no owner: others could have theirs mean what they submit by it.
+    """
+    if not owns(caller, row.owner) and not administers(caller, ObjectKind.WORKSPACE):
+        raise Forbidden(
+            f"workspace {row.id} has one of {row.owner}'s names: only they, and administrators of the cluster, rename it",
+            hint="Change its description instead: det workspace edit",
         )
 
 

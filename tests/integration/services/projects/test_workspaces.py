@@ -154,6 +154,17 @@ async def test_a_name_alone_never_means_a_workspace_of_somebody_else(make_world)
     assert (mine.workspace, mine.config["workspace"]) == ("vision", "alice/vision")
 
 
+async def test_only_its_maker_gives_a_workspace_another_name(make_world):
+    """Another admin could have a name of the maker's mean a workspace that the maker does not expect."""
+    world = await make_world()
+    made = await world.workspace("lab", bob="admin")
+    with pytest.raises(Forbidden, match="one of alice's names"):
+        await world.services[Workspaces].edit(BOB, "alice/lab", EditWorkspace(name="draft"))
+    assert (await world.services[Workspaces].edit(BOB, "alice/lab", EditWorkspace(description="x"))).name == "lab"
+    for caller, name in ((ALICE, "draft"), (ROOT, "final")):
+        assert (await world.services[Workspaces].edit(caller, str(made.id), EditWorkspace(name=name))).name == name
+
+
 async def test_viewers_put_nothing_into_a_workspace_and_archived_ones_take_nothing(make_world):
     world = await make_world()
     made = await world.workspace("lab", "digits", bob="viewer", carol="editor")
