@@ -199,7 +199,7 @@ def _check_may_rename(caller: Caller, row: WorkspaceRow) -> None:
     """
     if not owns(caller, row.owner) and not administers(caller, ObjectKind.WORKSPACE):
         raise Forbidden(
-            f"workspace {row.id} has one of {row.owner}'s names: only they, and administrators of the cluster, rename it",
+            f"workspace {row.id} has one of {row.owner}'s names: only they and administrators of the cluster rename it",
             hint="Change its description instead: det workspace edit",
         )
 
