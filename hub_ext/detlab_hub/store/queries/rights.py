@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, and_, delete, false, or_, select, true
@@ -185,12 +186,20 @@ NOBODY = Members({}, {})
 
 def members_of_each(s: Session, workspace_ids: Collection[int]) -> dict[int, Members]:
     """Return the members of some workspaces, by workspace; one without any has no entry."""
-    found: dict[int, tuple[dict[str, Role], dict[str, Role]]] = {}
+    found: dict[int, list[tuple[str, str, str]]] = {}
     for part in chunks(sorted(workspace_ids)):
-        for row in s.scalars(select(MemberRow).where(MemberRow.workspace_id.in_(part))):
-            users, groups = found.setdefault(row.workspace_id, ({}, {}))
-            (users if row.kind == USER else groups)[row.name] = Role.of(row.role)
-    return {key: Members(users, groups) for key, (users, groups) in found.items()}
+        query = select(MemberRow.workspace_id, MemberRow.kind, MemberRow.name, MemberRow.role)
+        query = query.where(MemberRow.workspace_id.in_(part)).order_by(MemberRow.kind, MemberRow.name)
+        for workspace_id, kind, name, role in s.execute(query):
+            found.setdefault(workspace_id, []).append((kind, name, role))
+    return {key: _members(tuple(rows)) for key, rows in found.items()}
+
+
+@lru_cache(maxsize=256)
+def _members(rows: tuple[tuple[str, str, str], ...]) -> Members:
+    """Make members of their rows: one object for equal ones, as streams keep it for each experiment that they tell of."""
+    users = {name: Role.of(role) for kind, name, role in rows if kind == USER}
+    return Members(users, {name: Role.of(role) for kind, name, role in rows if kind != USER})
 
 
 # --- grants of models
