@@ -197,7 +197,7 @@ def members_of_each(s: Session, workspace_ids: Collection[int]) -> dict[int, Mem
 
 @lru_cache(maxsize=256)
 def _members(rows: tuple[tuple[str, str, str], ...]) -> Members:
-    """Make members of their rows: one object for equal ones, as streams keep it for each experiment that they tell of."""
+    """Make members of their rows: one object for equal ones, as streams keep it for each experiment."""
     users = {name: Role.of(role) for kind, name, role in rows if kind == USER}
     return Members(users, {name: Role.of(role) for kind, name, role in rows if kind != USER})
 
