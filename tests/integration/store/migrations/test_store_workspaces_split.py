@@ -38,8 +38,16 @@ EXPERIMENTS = [
     (6, "ben", 3, 4),
     (7, "ada", 4, 5),
     (8, "cas", 4, 5),
+    (9, "ben", 6, 7),
 ]
-WORKSPACES = {1: ("Uncategorized", "ada"), 2: ("lab", "ada"), 3: ("LAB", "ben"), 4: ("a/b", "ada"), 5: ("empty", "dan")}
+WORKSPACES = {
+    1: ("Uncategorized", "ada"),
+    2: ("lab", "ada"),
+    3: ("LAB", "ben"),
+    4: ("a/b", "ada"),
+    5: ("empty", "dan"),
+    6: ("2", "ben"),
+}
 PROJECTS = {
     1: (1, "Uncategorized", "ada"),
     2: (2, "digits", "ada"),
@@ -47,6 +55,7 @@ PROJECTS = {
     4: (3, "Digits", "ben"),
     5: (4, "x", "ada"),
     6: (2, "nothing", "ada"),
+    7: (6, "1", "ben"),
 }
 
 
@@ -100,6 +109,7 @@ def test_each_owner_has_their_experiments_in_workspaces_of_their_own(migrated: S
         6: ("ben/lab", "lab", "digits"),  # `LAB` was another one by its case
         7: ("ada/a/b", "a/b", "x"),
         8: ("cas/a/b", "a/b", "x"),
+        9: ("ben/2", "2", "1"),
     }
 
 
@@ -134,8 +144,9 @@ def test_each_is_the_admin_of_what_they_have_and_personal_ones_have_no_members(m
         "ada/a/b": [("user", "ada", "admin")],
         "cas/a/b": [("user", "cas", "admin")],
         "dan/empty": [("user", "dan", "admin")],
+        "ben/2": [("user", "ben", "admin")],
     }
-    assert migrated.read_sync(lambda s: s.query(MemberRow).count()) == 5
+    assert migrated.read_sync(lambda s: s.query(MemberRow).count()) == 6
 
 
 def test_a_name_of_before_that_has_a_slash_means_ones_own(migrated: Store) -> None:
@@ -146,6 +157,15 @@ def test_a_name_of_before_that_has_a_slash_means_ones_own(migrated: Store) -> No
         return tuple(None if row is None else row.path for row in named)
 
     assert migrated.read_sync(look) == ("cas/a/b", "ada/a/b", None)
+
+
+def test_a_name_of_before_that_is_digits_means_itself_to_its_owner(migrated: Store) -> None:
+    def look(s: Any) -> tuple[Any, Any]:
+        place = workspaces.named(s, "2", "ben")
+        return place.path, workspaces.project_named(s, place.id, "1").name
+
+    assert migrated.read_sync(look) == ("ben/2", "1")
+    assert migrated.read_sync(lambda s: workspaces.named(s, "2", "ada").id) == 2
 
 
 def test_it_can_be_taken_back(migrated: Store, empty_db_url: str) -> None:
