@@ -128,10 +128,8 @@ def searched_workspace(s: Session, caller: Caller, name: str) -> WorkspaceRow:
 def _project_by_id(s: Session, caller: Caller, project: str) -> ProjectRow | None:
     """Return the project of an id, of any workspace that the caller may read."""
     row = workspaces.project_of_id(s, project)
-    mine = workspaces.of_owner(s, person(caller).name, workspaces.NOWHERE)
-    named = None if mine is None or row is None else workspaces.project_named(s, mine.id, project)
-    if row is None or named is not None:  # names of before could be digits
-        return named
+    if row is None:
+        return None
     try:
         workspace_for(s, caller, str(row.workspace_id))
     except NotFound:

@@ -53,24 +53,20 @@ def of_owner(s: Session, owner: str, name: str) -> WorkspaceRow | None:
 
 
 def named(s: Session, name: str, asker: str) -> WorkspaceRow | None:
-    """Return the workspace that a text means: by its id, `OWNER/NAME`, or else the asker's own of that name.
-
-    No new name is digits alone; one of before means itself to its owner, not an id.
-    """
+    """Return the workspace that a text means: by its id, `OWNER/NAME`, or else the asker's own of that name."""
     number = _number(clean_text(name))
     if number is not None:
-        return of_owner(s, asker, name) or s.get(WorkspaceRow, number)
+        return s.get(WorkspaceRow, number)
     owner, slash, rest = clean_text(name).partition("/")
     found = of_owner(s, owner, rest) if slash else None
     return found or of_owner(s, asker, name)  # names of before workspaces had members may have a slash
 
 
 def project_named(s: Session, workspace_id: int, name: str) -> ProjectRow | None:
-    """Return the project of a workspace that a text means: by its name, or its id."""
+    """Return the project of a workspace that a text means: by its id or its name."""
     number = _number(clean_text(name))
     query = select(ProjectRow).where(ProjectRow.workspace_id == workspace_id)
-    found = s.scalars(query.where(ProjectRow.key == key_of(name))).first()
-    return found if found is not None or number is None else s.scalars(query.where(ProjectRow.id == number)).first()
+    return s.scalars(query.where(ProjectRow.key == key_of(name) if number is None else ProjectRow.id == number)).first()
 
 
 def project_of_id(s: Session, text: str) -> ProjectRow | None:

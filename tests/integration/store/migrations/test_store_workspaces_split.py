@@ -109,7 +109,7 @@ def test_each_owner_has_their_experiments_in_workspaces_of_their_own(migrated: S
         6: ("ben/lab", "lab", "digits"),  # `LAB` was another one by its case
         7: ("ada/a/b", "a/b", "x"),
         8: ("cas/a/b", "a/b", "x"),
-        9: ("ben/2", "2", "1"),
+        9: ("ben/workspace 2", "workspace 2", "project 1"),  # digits alone are an id
     }
 
 
@@ -144,7 +144,7 @@ def test_each_is_the_admin_of_what_they_have_and_personal_ones_have_no_members(m
         "ada/a/b": [("user", "ada", "admin")],
         "cas/a/b": [("user", "cas", "admin")],
         "dan/empty": [("user", "dan", "admin")],
-        "ben/2": [("user", "ben", "admin")],
+        "ben/workspace 2": [("user", "ben", "admin")],
     }
     assert migrated.read_sync(lambda s: s.query(MemberRow).count()) == 6
 
@@ -157,15 +157,6 @@ def test_a_name_of_before_that_has_a_slash_means_ones_own(migrated: Store) -> No
         return tuple(None if row is None else row.path for row in named)
 
     assert migrated.read_sync(look) == ("cas/a/b", "ada/a/b", None)
-
-
-def test_a_name_of_before_that_is_digits_means_itself_to_its_owner(migrated: Store) -> None:
-    def look(s: Any) -> tuple[Any, Any]:
-        place = workspaces.named(s, "2", "ben")
-        return place.path, workspaces.project_named(s, place.id, "1").name
-
-    assert migrated.read_sync(look) == ("ben/2", "1")
-    assert migrated.read_sync(lambda s: workspaces.named(s, "2", "ada").id) == 2
 
 
 def test_it_can_be_taken_back(migrated: Store, empty_db_url: str) -> None:

@@ -80,6 +80,11 @@ def _key(name: str) -> str:
     return " ".join(folded.split())
 
 
+def _named(name: str, what: str) -> str:
+    """Return the name of what was named so: digits alone are an id now."""
+    return f"{what} {name}" if name.isdigit() else name
+
+
 class _Split:
     """Gives each owner workspaces and projects of their own, where they had experiments in common ones."""
 
@@ -127,7 +132,7 @@ class _Split:
         return sorted(owners or {row.owner}, key=lambda owner: (owner != row.owner, owner))
 
     def _home(self, row: sa.Row[Any], owner: str, left: set[int]) -> None:
-        name = row.path  # as it was named
+        name = _named(row.path, "workspace")
         key = (owner, _key(name))
         if key in self._homes:
             return
@@ -145,12 +150,13 @@ class _Split:
             self._db.execute(sa.insert(_MEMBERS).values(**member, added_by=owner, created_at=row.created_at))
 
     def _folder(self, row: sa.Row[Any], workspace: sa.Row[Any], owner: str, unused: set[int]) -> None:
-        home = self._homes.get((owner, _key(workspace.path)))
+        home = self._homes.get((owner, _key(_named(workspace.path, "workspace"))))
         if home is None:  # nobody's experiments lie in it, and its workspace is not its maker's
             return
-        key = (home, _key(row.key))
+        name = _named(row.key, "project")
+        key = (home, _key(name))
         if key not in self._folders:
-            values = {"workspace_id": home, "key": key[1], "name": row.key, "owner": owner}
+            values = {"workspace_id": home, "key": key[1], "name": name, "owner": owner}
             if row.id in unused:
                 unused.discard(row.id)
                 self._set(_PROJECTS, row.id, **values)
