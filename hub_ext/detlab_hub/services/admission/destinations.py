@@ -140,6 +140,8 @@ def _project_by_id(s: Session, caller: Caller, project: str) -> ProjectRow | Non
 def _how_to_make(name: str) -> str:
     """Return what helps where a workspace is not there, or not for this caller: they cannot tell."""
     owner, slash, rest = name.partition("/")
+    if name.isdigit():
+        return "those that you may see: det workspace list"
     if not slash:
         return f"make it: det workspace create {word(owner)}"
     return f"its admins may let you in, if it is there; or make one of yours: det workspace create {word(rest)}"
