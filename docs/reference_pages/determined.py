@@ -105,6 +105,31 @@ OPTIONS: dict[str, str] = {
     "model describe": "json version",
     "model list-versions": "json",
     "model register-version": "json",
+    "model move": "",
+    "experiment move": "",
+    "workspace list": "sort-by order-by limit offset json",
+    "workspace list-projects": "sort-by order-by limit offset json",
+    "workspace create": "agent-uid agent-gid agent-user agent-group checkpoint-storage-config "
+    "checkpoint-storage-config-file json",
+    "workspace edit": "name agent-uid agent-gid agent-user agent-group checkpoint-storage-config "
+    "checkpoint-storage-config-file json",
+    "workspace describe": "json",
+    "workspace delete": "yes",
+    "project list": "sort-by order-by limit offset json",
+    "project list-experiments": "all sort-by order-by limit offset json",
+    "project create": "description json",
+    "project edit": "new_name description json",
+    "project describe": "all json",
+    "project delete": "yes",
+    "rbac my-permissions": "json",
+    "rbac list-roles": "exclude-global-roles limit offset json",
+    "rbac list-users-roles": "json",
+    "rbac list-groups-roles": "json",
+    "rbac describe-role": "json",
+    "rbac assign-role": "workspace-name username-to-assign group-name-to-assign",
+    "rbac unassign-role": "workspace-name username-to-assign group-name-to-assign",
+    "user-group list": "groups-user-belongs-to limit offset json",
+    "user-group describe": "json",
     "token list": "json yaml show-inactive",
     "command describe": "csv json",
     "task config": "json",
@@ -127,6 +152,8 @@ SDK: dict[str, str] = {
     "get_trial get_user_by_id get_user_by_name get_workspace iter_trials_metrics list_experiments list_models "
     "list_oauth_clients list_users list_workspaces logout remove_oauth_client stream_trials_metrics "
     "stream_trials_training_metrics stream_trials_validation_metrics whoami",
+    "Workspace": "list_pools reload",
+    "Project": "archive reload set to_json unarchive",
     "Experiment": "activate add_label archive await_first_trial cancel delete delete_tensorboard_files download_code "
     "get_pachyderm_config get_trials id iter_trials kill list_checkpoints list_trials move_to_project pause reload "
     "remove_label set_description set_labels set_name set_notes top_checkpoint top_n_checkpoints unarchive wait",

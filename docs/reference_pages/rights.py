@@ -35,6 +35,9 @@ exist, and they get the same 404 as for one that was never there. Who may read a
 - A model gives its readers the checkpoints that their owner has put there: those of versions in a model of the owner
   of the checkpoint's experiment, and those that this owner has registered in a model of somebody else. The checkpoint
   of any other version is read by who may read its experiment at that time, also if it was registered before this rule.
+- What lies in a workspace has its members as readers, editors and admins. A role is given to a user or to a group of
+  the Hub, and of role and grant each has the better. What runs as its owner is not for roles (*by no role*). A
+  personal workspace has no members: in it lies what its owner has submitted without naming another.
 - Rights say which objects; the scopes of a token say which requests may be made at all (`custom:detlab:read`, `write`,
   `admin`). A request needs both. An administrator is who has the scope `admin`.
 """
@@ -70,7 +73,7 @@ def _actions() -> str:
     for action in order:
         rule = ACTIONS[action]
         kinds = ", ".join(kind.value for kind in rule.kinds)
-        least = "" if rule.least is Right.NONE else f"`{rule.least.wire}`"
+        least = "" if rule.least is Right.NONE else f"`{rule.least.wire}`{'' if rule.by_role else ', by no role'}"
         callers = ", ".join(sorted(rule.callers, key=[*type(next(iter(rule.callers)))].index))
         name = f"`{action}`" if rule.within is None else f"- `{action}`"
         rows.append((name, rule.does, kinds, least, callers, ", ".join(routes.get(action, []))))

@@ -51,8 +51,9 @@ def test_what_is_refused_is_not_here() -> None:
         (("nb", "start", "-w", "vision"), "-w of Determined is not here: user tasks are in no workspace"),
         (("user", "logout", "-a"), "det logout URL"),
         (("e", "list", "--frobnicate"), "No such option"),
-        (("workspace", "list"), "`det workspace` of Determined is not here: a workspace and a project are made by"),
-        (("w", "create", "vision"), "`det workspace` of Determined is not here"),
+        (("workspace", "list-pools", "vision"), "`det workspace list-pools` of Determined is not here: det pool list"),
+        (("w", "bindings", "list", "vision"), "`det workspace bindings` of Determined is not here"),
+        (("user-group", "create", "vision"), "/hub/admin"),
         (("workspace", "resource-quota", "set", "x"), "det quota set"),
         (
             ("e", "set", "priority", "7", "10"),

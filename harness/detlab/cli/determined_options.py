@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_WORKSPACE = "lists are not narrowed by workspace; `workspace` and `project` are keys of a config"
+_WORKSPACE = "user tasks are in no workspace"
 _TEMPLATE = "the master has no templates: keep the file and give it to --config-file, or merge it yourself"
 _PAGES = "the list is whole with --all; -n limits it"
 _WHOLE = "the list is always whole"
@@ -23,13 +23,21 @@ _START = {
 }
 _BY_JSON = {"--yaml": "use --json", "--table": "it is what is printed without --json and --csv"}
 
+_UIDS = "tasks run with uids of their users: det user uids"
+_OF_WORKSPACES = {
+    "--agent-uid": _UIDS,
+    "--agent-gid": _UIDS,
+    "--agent-user": _UIDS,
+    "--agent-group": _UIDS,
+    "--checkpoint-storage-config": "det workspace set-defaults NAME --storage YAML",
+    "--checkpoint-storage-config-file": "det workspace set-defaults NAME --storage YAML",
+}
+
 INSTEAD: dict[str, dict[str, str]] = {
     "experiment create": {
         "--git": "the code itself is kept with the experiment: det e download-model-def",
         "--local": "run the script itself: the Core API works without a cluster",
         "--test-mode": "--dry-run has the master validate it; to run it small, add --config searcher.name=single",
-        "--project-id": "set `workspace` and `project` in the config, or by --config project=NAME",
-        "--project_id": "set `workspace` and `project` in the config, or by --config project=NAME",
         "--no-archive": "experiments are never archived by themselves",
         "--publish": "ports of trials are not forwarded: start a shell or a notebook, whose ports are",
     },
@@ -87,9 +95,25 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--all": "name each: det agent list --json | jq -r '.[].id' | xargs -n1 det agent disable",
         "--csv": "use --json",
     },
-    "model create": {"--description": "use --notes", "--workspace-name": "models are in no workspace"},
-    "model list": {"--workspace-names": "models are in no workspace"},
+    "model create": {"--description": "use --notes"},
     "model describe": {"--version": "use det model list-versions NAME"},
+    "workspace list": {"--limit": _WHOLE, "--offset": _WHOLE},
+    "workspace list-projects": {"--limit": _WHOLE, "--offset": _WHOLE},
+    "workspace create": _OF_WORKSPACES,
+    "workspace edit": _OF_WORKSPACES,
+    "project list": {"--limit": _WHOLE, "--offset": _WHOLE},
+    "project list-experiments": {"--offset": _PAGES},
+    "project describe": {"--all": "det project list-experiments WORKSPACE PROJECT --all"},
+    "rbac list-roles": {
+        "--exclude-global-roles": "all roles are those of workspaces",
+        "--limit": _WHOLE,
+        "--offset": _WHOLE,
+    },
+    "user-group list": {
+        "--groups-user-belongs-to": "the Hub knows who is in which group",
+        "--limit": _WHOLE,
+        "--offset": _WHOLE,
+    },
     "token list": {"--show-inactive": "revoked tokens are not listed", **_BY_JSON},
 }
 """By command: each long option of Determined's that it lacks, and what to use instead."""
@@ -99,8 +123,6 @@ _SHORT: dict[str, dict[str, str]] = {
     "experiment create": {"-t": "--test-mode", "-g": "--git", "-p": "--publish"},
     "checkpoint download": {"-q": "--quiet"},
     "job list": {"-p": "--resource-pool"},
-    "model create": _WORKSPACES,
-    "model list": {"-w": "--workspace-names"},
     "notebook start": _WORKSPACES,
     "notebook list": _WORKSPACES,
     "shell start": _WORKSPACES,
@@ -113,16 +135,14 @@ _SHORT: dict[str, dict[str, str]] = {
 }
 _NAMES = {
     "cmd": "command",
-    "p": "project",
     "res": "resources",
     "rp": "resource-pool",
     "tpl": "template",
-    "w": "workspace",
+    "ug": "user-group",
 }
 
-_WORKSPACE_KEYS = "a workspace and a project are made by the config that names them, and have no rights of their own"
 _HUB_USERS = "the Hub has the accounts: its admin page, /hub/admin, or its configuration"
-_ROLES = "rights come from the Hub's groups and roles, and of one experiment from det experiment share; det user whoami"
+_HUB_GROUPS = "the Hub has the groups: its admin page, /hub/admin, or its configuration"
 _MASTER = "the master's configuration is jupyterhub_config.py or the file of its service; det status shows what runs"
 COMMANDS: dict[str, str] = {
     "help": "use --help",
@@ -138,7 +158,6 @@ COMMANDS: dict[str, str] = {
     "deploy local logs": "det status names the log files of a cluster of this machine",
     "dev": "the API is plain HTTP: curl with the header `Authorization: token …` and a token of the Hub's",
     "experiment continue": "det search extend ID, or a new experiment with searcher.source_checkpoint_uuid",
-    "experiment move": "set `workspace` and `project` before the submission",
     "experiment set priority": "det job update ID --priority N",
     "experiment set weight": "det job update ID --weight N",
     "experiment set max-slots": "det search concurrency ID N",
@@ -146,11 +165,7 @@ COMMANDS: dict[str, str] = {
     "master logs": "on the cluster's own machine, the log that det status names, or that of its service",
     "master config": _MASTER,
     "master cluster-message": "the Hub's own announcement: c.JupyterHub.template_vars",
-    "model move": "models are in no workspace",
     "oauth": _HUB_USERS,
-    "project": _WORKSPACE_KEYS,
-    "project list-experiments": "det experiment list --json has workspace and project of each",
-    "rbac": _ROLES,
     "resource-pool": "det pool list, det pool describe",
     "resource-pool bindings": "who may use a pool is a setting of the pool: c.DetHub.pools",
     "resources": "det usage: slot hours by user and day",
@@ -176,8 +191,12 @@ COMMANDS: dict[str, str] = {
     "user change-password": _HUB_USERS,
     "user link-with-agent-user": _HUB_USERS,
     "user list": _HUB_USERS,
-    "user-group": "the Hub has the groups: its admin page, /hub/admin, or its configuration",
-    "workspace": _WORKSPACE_KEYS,
+    "user-group create": _HUB_GROUPS,
+    "user-group add-user": _HUB_GROUPS,
+    "user-group remove-user": _HUB_GROUPS,
+    "user-group change-name": _HUB_GROUPS,
+    "user-group delete": _HUB_GROUPS,
+    "workspace list-pools": "det pool list: pools belong to no workspace",
     "workspace bindings": "the namespace of pods is the agent's: det agent run --kubernetes-settings",
     "workspace resource-quota": "det quota set --user NAME --slots N",
 }

@@ -33,11 +33,14 @@ SHORT = {
     "j": "job",
     "m": "model",
     "nb": "notebook",
+    "p": "project",
     "q": "queue",
     "s": "slot",
     "t": "trial",
     "tb": "tensorboard",
     "u": "user",
+    "ug": "user-group",
+    "w": "workspace",
 }
 
 

@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from detlab.client.ordering import LogLevel as LogLevel
     from detlab.client.ordering import OrderBy as OrderBy
     from detlab.client.ordering import TrialSortBy as TrialSortBy
+    from detlab.client.projects.aworkspaces import AsyncProject as AsyncProject
+    from detlab.client.projects.aworkspaces import AsyncWorkspace as AsyncWorkspace
+    from detlab.client.projects.workspaces import Project as Project
+    from detlab.client.projects.workspaces import Workspace as Workspace
     from detlab.client.registry.amodels import AsyncModel as AsyncModel
     from detlab.client.registry.amodels import AsyncModelVersion as AsyncModelVersion
     from detlab.client.registry.facts import ModelSortBy as ModelSortBy
@@ -58,7 +62,9 @@ if TYPE_CHECKING:
     from detlab.client.singleton import create_model as create_model
     from detlab.client.singleton import create_search as create_search
     from detlab.client.singleton import create_task as create_task
+    from detlab.client.singleton import create_workspace as create_workspace
     from detlab.client.singleton import current_client as current_client
+    from detlab.client.singleton import delete_workspace as delete_workspace
     from detlab.client.singleton import get_checkpoint as get_checkpoint
     from detlab.client.singleton import get_experiment as get_experiment
     from detlab.client.singleton import get_model as get_model
@@ -70,12 +76,14 @@ if TYPE_CHECKING:
     from detlab.client.singleton import get_session_username as get_session_username
     from detlab.client.singleton import get_task as get_task
     from detlab.client.singleton import get_trial as get_trial
+    from detlab.client.singleton import get_workspace as get_workspace
     from detlab.client.singleton import iter_trials_metrics as iter_trials_metrics
     from detlab.client.singleton import list_agents as list_agents
     from detlab.client.singleton import list_experiments as list_experiments
     from detlab.client.singleton import list_models as list_models
     from detlab.client.singleton import list_pools as list_pools
     from detlab.client.singleton import list_tasks as list_tasks
+    from detlab.client.singleton import list_workspaces as list_workspaces
     from detlab.client.singleton import load_model as load_model
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
@@ -112,6 +120,8 @@ _HOMES = {
         "OrderBy",
         "TrialSortBy",
     ),
+    "detlab.client.projects.aworkspaces": ("AsyncProject", "AsyncWorkspace"),
+    "detlab.client.projects.workspaces": ("Project", "Workspace"),
     "detlab.client.registry.amodels": ("AsyncModel", "AsyncModelVersion"),
     "detlab.client.registry.facts": ("ModelSortBy",),
     "detlab.client.registry.models": ("Model", "ModelVersion"),
@@ -122,6 +132,10 @@ _HOMES = {
         "create_experiment",
         "best",
         "create_model",
+        "create_workspace",
+        "delete_workspace",
+        "get_workspace",
+        "list_workspaces",
         "get_model",
         "get_model_by_id",
         "get_model_labels",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,7 @@ from detlab.client.ordering import (
     sort_views,
 )
 from detlab.client.parts.afinding import AsyncFindingCalls
+from detlab.client.projects.acalls import AsyncWorkspaceCalls
 from detlab.client.registry.acalls import AsyncRegistryCalls
 from detlab.client.registry.amodels import AsyncModelVersion
 from detlab.client.registry.facts import folder_config
@@ -40,7 +41,7 @@ from detlab.client.transport.session import AsyncSession
 from detlab.errors import DetlabError
 from detlab.schemas.poolwire import PoolView
 from detlab.schemas.taskwire import QueueItem, TaskKind
-from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, ProblemView, UserView
+from detlab.schemas.wire import AgentView, ClusterView, ExperimentState, ForecastView, GivenView, ProblemView, UserView
 from detlab.schemas.wire.storage import EmptyTrash, StorageBy, StorageUsage, TrashView
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class AsyncSubmitted:
         config: The resolved config.
         bundle: The code that was sent, or None.
         forecast: After a dry run: what would happen now; None from a master that makes no forecast.
+        given: Values that the workspace gives, each with where it comes from.
     """
 
     experiment: AsyncExperiment | None
@@ -66,6 +68,7 @@ class AsyncSubmitted:
     config: dict[str, Any]
     bundle: Bundle | None
     forecast: ForecastView | None = None
+    given: Sequence[GivenView] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class AsyncSubmittedTask:
     bundle: Bundle | None
 
 
-class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls):
+class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncWorkspaceCalls):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 
     Args:
@@ -226,7 +229,7 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls):
         reply = await self.session.run(operations.submit(submission))
         experiment = AsyncExperiment(self.session, reply.experiment) if reply.experiment else None
         warnings = [*reply.warnings, *secret_warnings(bundle)]
-        return AsyncSubmitted(experiment, reply.created, warnings, reply.config, bundle, reply.forecast)
+        return AsyncSubmitted(experiment, reply.created, warnings, reply.config, bundle, reply.forecast, reply.given)
 
     async def get_experiment(self, experiment_id: int) -> AsyncExperiment:
         """Return one experiment."""
@@ -284,33 +287,42 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls):
         filter: str = "",  # noqa: A002  (its name in requests)
         sort: Collection[str] | str = (),
         columns: Collection[str] | str = (),
+        workspace: str | int | None = None,
+        project: str | int | None = None,
+        project_id: int | None = None,
     ) -> list[AsyncExperiment]:
         """Return experiments, newest first unless told otherwise; those without the key come last.
 
-        Args:
-            sort_by: The key.
-            order_by: The direction, if there is a key.
-            experiment_ids: Only these.
-            labels: Only those with all of these labels.
-            users: Only those of these users.
-            states: Only those in one of these states.
-            name: Only those of this name.
-            limit: Return at most this many of them.
-            state: Only those in this state.
-            owner: Only those of this user.
-            archived: False leaves archived ones out, True all others; None leaves out none.
-            filter: Which: `label = paper and accuracy > 0.9`; metrics and hyperparameters are those of the best trial.
-            sort: Fields in order of importance, with `-` before them for descending, instead of a key.
-            columns: Fields whose values each experiment then has in `view.values`.
+                Args:
+                    sort_by: The key.
+                    order_by: The direction, if there is a key.
+                    experiment_ids: Only these.
+                    labels: Only those with all of these labels.
+                    users: Only those of these users.
+                    states: Only those in one of these states.
+                    name: Only those of this name.
+                    limit: Return at most this many of them.
+                    state: Only those in this state.
+                    owner: Only those of this user.
+                    archived: False leaves archived ones out, True all others; None leaves out none.
+                    filter: Which: `label = paper and accuracy > 0.9`; metrics and hyperparameters are those of the best trial.
+                    sort: Fields in order of importance, with `-` before them for descending, instead of a key.
+                    columns: Fields whose values each experiment then has in `view.values`.
+            workspace: Only those that lie in this one: its name, `OWNER/NAME` or id.
+            project: Only those of this project of it, or of your personal one.
+            project_id: Or: only those of this project of any workspace.
+        from detlab.client.projects.acalls import AsyncWorkspaceCalls
 
-        Raises:
-            ValueError: There is no such key, direction or state.
-            ConfigError: The filter cannot be read; it says where.
+                Raises:
+                    NotFound: There is no such workspace or project.
+                    ValueError: There is no such key, direction or state.
+                    ConfigError: The filter cannot be read; it says where.
         """
         key = None if sort_by is None else ExperimentSortBy(sort_by)
         here = any(given is not None for given in (key, experiment_ids, labels, users, states))
         first = None if here else limit
         which = archived_filter(archived)
+        folder = project if project_id is None else project_id
         wanted = operations.experiments(
             limit=first,
             state=state,
@@ -320,6 +332,8 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls):
             filter=filter,
             sort=several(sort) or (),
             columns=several(columns) or (),
+            workspace=workspace,
+            project=folder,
         )
         views = await self.session.run(wanted)
         if here:

@@ -31,7 +31,7 @@ export function model(over: Partial<ModelView> = {}): ModelView {
     shortened: [],
     id: 1, name: 'digits', owner: 'alice', description: 'Handwritten digits, one hidden layer', notes: NOTES,
     metadata: { dataset: 'optdigits', reviewers: ['bob', 'carol'], limit_ms: 12.5 }, labels: ['vision', 'small'], archived: false, created_at: BEGAN - 9 * DAY,
-    updated_at: BEGAN - 3600, versions: 5, latest: 5, moving: { staging: 5, production: 3 }, right: 'own', reference: over.name ?? 'digits', ...over
+    updated_at: BEGAN - 3600, versions: 5, latest: 5, moving: { staging: 5, production: 3 }, right: 'own', reference: over.name ?? 'digits', workspace: '', workspace_id: null, ...over
   };
 }
 

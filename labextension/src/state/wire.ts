@@ -201,6 +201,7 @@ export interface CreateExperimentReply {
   warnings: ProblemView[];
   config: Record<string, unknown>;
   forecast: ForecastView | null;
+  given: GivenView[];
 }
 
 /** POST models. A model is a name under which versions are kept. */
@@ -210,6 +211,7 @@ export interface CreateModel {
   notes?: string;
   metadata?: Record<string, unknown>;
   labels?: string[];
+  workspace?: string;
 }
 
 /** POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig). */
@@ -362,7 +364,9 @@ export interface ExperimentView {
   owner: string;
   may: 'read' | 'write' | 'own';
   workspace: string;
+  workspace_id: number | null;
   project: string;
+  project_id: number | null;
   state: ExperimentState;
   searcher: string;
   metric: string;
@@ -494,6 +498,13 @@ export interface GcPreview {
   kept: number;
   applied: boolean;
   trash_until: number | null;
+}
+
+/** A value of a config that its submitter has not given. */
+export interface GivenView {
+  path: string;
+  value: unknown;
+  source: string;
 }
 
 /** The grants of an experiment, users first. */
@@ -717,6 +728,8 @@ export interface ModelView {
   moving: Record<string, number>;
   right: string;
   reference: string;
+  workspace: string;
+  workspace_id: number | null;
   shortened: string[];
 }
 
@@ -1005,7 +1018,9 @@ export interface SteeredExperiment {
   owner: string;
   may: 'read' | 'write' | 'own';
   workspace: string;
+  workspace_id: number | null;
   project: string;
+  project_id: number | null;
   state: ExperimentState;
   searcher: string;
   metric: string;

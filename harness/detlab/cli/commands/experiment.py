@@ -13,6 +13,7 @@ import click
 from detlab.cli.commands.download import fetch_files, where_it_is
 from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import acting, archive, label_group, unarchive
+from detlab.cli.commands.experiment_move import move
 from detlab.cli.commands.experiment_share import share
 from detlab.cli.commands.finding.finding import (
     column_option,
@@ -23,6 +24,7 @@ from detlab.cli.commands.finding.finding import (
     sort_option,
 )
 from detlab.cli.commands.log_retention import kept_for, set_group
+from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
 from detlab.cli.commands.storage.collection import gc
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
@@ -70,6 +72,8 @@ from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
 
 COMMANDS = {"experiment": "Experiments: create, list, describe, logs, wait, …"}
 
+NOWHERE = "Uncategorized"
+"""Workspace and project of what names none."""
 SHOWN_UNSAVED = 8
 _DIRECTIONS = click.Choice([order.value for order in OrderBy], case_sensitive=False)
 
@@ -94,6 +98,7 @@ experiment.add_command(set_group)
 experiment.add_command(label_group)
 experiment.add_command(archive)
 experiment.add_command(gc)
+experiment.add_command(move)
 experiment.add_command(unarchive)
 
 
@@ -103,6 +108,8 @@ experiment.add_command(unarchive)
 @click.option("--owner", metavar="USER", help="Only this user's (administrators see all users').")
 @click.option("--name", metavar="TEXT", help="Only those with this text in their name.")
 @click.option("--label", "labels", multiple=True, metavar="LABEL", help="Only those with this label (repeatable).")
+@workspace_option("Only those that lie in this workspace.")
+@project_option("Only those of this project of it, or of your personal one.")
 @click.option("-a", "--all", "every", is_flag=True, help="All of them, archived ones, too.")
 @click.option("--archived", is_flag=True, help="Only the archived ones.")
 @filter_option
@@ -121,6 +128,9 @@ def list_command(
     owner: str | None,
     name: str | None,
     labels: tuple[str, ...],
+    workspace: str | None,
+    project: str | None,
+    project_id: int | None,
     every: bool,
     archived: bool,
     filter_: str,
@@ -139,6 +149,7 @@ def list_command(
       det experiment list
       det e list --filter 'accuracy > 0.9 and created > -7d and label = paper' --sort -accuracy -c accuracy -c hp.lr
       det e list --state ACTIVE --label speech
+      det e list -w ada/vision --project digits
       det e list --all --csv > experiments.csv
       det e list --json | jq '.[].id'
     """
@@ -154,6 +165,8 @@ def list_command(
         filter=filter_,
         sort=sort,
         columns=columns,
+        workspace=workspace,
+        project=project_of(project, project_id),
     )
     if parquet is not None:
         write_parquet(parquet, experiment_rows((item.view for item in found), columns), (*EXPERIMENT_COLUMNS, *columns))
@@ -164,7 +177,7 @@ def list_command(
     if not found and not invocation.as_csv:
         for said in filter_hints(invocation, filter_):
             note(said)
-        filtered = state or owner or name or labels or archived or filter_
+        filtered = state or owner or name or labels or archived or filter_ or workspace or project or project_id
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
     titles = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took", *columns)
@@ -173,6 +186,12 @@ def list_command(
         [(*_row(item.view), *shown_values(item.view.values)) for item in found],
         right=("ID", "Progress", "Best"),
     )
+
+
+def _place(view: ExperimentView) -> str:
+    """Return workspace and project; nothing where it names none: who works alone never meets them."""
+    named = [part for part in (view.workspace, view.project) if part]
+    return "" if set(named) <= {NOWHERE} else " / ".join(named)
 
 
 def _state(view: ExperimentView) -> str:
@@ -292,7 +311,7 @@ def _describe(item: Experiment) -> None:
             ("description", view.description),
             ("labels", ", ".join(view.labels)),
             ("owner", view.owner),
-            ("workspace", " / ".join(part for part in (view.workspace, view.project) if part)),
+            ("workspace", _place(view)),
             ("state", _with_reason(view)),
             ("pending", view.pending_reason),
             *_deletion(view),

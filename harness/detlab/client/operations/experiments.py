@@ -144,9 +144,12 @@ def experiments(
     filter: str = "",  # noqa: A002  (its name in requests)
     sort: Sequence[str] = (),
     columns: Sequence[str] = (),
+    workspace: str | int | None = None,
+    project: str | int | None = None,
 ) -> Flow[list[ExperimentView]]:
     """List experiments, newest first or in an order, fetching as many pages as needed; archived ones if asked for."""
-    filters = {"state": known_state(state, ExperimentState), "owner": owner, "name": name, "archived": archived}
+    filters: dict[str, str | int | None] = {"owner": owner, "name": name, "archived": archived}
+    filters |= {"state": known_state(state, ExperimentState), "workspace": workspace, "project": project}
     filters["filter"] = filter or None
     filters |= {key: json.dumps(list(given)) for key, given in (("sort", sort), ("column", columns)) if given}
     return pages("experiments", ExperimentView, "before", limit, filters)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from detlab.client.facts import TrialMetrics, at_step
-from detlab.client.operations import edits, searches
+from detlab.client.operations import edits, projects, searches
 from detlab.client.parts.acollection import AsyncCheckpointCollection, AsyncExperimentCollection
 from detlab.client.submission import pack
 from detlab.client.transport.session import AsyncSession
@@ -55,6 +55,25 @@ class AsyncExperimentEdits(AsyncExperimentCollection):
     async def unarchive(self) -> None:
         """Have lists show it again."""
         await self._edit(archived=False)
+
+    async def move(self, workspace: str | int = "", project: str | int = "", *, keep_storage: bool = False) -> None:
+        """Move it to another project: the members of its workspace see it from then on.
+
+        Args:
+            workspace: A name, `OWNER/NAME` or id; empty: the personal one of its owner.
+            project: A name or id; empty: the one for what names none.
+            keep_storage: Also if the workspace gives another storage: its checkpoints stay where they are.
+
+        Raises:
+            ConfigError: There is no such workspace or project, or it is archived.
+            Conflict: The workspace gives another storage for checkpoints.
+        """
+        moved = projects.move_experiment(self.id, workspace, project, keep_storage=keep_storage)
+        self.view = await self._session.run(moved)
+
+    async def move_to_project(self, project_id: int) -> None:
+        """Move it to a project, by the project's id; see `move`."""
+        await self.move(project=project_id)
 
     async def extend_search(self, trials: int = 0, units: int = 0) -> None:
         """Have its search make further trials, or train the longest ones further.

@@ -58,6 +58,8 @@ class CreateModel(PersonRequest):
     metadata: dict[str, Any] = {}
     labels: Labels = []
     """Words by which models are found, such as `vision`. They do not move; those of versions do."""
+    workspace: str = Field("", max_length=2 * MOST_CHARS)
+    """Where it is to lie, and so whose members see it; empty: its owner's personal one."""
 
 
 class EditModel(PersonRequest):
@@ -99,6 +101,9 @@ class ModelView(Wire):
     """What the caller may do: read, write or own."""
     reference: str = ""
     """What the caller names it by: its name, or `OWNER/NAME` where it is somebody else's."""
+    workspace: str = ""
+    """`OWNER/NAME` of the workspace that it lies in; empty: its owner's personal one."""
+    workspace_id: int | None = None
     shortened: list[str] = []
     """Fields of which a list has only a part, because they are long; the object's own route has them whole."""
 

@@ -176,7 +176,10 @@ class ExperimentView(Wire):
     """What the caller may do: look at it; also pause, activate, cancel, kill, edit and archive it; also share and
     delete it."""
     workspace: str = ""
+    """Its name, as `OWNER/NAME` if another user than the experiment's owner has made it."""
+    workspace_id: int | None = None
     project: str = ""
+    project_id: int | None = None
     state: ExperimentState
     searcher: str = ""
     metric: str = ""
@@ -268,6 +271,16 @@ class ForecastView(Wire):
     detail: str = ""
 
 
+class GivenView(Wire):
+    """A value of a config that its submitter has not given."""
+
+    path: str
+    value: Any = None
+    """Credentials masked."""
+    source: str
+    """Where it comes from, such as `workspace ada/vision`."""
+
+
 class CreateExperimentReply(Wire):
     """What became of a submit. `experiment` is None for a dry run."""
 
@@ -277,6 +290,8 @@ class CreateExperimentReply(Wire):
     config: dict[str, Any] = {}
     forecast: ForecastView | None = None
     """Of a dry run."""
+    given: list[GivenView] = []
+    """What the workspace gives."""
 
 
 # --- trials, checkpoints ----------------------------------------------------------------------------------

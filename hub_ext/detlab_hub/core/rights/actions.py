@@ -7,10 +7,18 @@ the same name (`services.base.access`), so that a route and its service cannot m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from detlab_hub.core.rights.model import AgentIdentity, AttemptIdentity, ObjectKind, Person, Right, Thing, Who
+from detlab_hub.core.rights.model import (
+    AgentIdentity,
+    AttemptIdentity,
+    ObjectKind,
+    Person,
+    Right,
+    Thing,
+    Who,
+)
 from detlab_hub.core.rights.table import right_of
 
 
@@ -41,6 +49,7 @@ class Action(StrEnum):
     EXPERIMENT_GC = "experiment.gc"
     EXPERIMENT_DELETE_EVENT_FILES = "experiment.delete_event_files"
     EXPERIMENT_KEEP_LOGS = "experiment.log_retention"
+    EXPERIMENT_MOVE = "experiment.move"
     EXPERIMENT_SHARE = "experiment.share"
     EXPERIMENT_UNSHARE = "experiment.unshare"
     SEARCH_STEER = "search.steer"
@@ -65,6 +74,7 @@ class Action(StrEnum):
     MODEL_RENAME = "model.rename"
     MODEL_ARCHIVE = "model.archive"
     MODEL_DELETE = "model.delete"
+    MODEL_MOVE = "model.move"
     MODEL_SHARE = "model.share"
     MODEL_UNSHARE = "model.unshare"
     VERSION_REGISTER = "version.register"
@@ -74,6 +84,17 @@ class Action(StrEnum):
     LABEL_REMOVE = "label.remove"
     VIEW_SAVE = "view.save"
     VIEW_REMOVE = "view.remove"
+    WORKSPACE_CREATE = "workspace.create"
+    WORKSPACE_EDIT = "workspace.edit"
+    WORKSPACE_ARCHIVE = "workspace.archive"
+    WORKSPACE_DELETE = "workspace.delete"
+    MEMBER_SET = "member.set"
+    MEMBER_REMOVE = "member.remove"
+    MEMBER_LEAVE = "member.leave"
+    PROJECT_CREATE = "project.create"
+    PROJECT_EDIT = "project.edit"
+    PROJECT_ARCHIVE = "project.archive"
+    PROJECT_DELETE = "project.delete"
     TASK_CREATE = "task.create"
     TASK_START_SERVER = "task.start_server"
     TASK_KILL = "task.kill"
@@ -108,6 +129,7 @@ class ActionRule:
         least: The least right to the object.
         callers: Who may ask for it at all.
         does: What it is, in words.
+        by_role: Whether the role of a member of the workspace suffices. Not for what runs as the owner of the object.
         within: Another action, whose route carries this one out, too, where more than that one is asked for.
     """
 
@@ -116,6 +138,7 @@ class ActionRule:
     callers: frozenset[CallerKind]
     does: str
     within: Action | None = None
+    by_role: bool = True
 
 
 PEOPLE = frozenset({CallerKind.PERSON, CallerKind.RUN})
@@ -126,6 +149,7 @@ _TASK = frozenset({CallerKind.TASK})
 _HUB = frozenset({CallerKind.SPAWNERS})
 _NONE, _READ, _WRITE, _OWN = Right.NONE, Right.READ, Right.WRITE, Right.OWN
 _EXPERIMENT, _CHECKPOINT, _MODEL = (ObjectKind.EXPERIMENT,), (ObjectKind.CHECKPOINT,), (ObjectKind.MODEL,)
+_WORKSPACE = (ObjectKind.WORKSPACE,)
 
 ACTIONS: Mapping[Action, ActionRule] = {
     Action.EXPERIMENT_CREATE: ActionRule((), _NONE, PEOPLE, "submit an experiment"),
@@ -143,11 +167,19 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.EXPERIMENT_KEEP_LOGS: ActionRule(
         _EXPERIMENT, _OWN, THEMSELVES, "set for how long its output is kept, which may delete it"
     ),
+    Action.EXPERIMENT_MOVE: ActionRule(
+        _EXPERIMENT, _OWN, THEMSELVES, "move it to another project, whose members see it"
+    ),
     Action.EXPERIMENT_SHARE: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "share it"),
     Action.EXPERIMENT_UNSHARE: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "withdraw a grant"),
     Action.SEARCH_STEER: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "extend or steer its search"),
     Action.SEARCH_CODE: ActionRule(
-        _EXPERIMENT, _OWN, THEMSELVES, "give its search other code, which runs as its owner", Action.SEARCH_STEER
+        _EXPERIMENT,
+        _OWN,
+        THEMSELVES,
+        "give its search other code, which runs as its owner",
+        Action.SEARCH_STEER,
+        by_role=False,
     ),
     Action.SEARCH_ASK: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "have its search propose a trial"),
     Action.SEARCH_TELL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "tell its search a result"),
@@ -180,6 +212,7 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.MODEL_RENAME: ActionRule(_MODEL, _OWN, THEMSELVES, "give it another name", Action.MODEL_EDIT),
     Action.MODEL_ARCHIVE: ActionRule(_MODEL, _OWN, THEMSELVES, "archive it, or restore it", Action.MODEL_EDIT),
     Action.MODEL_DELETE: ActionRule(_MODEL, _OWN, THEMSELVES, "delete it with its versions"),
+    Action.MODEL_MOVE: ActionRule(_MODEL, _OWN, THEMSELVES, "move it to another workspace, whose members see it"),
     Action.MODEL_SHARE: ActionRule(_MODEL, _OWN, THEMSELVES, "share it"),
     Action.MODEL_UNSHARE: ActionRule(_MODEL, _OWN, THEMSELVES, "withdraw a grant"),
     Action.VERSION_REGISTER: ActionRule(_MODEL, _WRITE, PEOPLE, "register a version"),
@@ -189,6 +222,21 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.LABEL_REMOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "take a label away"),
     Action.VIEW_SAVE: ActionRule((), _NONE, PEOPLE, "keep a view of one's own"),
     Action.VIEW_REMOVE: ActionRule((), _NONE, THEMSELVES, "remove a view of one's own"),
+    Action.WORKSPACE_CREATE: ActionRule((), _NONE, THEMSELVES, "make a workspace"),
+    Action.WORKSPACE_EDIT: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "change its name, description and defaults"),
+    Action.WORKSPACE_ARCHIVE: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "archive it, or restore it", Action.WORKSPACE_EDIT
+    ),
+    Action.WORKSPACE_DELETE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "delete it, once nothing lies in it"),
+    Action.MEMBER_SET: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "make somebody a member, or give them another role"),
+    Action.MEMBER_REMOVE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "remove a member"),
+    Action.MEMBER_LEAVE: ActionRule(_WORKSPACE, _READ, THEMSELVES, "leave it", Action.MEMBER_REMOVE),
+    Action.PROJECT_CREATE: ActionRule(_WORKSPACE, _WRITE, PEOPLE, "make a project in it, or put something into one"),
+    Action.PROJECT_EDIT: ActionRule(_WORKSPACE, _WRITE, PEOPLE, "change the texts of a project"),
+    Action.PROJECT_ARCHIVE: ActionRule(
+        _WORKSPACE, _OWN, THEMSELVES, "archive a project, or restore it", Action.PROJECT_EDIT
+    ),
+    Action.PROJECT_DELETE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "delete a project, once nothing lies in it"),
     Action.TASK_CREATE: ActionRule((), _NONE, PEOPLE, "start a task"),
     Action.TASK_START_SERVER: ActionRule(
         (), _NONE, THEMSELVES, "start a server of the Hub, which has a token of its own", Action.TASK_CREATE
@@ -222,6 +270,8 @@ def may(who: Who, action: Action, thing: Thing) -> bool:
     rule = ACTIONS[action]
     if thing.kind not in rule.kinds:
         raise ValueError(f"{action} is not about a {thing.kind}")
+    if not rule.by_role:
+        thing = replace(thing, members={}, member_groups={})
     return may_ask(who, action) and right_of(who, thing) >= rule.least
 
 

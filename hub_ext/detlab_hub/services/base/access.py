@@ -22,6 +22,7 @@ from detlab_hub.core.rights import (
     ObjectKind,
     Person,
     Right,
+    Role,
     Thing,
     Who,
     may,
@@ -29,9 +30,9 @@ from detlab_hub.core.rights import (
     right_of,
 )
 from detlab_hub.services.base.callers import AgentCaller, Caller, TaskCaller
-from detlab_hub.store.queries import rights
+from detlab_hub.store.queries import rights, workspaces
 from detlab_hub.store.queries.registry import models
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, TaskRow, TrialRow, clean_text
+from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, TaskRow, TrialRow, WorkspaceRow, clean_text
 
 
 class Hidden(NotFound):
@@ -125,9 +126,19 @@ def things(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[in
     """
     who = person(caller)
     found = {row.id: thing_of(row) for row in rows}
-    others = [key for key, thing in found.items() if right_of(who, thing) < Right.OWN]
-    for key, write in rights.grants_among(s, others, who).items():
+    others = {key for key, thing in found.items() if right_of(who, thing) < Right.OWN}
+    for key, write in rights.grants_among(s, list(others), who).items():
         found[key] = replace(found[key], users={who.name: write})
+    return _with_roles(s, who, found, {row.id: row.workspace_id for row in rows if row.id in others})
+
+
+def _with_roles(s: Session, who: Person, found: dict[int, Thing], places: dict[int, int | None]) -> dict[int, Thing]:
+    """Add the roles of a user in the workspaces where some objects lie."""
+    wanted = {place for place in places.values() if place is not None}
+    roles = rights.roles_among(s, wanted, who) if wanted else {}
+    for key, place in places.items():
+        if place in roles:
+            found[key] = replace(found[key], members={who.name: roles[place]})
     return found
 
 
@@ -216,10 +227,10 @@ def model_things(s: Session, caller: Caller, rows: Sequence[ModelRow]) -> dict[i
     """Load models as the table of rights knows them, by their ids, with the grants that apply to the caller."""
     who = person(caller)
     found = {row.id: Thing(ObjectKind.MODEL, row.owner) for row in rows}
-    others = [key for key, thing in found.items() if right_of(who, thing) < Right.OWN]
-    for key, write in rights.model_grants_among(s, others, who).items():
+    others = {key for key, thing in found.items() if right_of(who, thing) < Right.OWN}
+    for key, write in rights.model_grants_among(s, list(others), who).items():
         found[key] = replace(found[key], users={who.name: write})
-    return found
+    return _with_roles(s, who, found, {row.id: row.workspace_id for row in rows if row.id in others})
 
 
 def model_rights(s: Session, caller: Caller, rows: Sequence[ModelRow]) -> dict[int, Right]:
@@ -271,8 +282,64 @@ def model_for(s: Session, caller: Caller, name: str, action: Action | None = Non
     return row
 
 
-def reference_to(caller: Caller, model: ModelRow) -> str:
-    """Return what the caller names a model by: its name, or `OWNER/NAME` where it is somebody else's."""
+# --- workspaces
+
+
+def workspace_things(s: Session, caller: Caller, rows: Sequence[WorkspaceRow]) -> dict[int, Thing]:
+    """Load workspaces as the table of rights knows them, by their ids, with the caller's roles.
+
+    A personal one is its owner's. To others rights come by roles alone: who made one may have left it.
+    """
+    who = person(caller)
+    mine = {row.id: row.owner if row.kind == workspaces.PERSONAL else None for row in rows}
+    found = {key: Thing(ObjectKind.WORKSPACE, owner) for key, owner in mine.items()}
+    return _with_roles(s, who, found, {row.id: row.id for row in rows})
+
+
+def workspace_for(s: Session, caller: Caller, name: str, action: Action | None = None) -> WorkspaceRow:
+    """Load a workspace that the caller may read, and with which they may do what `action` says.
+
+    Args:
+        s: A session.
+        caller: Who asks.
+        name: The name of one that the caller has made, anybody's `OWNER/NAME`, or an id. A name alone never means a
+            workspace of somebody else, who could rename it, and so come to see what is submitted into another.
+        action: What they want to do.
+
+    Raises:
+        NotFound: It does not exist, or the caller may not read it: they cannot tell.
+        Forbidden: They may read it, and not do that.
+    """
+    row = workspaces.named(s, name, person(caller).name)
+    thing = None if row is None else workspace_things(s, caller, [row])[row.id]
+    if row is None or thing is None or not _reads(caller, thing):
+        others = [] if row is not None else workspaces_of_name(s, caller, name)
+        what = f"you have no workspace {name[:300]!r}" if others else f"there is no workspace {name[:300]!r}"
+        hint = f"Others' are named with their owner: {', '.join(others)}" if others else MAKE_WORKSPACE
+        raise no_such(what, exists=row is not None, hint=hint)
+    if action is not None and not may(person(caller), action, thing):
+        if caller.run is not None:
+            check_may_ask(caller, action)
+        needed = Role.ADMIN if ACTIONS[action].least is Right.OWN else Role.EDITOR
+        raise Forbidden(
+            f"in workspace {reference_to(caller, row)!r} you may not {ACTIONS[action].does}: that takes the role "
+            f"{needed.wire}",
+            hint=f"Its admins give roles: det workspace list-members {row.id}",
+        )
+    return row
+
+
+MAKE_WORKSPACE = "det workspace list; make one: det workspace create NAME"
+
+
+def workspaces_of_name(s: Session, caller: Caller, name: str) -> list[str]:
+    """Return the others' workspaces of a name that the caller may read, as `OWNER/NAME`: a hint, and nothing else."""
+    found = workspaces.of_name(s, name, workspaces.visible_to(person(caller)), _MOST_NAMED)
+    return [f"{row.owner}/{row.name}" for row in found if row.kind != workspaces.PERSONAL]
+
+
+def reference_to(caller: Caller, model: ModelRow | WorkspaceRow) -> str:
+    """Return what the caller names a model or a workspace by: its name, or `OWNER/NAME` where it is somebody else's."""
     return model.name if owns(caller, model.owner) else f"{model.owner}/{model.name}"
 
 
@@ -282,7 +349,7 @@ _MOST_NAMED = 5
 
 def shared_of_name(s: Session, caller: Caller, name: str) -> list[str]:
     """Return the others' models of a name that the caller may read, as `OWNER/NAME`: a hint, and nothing else."""
-    condition = rights.visible(ObjectKind.MODEL, person(caller), owner=ModelRow.owner, model_id=ModelRow.id)
+    condition = rights.visible_models(person(caller))
     return [f"{row.owner}/{row.name}" for row in models.of_name(s, name, condition, _MOST_NAMED)]
 
 

@@ -113,6 +113,12 @@ class ServiceContext:
     def __post_init__(self) -> None:
         self.limiter = Limiter(self.settings.limits, self.clock)
 
+    def rights_changed(self) -> None:
+        """Have open streams look again at who may read what: call it after the commit, so that they see the change."""
+        self.grants += 1
+        self.wakeups.wake("streams")
+        self.wakeups.wake_kind("logs")
+
     async def write(self, fn: Callable[[UnitOfWork], T]) -> T:
         """Run `fn` in one transaction and then carry out its outbox.
 

@@ -34,7 +34,16 @@ from detlab_hub.core.scheduling import Job, SchedulerTask
 from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
-from detlab_hub.services.admission.preparing import PreparedConfig, check_entrypoint, check_references, prepare, seed_of
+from detlab_hub.services.admission.destinations import Destination, destination_of, searched
+from detlab_hub.services.admission.preparing import (
+    PreparedConfig,
+    check_entrypoint,
+    check_references,
+    prepare,
+    raw_of,
+    seed_of,
+)
+from detlab_hub.services.admission.workspace_defaults import given_by, given_views
 from detlab_hub.services.base import audit, offers, references
 from detlab_hub.services.base.access import experiment_for, owns, person
 from detlab_hub.services.base.callers import Caller
@@ -56,7 +65,7 @@ from detlab_hub.services.queue import why_waiting
 from detlab_hub.services.views import budget_views, experiment_views, pages
 from detlab_hub.store.bounded import bounded
 from detlab_hub.store.idempotency import key_problems, known_experiment, note_experiment
-from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order, workspaces
+from detlab_hub.store.queries import checkpoints, events, experiments, limits, trial_order
 from detlab_hub.store.queries.finding import search as finding
 from detlab_hub.store.queries.metrics import curves as metrics
 from detlab_hub.store.queries.statements import chunks, first_that_fit
@@ -65,8 +74,6 @@ from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
 _log = logging.getLogger(__name__)
 TRIALS_BYTES = pages.PAGE_BYTES // 2
 """Of the trials beside curves, and of their attempts, as JSON."""
-NOWHERE = "Uncategorized"
-"""Workspace and project of experiments that name none."""
 
 
 class Experiments(Service):
@@ -101,8 +108,15 @@ class Experiments(Service):
             self._context.limiter.submission(caller.name, caller.groups)
         # A config of a megabyte takes seconds to parse: other requests should not wait for it.
         workers = self._context.workers
-        prepared = await workers.submissions.run(caller.name, prepare, request, self._context.settings, self._draw)
+        plain = request.config is not None  # of a text, reading is the most of it
+        read = raw_of(request) if plain else await workers.submissions.run(caller.name, raw_of, request)
+        given, workspace = await self._context.read(lambda s: given_by(s, caller, read[0]))
+        prepared = await workers.submissions.run(
+            caller.name, prepare, request, self._context.settings, self._draw, read, given
+        )
+        views = given_views(read[0], given, workspace) if given else []
         await self._context.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
+        await self._context.read(lambda s: destination_of(s, caller, prepared.config))
         prepared.warnings += await self._check_resources(caller, prepared)
         prepared.warnings += await storage_quotas.check(self._context, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._context.settings, request.bundle)
@@ -114,10 +128,12 @@ class Experiments(Service):
                 warnings=prepared.warning_views,
                 config=masked_config(prepared.config),
                 forecast=None if prepared.config.get("unmanaged") else await self._forecast(caller, prepared.config),
+                given=views,
             )
         # With rare relations between hyperparameters, drawing its first points takes seconds.
         begun = await workers.submissions.run(caller.name, FirstStep.of, prepared.config, seed_of(prepared.config))
-        return await self._context.write(lambda unit: self._create(unit, caller, request, prepared, begun))
+        reply = await self._context.write(lambda unit: self._create(unit, caller, request, prepared, begun))
+        return reply.model_copy(update={"given": views}) if reply.created else reply
 
     def _known(self, s: Session, caller: Caller, request: CreateExperiment) -> CreateExperimentReply | None:
         row = None if request.dry_run else known_experiment(s, caller.name, request.idempotency_key)
@@ -194,7 +210,10 @@ class Experiments(Service):
         jobs = limits.live_jobs(unit.session, caller.name)
         check_queued(unit.settings.limits, caller.name, caller.groups, jobs)
         config = with_results(unit.session, with_source(unit.session, prepared.config))
-        row = _experiment_row(unit, caller, request, config)
+        place = destination_of(unit.session, caller, config)
+        if place.reference:  # whose workspace it is, for who submits the same again
+            config = {**config, "workspace": place.reference}
+        row = _experiment_row(unit, caller, request, config, place)
         references.record(unit.session, caller, "experiment", row.id, config)
         note_experiment(unit.session, caller.name, request.idempotency_key, row.id, unit.now)
         unit.changed_experiment(row.id)
@@ -220,16 +239,24 @@ class Experiments(Service):
         owner: str | None = None,
         name: str | None = None,
         archived: Archived = "no",
+        workspace: str | None = None,
+        project: str | None = None,
     ) -> tuple[list[ExperimentView], int | None]:
         """Return one page of experiments, newest first, and the `before` of the next page.
 
-        Callers who are not administrators see their own, and those that others share with them.
+        Callers who are not administrators see their own, those that others share with them, and what lies in
+        workspaces of which they are members.
+
+        Raises:
+            NotFound: There is no such workspace for the caller, or no such project in it.
         """
 
         reasons = self._context.pending_reasons
 
         def page(s: Session) -> tuple[list[ExperimentView], int | None]:
-            ids = experiments.page(s, limit + 1, before, state, owner, name, person(caller), archived)
+            place, folder = searched(s, caller, workspace, project)
+            where = {"workspace_id": place, "project_id": folder}
+            ids = experiments.page(s, limit + 1, before, state, owner, name, person(caller), archived, **where)
             views = partial(experiment_views.experiment_views, s, caller=caller, reasons=reasons)
             items, last = pages.of_rows(s, ExperimentRow, ids, limit, views)
             return items, None if last is None else last.id
@@ -544,16 +571,10 @@ class Experiments(Service):
 
 
 def _experiment_row(
-    unit: UnitOfWork, caller: Caller, request: CreateExperiment, config: dict[str, Any]
+    unit: UnitOfWork, caller: Caller, request: CreateExperiment, config: dict[str, Any], place: Destination
 ) -> ExperimentRow:
     searcher = config["searcher"]
-    workspace_id, project_id = workspaces.ensure(
-        unit.session,
-        config.get("workspace") or NOWHERE,
-        config.get("project") or NOWHERE,
-        caller.name,
-        unit.now,
-    )
+    workspace_id, project_id = place.made(unit)
     state = ExperimentState.ACTIVE if request.activate else ExperimentState.PAUSED
     row = ExperimentRow(
         name=config["name"],

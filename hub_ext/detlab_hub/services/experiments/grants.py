@@ -84,10 +84,7 @@ class Grants(Service):
         return await self._changed(await self._context.write(remove))
 
     async def _changed(self, found: GrantList) -> GrantList:
-        # After the commit: a stream that reads now reads the new state.
-        self._context.grants += 1
-        self._context.wakeups.wake("streams")
-        self._context.wakeups.wake_kind("logs")
+        self._context.rights_changed()
         return found
 
 

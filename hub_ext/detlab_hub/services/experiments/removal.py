@@ -25,7 +25,7 @@ from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints import event_files
 from detlab_hub.services.checkpoints.collecting import check_none_pinned
 from detlab_hub.services.experiments.stored_files import Files, remove_event_files, remove_files
-from detlab_hub.services.streams.reads import SHARED
+from detlab_hub.services.streams.reads import SHARED, place_of
 from detlab_hub.services.views.deletions import deletion_views
 from detlab_hub.store.queries import experiments, rights
 from detlab_hub.store.queries.registry import models as registered
@@ -157,6 +157,7 @@ def _remove_some(unit: UnitOfWork, experiment_id: int) -> bool:
         return True
     owner = row.owner
     shared = [(one.kind, one.name, one.write) for one in rights.grants_of(unit.session, experiment_id)]
+    shared += place_of(row.workspace_id)
     if not experiments.delete_rows(unit.session, experiment_id, POINTS_PER_STEP):
         return False
     unit.searches.forget(experiment_id)

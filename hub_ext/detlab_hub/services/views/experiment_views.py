@@ -113,14 +113,14 @@ def _experiment_view(
     right: Right,
     counts: dict[str, int],
     best: BestView | None,
-    names: Mapping[int, tuple[str, str]],
+    names: Mapping[int, tuple[str, str, str]],
     reason: str | None,
     *,
     full: bool,
 ) -> ExperimentView:
     searcher = row.config.get("searcher") or {}
     state = ExperimentState(row.state)
-    workspace, project = names.get(row.project_id or 0, ("", ""))
+    owner, workspace, project = names.get(row.project_id or 0, (row.owner, "", ""))
     return ExperimentView(
         id=row.id,
         name=row.name,
@@ -129,8 +129,10 @@ def _experiment_view(
         notes=row.notes if full else None,
         owner=row.owner,
         may=right.wire,
-        workspace=workspace,
+        workspace=workspace if owner == row.owner else f"{owner}/{workspace}",
+        workspace_id=row.workspace_id,
         project=project,
+        project_id=row.project_id,
         state=state,
         searcher=row.searcher_name,
         metric=row.metric,

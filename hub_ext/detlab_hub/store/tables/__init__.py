@@ -25,11 +25,9 @@ from detlab_hub.store.tables.experiments import (
     ExperimentRow,
     GrantRow,
     Idempotency,
-    ProjectRow,
     RemovalRow,
     SearcherJournal,
     TrialRow,
-    WorkspaceRow,
 )
 from detlab_hub.store.tables.finding import SavedViewRow
 from detlab_hub.store.tables.gangs import PartRow
@@ -53,3 +51,4 @@ from detlab_hub.store.tables.registry import (
     WebhookRow,
 )
 from detlab_hub.store.tables.tasks import OutputRow, TaskNote, TaskRow
+from detlab_hub.store.tables.workspaces import MemberRow, ProjectRow, WorkspaceRow

@@ -1,4 +1,4 @@
-"""Tables of submissions and their runs: workspaces, experiments, trials, allocations, checkpoints."""
+"""Tables of submissions and their runs: experiments, trials, allocations, checkpoints."""
 
 from __future__ import annotations
 
@@ -8,31 +8,6 @@ from sqlalchemy import BigInteger, Double, ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from detlab_hub.store.tables.base import Base, BigId, CleanText, ExactFloat, Json
-
-
-class WorkspaceRow(Base):
-    """A workspace, made on first use."""
-
-    __tablename__ = "workspaces"
-    __table_args__ = ({"sqlite_autoincrement": True},)
-
-    id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    name: Mapped[str] = mapped_column(CleanText, unique=True)
-    owner: Mapped[str] = mapped_column(CleanText)
-    created_at: Mapped[float] = mapped_column(Double, default=0.0)
-
-
-class ProjectRow(Base):
-    """A project of a workspace, made on first use."""
-
-    __tablename__ = "projects"
-    __table_args__ = (UniqueConstraint("workspace_id", "name"), {"sqlite_autoincrement": True})
-
-    id: Mapped[int] = mapped_column(BigId, primary_key=True)
-    workspace_id: Mapped[int] = mapped_column(ForeignKey("workspaces.id"))
-    name: Mapped[str] = mapped_column(CleanText)
-    owner: Mapped[str] = mapped_column(CleanText)
-    created_at: Mapped[float] = mapped_column(Double, default=0.0)
 
 
 class BundleRow(Base):
@@ -70,6 +45,8 @@ class ExperimentRow(Base):
         Index(None, "event_files_due"),
         Index(None, "bundle"),
         Index(None, "search_bundle"),
+        Index(None, "workspace_id", "id"),
+        Index(None, "project_id", "id"),
         {"sqlite_autoincrement": True},
     )
 

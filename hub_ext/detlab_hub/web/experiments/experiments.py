@@ -87,6 +87,10 @@ class ListQuery(Filtered):
     """A part of the name."""
     archived: Archived = "no"
     """`no` leaves archived experiments out, `only` leaves out all others."""
+    workspace: str | None = Field(None, max_length=1000)
+    """Only those that lie in this workspace: a name, OWNER/NAME or an id."""
+    project: str | None = Field(None, max_length=1000)
+    """Only those of this project of it: a name or an id. Without a workspace: of one's personal one."""
 
 
 class TrialsQuery(Wire):

@@ -151,11 +151,12 @@ async def test_submit_a_trial_class_that_was_not_sent_is_warned_of(make_world):
     assert "names the module 'model.defs', which is not in the code" in [warning.message for warning in reply.warnings]
 
 
-async def test_submit_makes_workspace_and_project_on_first_use(make_world):
+async def test_a_submit_without_a_workspace_lies_in_the_personal_one_of_its_owner(make_world):
     world = await make_world()
-    first = await world.submit(config(workspace="W", project="P"))
-    second = await world.submit(config(workspace="W", project="P"))
-    assert (first.workspace, first.project) == (second.workspace, second.project) == ("W", "P")
+    mine, theirs = await world.submit(config()), await world.submit(config(), BOB)
+    assert (mine.workspace, mine.project) == (theirs.workspace, theirs.project) == ("Uncategorized", "Uncategorized")
+    assert mine.workspace_id != theirs.workspace_id
+    assert (await world.submit(config())).project_id == mine.project_id
 
 
 async def test_submit_masks_secrets_in_what_people_see(make_world):

@@ -19,6 +19,7 @@ from detlab_hub.store.tables import (
     VersionLabelRow,
     VersionMetric,
     VersionRow,
+    WorkspaceRow,
     clean_text,
 )
 
@@ -68,6 +69,7 @@ def page(
     owner: str | None = None,
     labels: Sequence[str] = (),
     archived: bool | None = False,
+    workspace: WorkspaceRow | None = None,
 ) -> list[int]:
     """Return the ids of models, newest first, and one more if there are; `after` is the last one seen."""
     query = select(ModelRow.id).where(visible).order_by(ModelRow.id.desc()).limit(limit + 1)
@@ -79,6 +81,10 @@ def page(
         query = query.where(or_(alike, ModelRow.name.contains(text, autoescape=True)))
     if owner:
         query = query.where(ModelRow.owner == clean_text(owner))
+    if workspace is not None and workspace.kind == "personal":
+        query = query.where(ModelRow.workspace_id.is_(None), ModelRow.owner == workspace.owner)
+    elif workspace is not None:
+        query = query.where(ModelRow.workspace_id == workspace.id)
     for label in labels:
         facts = select(ModelFact.model_id).where(ModelFact.name == "label", ModelFact.text == clean_text(label))
         query = query.where(ModelRow.id.in_(facts.where(ModelFact.version_id.is_(None))))

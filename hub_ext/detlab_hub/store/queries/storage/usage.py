@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.wire.storage import StorageBy
 from detlab_hub.core.rights import ObjectKind, Person, Right, Thing, right_of
-from detlab_hub.store.queries.rights import visible
+from detlab_hub.store.queries.rights import visible, visible_experiments
 from detlab_hub.store.tables import (
     BundleRow,
     BundleUpload,
@@ -99,7 +99,7 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
             return _by_group(s, viewer)
         case "project" | "experiment":
             column = ExperimentRow.project_id if by == "project" else ExperimentRow.id
-            shown = visible(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
+            shown = visible_experiments(viewer)
             found = _sums(s, column, shown)
             _add_freed(s, found, column, shown)
             for key, digest, size in s.execute(_code(column, shown)):

@@ -1,0 +1,118 @@
+"""Workspaces by `det` and by the SDK, on a real cluster: Determined's commands, names and classes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detlab.client import AsyncClient, Client
+from detlab.errors import ConfigError, Conflict, Forbidden, NotFound
+from testbed.cluster import Cluster
+
+pytestmark = pytest.mark.hub
+
+CONFIG = {
+    "name": "digits",
+    "entrypoint": ["true"],
+    "searcher": {"name": "single", "metric": "x", "max_length": 1},
+    "resources": {"slots_per_trial": 0},
+}
+
+
+@pytest.fixture
+def ben(cluster: Cluster) -> Any:
+    with Client(cluster.url, cluster.make_token("custom:detlab:write", user="ben")) as client:
+        yield client
+
+
+def said(cluster: Cluster, *words: str) -> Any:
+    """What a command prints as JSON."""
+    return json.loads(cluster.det(*words, "--json", check=True).stdout)
+
+
+def refused(cluster: Cluster, *words: str) -> str:
+    done = cluster.det(*words)
+    assert done.returncode in {1, 2}, done.stdout
+    return done.stderr
+
+
+def test_a_team_by_commands(cluster: Cluster, ben: Client, tmp_path: Path) -> None:
+    config = tmp_path / "search.yaml"
+    config.write_text(json.dumps(CONFIG))
+    unknown = refused(cluster, "e", "create", str(config), "-w", "by commands")
+    assert "make it: det workspace create 'by commands'" in unknown
+    made = said(cluster, "w", "create", "by commands", "--description", "x")
+    number, place = str(made["id"]), f"{made['owner']}/by commands"
+    assert "differ only in case" in refused(cluster, "workspace", "create", "BY COMMANDS")
+    said(cluster, "p", "create", "by commands", "digits")
+    said(cluster, "workspace", "add-member", number, "--user", "ben", "--role", "editor")
+    said(cluster, "rbac", "assign-role", "viewer", "-w", number, "-g", "vision")
+    assert {(one["name"], one["role"]) for one in said(cluster, "w", "list-members", number)} >= {
+        ("ben", "editor"),
+        ("vision", "viewer"),
+    }
+    assert said(cluster, "ug", "list") == [{"group": "vision", "roles": [{"workspace": place, "role": "viewer"}]}]
+    assert "last user who is an admin" in refused(cluster, "w", "remove-member", number, "--user", made["owner"])
+    words = ("-w", "by commands", "--project", "digits")
+    created = said(cluster, "e", "create", str(config), "--paused", *words)["experiment"]
+    assert (created["workspace"], created["project"]) == ("by commands", "digits")
+    assert [one["id"] for one in said(cluster, "e", "list", *words)] == [created["id"]]
+    assert [one["id"] for one in said(cluster, "p", "list-experiments", "by commands", "digits")] == [created["id"]]
+    assert "1 experiments lie in it" in refused(cluster, "p", "delete", number, "digits", "-y")
+    assert ben.get_experiment(created["id"]).view.may == "write"
+    moved = cluster.det("e", "move", str(created["id"]), check=True).stdout
+    assert "to Uncategorized / Uncategorized" in moved
+    with pytest.raises(NotFound):
+        ben.get_experiment(created["id"])
+    shown = cluster.det("e", "describe", str(created["id"]), check=True).stdout
+    assert "workspace" not in shown, "who names none never meets them"
+    given = said(cluster, "w", "set-defaults", number, "--storage", "{type: s3, bucket: lab}")
+    assert given["defaults"]["checkpoint_storage"] == {"type": "s3", "bucket": "lab"}
+    told = cluster.det("e", "create", str(config), "--dry-run", *words)
+    assert f"checkpoint_storage.bucket: lab (from workspace {place})" in told.stderr
+    for verb in ("archive", "unarchive"):
+        said(cluster, "p", verb, number, "digits")
+        said(cluster, "w", verb, number)
+    said(cluster, "p", "edit", number, "digits", "--name", "numbers")
+    assert said(cluster, "p", "describe", number, "NUMBERS")["name"] == "numbers"
+    said(cluster, "p", "delete", number, "numbers", "-y")
+    said(cluster, "w", "delete", number, "-y")
+
+
+def test_a_team_in_python(cluster: Cluster, ben: Client) -> None:
+    with Client(cluster.url, cluster.token) as client:
+        place = client.create_workspace("in python")
+        project = place.create_project("digits", notes="# Notes")
+        assert [one.name for one in place.list_projects()] == ["digits"]
+        assert (project.notes, project.workspace_id) == ("# Notes", place.id)
+        with pytest.raises(NotFound):
+            ben.get_workspace(place.reference)
+        place.add_member(user="ben")
+        assert ben.get_workspace(place.reference).role == "viewer"
+        with pytest.raises(Forbidden):
+            ben.create_experiment({**CONFIG, "workspace": place.reference})
+        with pytest.raises(ConfigError, match="you have no workspace"):
+            ben.create_experiment({**CONFIG, "workspace": "in python"})
+        experiment = client.create_experiment(CONFIG)
+        experiment.move_to_project(project.id)
+        assert [one.id for one in ben.list_experiments(project_id=project.id)] == [experiment.id]
+        assert [one.id for one in ben.list_experiments(workspace=place.id, project="digits")] == [experiment.id]
+        with pytest.raises(Conflict):
+            place.delete()
+        experiment.move()
+        place.remove_member(user="ben")
+        assert place.id not in {one.id for one in ben.list_workspaces()}
+        project.delete()
+        place.delete()
+
+
+async def test_the_asynchronous_client_has_the_same(cluster: Cluster) -> None:
+    async with AsyncClient(cluster.url, cluster.token) as client:
+        place = await client.create_workspace("asynchronously")
+        project = await place.create_project("digits")
+        await project.set_description("handwritten")
+        assert (await (await place.get_project("digits")).reload()).description == "handwritten"
+        await place.delete()
