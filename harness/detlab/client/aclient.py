@@ -293,30 +293,29 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncWorkspaceCalls):
     ) -> list[AsyncExperiment]:
         """Return experiments, newest first unless told otherwise; those without the key come last.
 
-                Args:
-                    sort_by: The key.
-                    order_by: The direction, if there is a key.
-                    experiment_ids: Only these.
-                    labels: Only those with all of these labels.
-                    users: Only those of these users.
-                    states: Only those in one of these states.
-                    name: Only those of this name.
-                    limit: Return at most this many of them.
-                    state: Only those in this state.
-                    owner: Only those of this user.
-                    archived: False leaves archived ones out, True all others; None leaves out none.
-                    filter: Which: `label = paper and accuracy > 0.9`; metrics and hyperparameters are those of the best trial.
-                    sort: Fields in order of importance, with `-` before them for descending, instead of a key.
-                    columns: Fields whose values each experiment then has in `view.values`.
+        Args:
+            sort_by: The key.
+            order_by: The direction, if there is a key.
+            experiment_ids: Only these.
+            labels: Only those with all of these labels.
+            users: Only those of these users.
+            states: Only those in one of these states.
+            name: Only those of this name.
+            limit: Return at most this many of them.
+            state: Only those in this state.
+            owner: Only those of this user.
+            archived: False leaves archived ones out, True all others; None leaves out none.
+            filter: Which: `label = paper and accuracy > 0.9`; metrics and hyperparameters are those of the best trial.
+            sort: Fields in order of importance, with `-` before them for descending, instead of a key.
+            columns: Fields whose values each experiment then has in `view.values`.
             workspace: Only those that lie in this one: its name, `OWNER/NAME` or id.
             project: Only those of this project of it, or of your personal one.
             project_id: Or: only those of this project of any workspace.
-        from detlab.client.projects.acalls import AsyncWorkspaceCalls
 
-                Raises:
-                    NotFound: There is no such workspace or project.
-                    ValueError: There is no such key, direction or state.
-                    ConfigError: The filter cannot be read; it says where.
+        Raises:
+            NotFound: There is no such workspace or project.
+            ValueError: There is no such key, direction or state.
+            ConfigError: The filter cannot be read; it says where.
         """
         key = None if sort_by is None else ExperimentSortBy(sort_by)
         here = any(given is not None for given in (key, experiment_ids, labels, users, states))
