@@ -400,10 +400,10 @@ def drawn_tables(drawn: random.Random) -> list[FakeExperiment]:
 
 
 def write(s: Any, tables: list[FakeExperiment]) -> None:
-    place = WorkspaceRow(name="team", owner="ada")
+    place = WorkspaceRow(path="ada/team", name="team", owner="ada")
     s.add(place)
     s.flush()
-    s.add(ProjectRow(workspace_id=place.id, name="p", owner="ada"))
+    s.add(ProjectRow(workspace_id=place.id, key="p", name="p", owner="ada"))
     for number, one in enumerate(tables):
         row = ExperimentRow(
             name=one.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detlab.client.operations.experiments import one, pages
-from detlab.client.transport.calls import Call, Flow, model
+from detlab.client.transport.calls import Call, Flow, model, valid_request
 from detlab.schemas.wire.finding import FilteredTable
 from detlab.schemas.wire.saved_views import SavedView, SaveView
 
@@ -24,7 +24,8 @@ def save_view(
     columns: Sequence[str] = (),
 ) -> Flow[SavedView]:
     """Keep a filter, an order and columns under a name; a view that has it is replaced."""
-    body = SaveView(name=name, table=table, filter=filter, sort=list(sort), columns=list(columns))
+    with valid_request():
+        body = SaveView(name=name, table=table, filter=filter, sort=list(sort), columns=list(columns))
     return one(Call("PUT", "saved-views", json=body, parse=model(SavedView)))
 
 
