@@ -19,7 +19,14 @@ from agent_helpers import wait_until
 
 from detlab.launch import network
 from detlab.launch.network import Forward
-from detlab_agent.runtimes.process.network import DEFAULT_SUBNETS, NoPrivateNetwork, TaskNetworks
+from detlab_agent.runtimes.process.network import (
+    DEFAULT_SUBNETS,
+    LOCKS,
+    NoPrivateNetwork,
+    TaskNetworks,
+    own_prefix,
+)
+from detlab_agent.runtimes.process.network import _locked as locked
 from testbed.network.islands import why_not
 from testbed.waiting import until
 
@@ -255,6 +262,43 @@ def test_an_agent_that_comes_again_finds_its_rules_and_keeps_its_tasks_ways(netw
         other.open()
         assert networks.prefix.upper() not in rules(), "what a killed agent left is removed by the next"
         other.close()
+
+
+def test_agents_that_start_and_end_at_the_same_time_do_not_stop_each_other(networks, tmp_path):
+    """Locks of agents that ended meanwhile are gone when this one comes to look at them."""
+    failures: list[BaseException] = []
+
+    def come_and_go(name: str) -> None:
+        try:
+            for _ in range(6):
+                one = TaskNetworks(tmp_path / name, DEFAULT_SUBNETS, [], "http://127.0.0.1:1/")
+                one.open()
+                one.close()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=come_and_go, args=(f"agent-{place}",)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert networks.prefix.upper() in rules()
+
+
+def test_the_lock_of_an_agent_that_starts_where_another_removes_what_it_left(networks, tmp_path):
+    """Neither does the one refuse to start, nor does the other remove its rules."""
+    left = LOCKS / own_prefix(tmp_path / "left")
+    left.touch(0o600)
+    held = locked(left)
+    one = TaskNetworks(tmp_path / "left", DEFAULT_SUBNETS, [], "http://127.0.0.1:1/")
+    freed = threading.Timer(0.3, lambda: (left.unlink(), os.close(held)))
+    freed.start()
+    one.open()  # waits, and locks the file that is there now
+    freed.join()
+    assert locked(left) is None
+    one.close()
+    assert not left.exists()
 
 
 def test_addresses_that_this_machine_uses_are_not_taken(networks, tmp_path):

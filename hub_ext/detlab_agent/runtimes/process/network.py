@@ -46,6 +46,8 @@ LOOK_SECONDS = 30.0
 """Seconds between two checks, at starts of tasks, whether the rules still exist."""
 FEWEST_CONNECTIONS = 4096
 """Connections that one task may have at a time on any machine."""
+CLEANING_SECONDS = 5.0
+"""Seconds that an agent waits for its lock: another that starts may hold it while it removes abandoned rules."""
 _JUMPS = (
     ("nat", "PREROUTING", "PRE"),
     ("nat", "POSTROUTING", "POST"),
@@ -221,24 +223,26 @@ class TaskNetworks:
 
     def _hold_lock(self) -> None:
         LOCKS.mkdir(mode=0o755, exist_ok=True)
-        self._held = os.open(LOCKS / self.prefix, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._held)
-            self._held = -1
-            raise NoPrivateNetwork(f"another agent has links named {self.prefix}") from error
+        last = time.monotonic() + CLEANING_SECONDS
+        while (held := _locked(LOCKS / self.prefix, os.O_CREAT)) is None:
+            if time.monotonic() > last:
+                raise NoPrivateNetwork(f"another agent has links named {self.prefix}")
+            time.sleep(0.05)
+        self._held = held
 
     def _remove_abandoned(self) -> None:
         """Remove the rules of agents that ended without removing them, once their tasks have ended as well."""
         for path in LOCKS.iterdir():
             if path.name == self.prefix or not re.fullmatch(rf"{LINKS}[0-9a-f]{{4}}", path.name):
                 continue
-            with path.open("r+b") as file, contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if (held := _locked(path)) is None:
+                continue
+            try:
                 if not _links_named(path.name):
                     _remove_rules(self._programs, path.name.upper())
                     path.unlink(missing_ok=True)
+            finally:
+                os.close(held)
 
     def _links(self) -> list[str]:
         return _links_named(self.prefix)
@@ -450,6 +454,22 @@ def _most_connections() -> int:
     except (OSError, ValueError):
         return FEWEST_CONNECTIONS
     return max(FEWEST_CONNECTIONS, most // 16)
+
+
+def _locked(path: Path, flags: int = 0) -> int | None:
+    """Open and lock a file that its holder may remove; None where another holds it, or it has gone meanwhile."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(descriptor)
+    return None
 
 
 def _links_named(prefix: str) -> list[str]:

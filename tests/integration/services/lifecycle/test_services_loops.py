@@ -135,10 +135,11 @@ async def test_a_write_that_fails_after_its_caller_has_gone_is_noted_once(tmp_pa
     asyncio.get_running_loop().set_exception_handler(lambda _, said: unheard.append(said["message"]))
     store = Store.open(f"sqlite:///{tmp_path}/gone.sqlite", holder="gone")
     services = Services(store, settings=settings(tmp_path))
-    held = threading.Event()
+    begun, held = threading.Event(), threading.Event()
 
     def fails(error: Exception):
         def write(_):
+            begun.set()
             held.wait(10)
             raise error
 
@@ -146,14 +147,15 @@ async def test_a_write_that_fails_after_its_caller_has_gone_is_noted_once(tmp_pa
 
     try:
         for error in (StoreBusy("the database is busy"), ValueError("a bug")):
+            begun.clear()
             held.clear()
             asked = asyncio.create_task(services.context.write(fails(error)))
-            await asyncio.sleep(0.05)
+            assert await asyncio.to_thread(begun.wait, 10)
             asked.cancel()
             await asyncio.gather(asked, return_exceptions=True)
             held.set()
             await services.context.store.write(lambda _: None)
-            await asyncio.sleep(0.05)
+            await wait_for(lambda: asyncio.sleep(0, not services.context._writes))
         gc.collect()
         assert not unheard
         assert [record.message for record in caplog.records if record.exc_info] == [
