@@ -35,6 +35,7 @@ from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.destinations import Destination, destination_of, searched
+from detlab_hub.services.admission.old_imports import imports_of_determined
 from detlab_hub.services.admission.preparing import (
     PreparedConfig,
     check_entrypoint,
@@ -121,6 +122,7 @@ class Experiments(Service):
         prepared.warnings += await storage_quotas.check(self._context, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._context.settings, request.bundle)
         prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
+        prepared.warnings += await workers.code.run(caller.name, imports_of_determined, archive)
         if request.dry_run:
             return CreateExperimentReply(
                 experiment=None,
