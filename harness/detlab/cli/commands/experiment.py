@@ -398,7 +398,11 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None, metrics:
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", *values.names, "Restarts"))
+    table(
+        columns,
+        rows,
+        right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", *values.metric_titles, "Restarts"),
+    )
 
 
 def _why(view: TrialView, config: Mapping[str, Any]) -> str:

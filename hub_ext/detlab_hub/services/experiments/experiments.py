@@ -227,7 +227,8 @@ class Experiments(Service):
         finish_turn(unit)
         _log.info("experiment %d: submitted by %s", row.id, caller.name)
         reply = self._reply(unit.session, row, caller, created=True)
-        return reply.model_copy(update={"warnings": prepared.warning_views})
+        halted = [] if config.get("unmanaged") else self._context.halted_warnings
+        return reply.model_copy(update={"warnings": [*prepared.warning_views, *halted]})
 
     # --- look
 
