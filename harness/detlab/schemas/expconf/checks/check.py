@@ -18,7 +18,7 @@ from detlab.schemas.expconf.checks.translating import from_pydantic
 from detlab.schemas.expconf.checks.walk import visit_blocks, visit_hyperparameters
 from detlab.schemas.expconf.raw import structure
 from detlab.schemas.expconf.raw.loading import load_yaml
-from detlab.schemas.expconf.raw.paths import Path, render
+from detlab.schemas.expconf.raw.paths import render
 
 HONOURED_PERIODS = frozenset({"min_checkpoint_period", "min_validation_period", "scheduling_unit"})
 """Deprecated keys by which a trial class named as the entrypoint is trained."""
