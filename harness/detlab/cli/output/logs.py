@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -203,8 +204,8 @@ def follow_lines(trial: Trial | Task, options: LogOptions, *, as_json: bool, pre
 def _print_around(source: Trial | Task, options: LogOptions, as_json: bool, *, prefixed: bool) -> int:
     """Print the lines that fit with what stands around them."""
     several, text = _several(source), options.search and options.search.casefold()
-    asked = options.picking.asked()
-    every = source.search_logs(rank=options.rank, node=options.node, since=asked["since"], until=asked["until"])
+    when = Picking(since=options.picking.since, until=options.picking.until)
+    every = when.of(source.search_logs(rank=options.rank, node=options.node, since=when.since, until=when.until))
 
     def wanted(line: LogLine) -> bool:
         return options.picking.wants(line) and (not text or text in line.text.casefold())
@@ -224,9 +225,10 @@ def _print_around(source: Trial | Task, options: LogOptions, as_json: bool, *, p
 def _print_from_error(source: Trial | Task, options: LogOptions, as_json: bool, *, prefixed: bool) -> int:
     """Print the output from its first error on."""
     like: dict[str, Any] = {"rank": options.rank, "node": options.node}
+    by_level, by_text = Picking(level="ERROR"), Picking(regex=re.compile(FIRST_ERROR))
     firsts = [
-        next(iter(source.search_logs(level="ERROR", **like)), None),
-        next(iter(source.search_logs(regex=FIRST_ERROR, **like)), None),
+        next(by_level.of(source.search_logs(level="ERROR", **like)), None),
+        next(by_text.of(source.search_logs(regex=FIRST_ERROR, **like)), None),
     ]
     known = [line.id for line in firsts if line is not None]
     if not known:
