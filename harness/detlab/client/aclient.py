@@ -29,6 +29,7 @@ from detlab.client.ordering import (
     several,
     sort_views,
 )
+from detlab.client.parts.abatches import AsyncBatchCalls
 from detlab.client.parts.afinding import AsyncFindingCalls
 from detlab.client.projects.acalls import AsyncWorkspaceCalls
 from detlab.client.registry.acalls import AsyncRegistryCalls
@@ -90,7 +91,7 @@ class AsyncSubmittedTask:
     bundle: Bundle | None
 
 
-class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncWorkspaceCalls):
+class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncWorkspaceCalls):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 
     Args:

@@ -15,7 +15,7 @@ from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.store.queries import bundles
-from detlab_hub.store.tables import ExperimentRow
+from detlab_hub.store.tables import BundleRow, BundleUpload, ExperimentRow
 
 MASK = "********"
 SECRETS = {
@@ -174,8 +174,8 @@ async def test_hidden_and_absent_experiments_answer_alike(make_world):
 # --- code that is gone
 
 
-@pytest.mark.parametrize("lost", ["row", "file"])
-async def test_a_fork_of_deleted_code_says_what_to_do(make_world, lost):
+@pytest.mark.parametrize("swept", [False, True])
+async def test_a_fork_of_deleted_code_says_what_to_do(make_world, swept):
     world = await make_world()
     file = bundle_file(world.settings, DIGEST)
     file.parent.mkdir(parents=True)
@@ -191,11 +191,8 @@ async def test_a_fork_of_deleted_code_says_what_to_do(make_world, lost):
 
     made = await world.submit(config())
     await world.services.context.write(name_it)
-    if lost == "file":
-        file.unlink()
-    else:
-        from detlab_hub.store.tables import BundleRow, BundleUpload
-
+    file.unlink()
+    if swept:
         await world.store.write(lambda s: s.execute(delete(BundleUpload)))
         await world.store.write(lambda s: s.execute(delete(BundleRow)))
     with pytest.raises(BundleError, match=f"the code of experiment {made.id} is gone") as found:
