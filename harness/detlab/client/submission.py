@@ -144,6 +144,8 @@ def submission_of(
     idempotency_key: str | None,
     source: Mapping[str, Any] | None,
     progress: Progress | None,
+    forked_from: int | None,
+    code: str | None,
 ) -> Submission:
     """Return the submission that the arguments of `submit` describe."""
     return Submission(
@@ -154,6 +156,8 @@ def submission_of(
         key=idempotency_key or new_key(),
         source=dict(source or {}),
         progress=progress,
+        forked_from=forked_from,
+        code=code,
     )
 
 

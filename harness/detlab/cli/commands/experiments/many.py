@@ -119,8 +119,8 @@ def act_on_many(invocation: Invocation, act: BatchAct, many: Many, *, ask: bool 
     """
     ids, client = many.ids, invocation.client
     if many.filter or many.dry_run or ask:
-        of = {"filter": many.filter, "archived": act == "unarchive"}
-        looked = client.act_on_experiments(act, ids, dry_run=True, **of, **wanted)
+        asked: dict[str, Any] = {**wanted, "filter": many.filter, "archived": act == "unarchive", "dry_run": True}
+        looked = client.act_on_experiments(act, ids, **asked)
         ready = [one for one in looked.items if one.result == "done"]
         if many.dry_run:
             if not invocation.answered(looked):
