@@ -137,7 +137,14 @@ def _edited(config: dict[str, Any]) -> dict[str, Any]:
 @click.option("--config-file", metavar="FILE", help="The changed keys in a file.")
 @click.option("--trial", "trial_ids", multiple=True, type=int, metavar="ID", help="Only this trial (repeatable).")
 @click.option("--from-earlier", is_flag=True, help="Where a trial's newest checkpoint is gone, from an earlier one.")
-@click.option("-f", "--follow", "following", is_flag=True, help="Follow it until it ends; exit 0 only on COMPLETED.")
+@click.option(
+    "-f",
+    "--follow",
+    "--follow-first-trial",
+    "following",
+    is_flag=True,
+    help="Follow it until it ends; exit 0 only on COMPLETED.",
+)
 @json_option
 @pass_invocation
 def continue_command(
