@@ -69,9 +69,7 @@ class Continuing(Service):
         self._context.settings.check_not_a_copy()
         self._context.limiter.submission(caller.name, caller.groups)
         changes = _changes(wanted.config)
-        code = await self._context.read(
-            lambda s: experiment_for(s, caller, experiment_id, Action.EXPERIMENT_CONTINUE).bundle
-        )
+        code = await self._context.read(lambda s: experiment_for(s, caller, experiment_id).bundle)
         path = None if code is None else bundle_file(self._context.settings, code)
         gone = path is not None and not await self._context.workers.code.run(caller.name, path.exists)
 
@@ -79,7 +77,7 @@ class Continuing(Service):
             row = experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_CONTINUE)
             key = wanted.idempotency_key and f"continue {experiment_id} {wanted.idempotency_key}"
             if known_experiment(unit.session, caller.name, key) is None:
-                _check_ended(row)
+                check_ended(row)
                 if gone:
                     raise Conflict(
                         f"the code of experiment {experiment_id} is gone, so that none of its trials can go on",
@@ -161,7 +159,12 @@ def _numbered(text: str, chosen: Sequence[TrialRow]) -> str:
     return text
 
 
-def _check_ended(row: ExperimentRow) -> None:
+def check_ended(row: ExperimentRow) -> None:
+    """Check that an experiment has ended and can go on.
+
+    Raises:
+        Conflict: It has not, or is archived, or nobody can go on with its search.
+    """
     state = ExperimentState(row.state)
     if not state.terminal:
         hints = {

@@ -103,6 +103,7 @@ class SearchSteering(Service):
     def _act(unit: UnitOfWork, row: ExperimentRow, caller: Caller, wanted: SteerSearch) -> int | None:
         """Carry out an act; return the rung to which it promoted a trial."""
         if wanted.act == "retry" and ExperimentState(row.state) in _RETRIED:
+            continuing.check_ended(row)
             _failed(unit.session, row, wanted.trial_ids)
             continuing.reopen(unit, row, caller, ())
         _refuse_ended(row)
