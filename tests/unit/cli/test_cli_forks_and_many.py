@@ -158,7 +158,7 @@ def test_a_range_is_done_in_parts_each_with_its_answer_and_the_undo(five, det) -
 
 def test_a_filter_is_listed_and_asked_for_before_anything_is_done(five, det) -> None:
     listed = det("e", "archive", "--filter", "state = COMPLETED", "--dry-run")
-    assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == ["5", "4", "3", "2", "1"]
+    assert [line.split()[0] for line in listed.stdout.splitlines()[2:]] == ["5", "4", "3", "2", "1"]
     asked = det("e", "archive", "--filter", "state = COMPLETED")
     assert asked.exit_code == 2
     assert "add --yes" in asked.stderr
