@@ -43,7 +43,7 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
-class Batches(Service):
+class ManyExperiments(Service):
     """Use cases of acts on many experiments.
 
     Args:

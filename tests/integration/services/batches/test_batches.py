@@ -12,7 +12,7 @@ from detlab.schemas.wire import EditExperiment, ExperimentState, GrantRequest
 from detlab.schemas.wire.batches import MOST_AT_ONCE, BatchReply, BatchRequest
 from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.batches import batches
-from detlab_hub.services.batches.batches import Batches
+from detlab_hub.services.batches.batches import ManyExperiments
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.store.tables import ExperimentRow
@@ -21,11 +21,11 @@ ALICES_RUN = replace(ALICE, run="1.a.0")
 
 
 async def act(world: World, name: str, *ids: int, caller=ALICE, **more) -> BatchReply:
-    return await world.services[Batches].run(caller, BatchRequest(act=name, experiment_ids=list(ids), **more))
+    return await world.services[ManyExperiments].run(caller, BatchRequest(act=name, experiment_ids=list(ids), **more))
 
 
 async def undone(world: World, reply: BatchReply, caller=ALICE) -> list[BatchReply]:
-    return [await world.services[Batches].run(caller, request) for request in reply.undo]
+    return [await world.services[ManyExperiments].run(caller, request) for request in reply.undo]
 
 
 def results(reply: BatchReply) -> dict[int, str]:
@@ -86,15 +86,15 @@ async def test_a_filter_means_what_the_caller_sees_in_parts(make_world, monkeypa
     mine, theirs = await ended(world, 5, labels=["old"]), await ended(world, 2, BOB, labels=["old"])
     await ended(world, 1, labels=["new"])
     wanted = BatchRequest(act="archive", filter="label = old and state = COMPLETED")
-    looked = await world.services[Batches].run(ALICE, wanted.model_copy(update={"dry_run": True}))
+    looked = await world.services[ManyExperiments].run(ALICE, wanted.model_copy(update={"dry_run": True}))
     assert [one.id for one in looked.items] == sorted(mine, reverse=True)[:3]
-    first = await world.services[Batches].run(ALICE, wanted)
+    first = await world.services[ManyExperiments].run(ALICE, wanted)
     assert first.next == sorted(mine, reverse=True)[2]
-    second = await world.services[Batches].run(ALICE, wanted.model_copy(update={"before": first.next}))
+    second = await world.services[ManyExperiments].run(ALICE, wanted.model_copy(update={"before": first.next}))
     assert second.next is None
     assert {**results(first), **results(second)} == dict.fromkeys(mine, "done")
     assert not set(theirs) & set(results(first) | results(second))
-    gone = await world.services[Batches].run(ALICE, wanted)
+    gone = await world.services[ManyExperiments].run(ALICE, wanted)
     assert gone.items == []  # archived ones are left out, as in lists
 
 
@@ -217,7 +217,7 @@ async def test_a_notebook_run_does_to_many_no_more_than_to_one(make_world, name)
 async def test_a_request_that_cannot_be_meant_is_refused_whole(make_world, wanted, path):
     world = await make_world()
     with pytest.raises(ConfigError) as found:
-        await world.services[Batches].run(ALICE, BatchRequest(**wanted))
+        await world.services[ManyExperiments].run(ALICE, BatchRequest(**wanted))
     assert [one.path for one in found.value.problems] == [path]
 
 
@@ -230,4 +230,4 @@ async def test_members_do_what_their_role_lets_them(make_world):
     done = await act(world, "add_labels", *ids, caller=replace(BOB, name="carol"), labels=["x"])
     assert results(done) == dict.fromkeys(ids, "done")
     found = BatchRequest(act="add_labels", filter="label = x", labels=["y"])
-    assert len((await world.services[Batches].run(replace(BOB, name="carol"), found)).items) == 2
+    assert len((await world.services[ManyExperiments].run(replace(BOB, name="carol"), found)).items) == 2
