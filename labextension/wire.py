@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic.json_schema import models_json_schema
 
 from detlab.schemas import elasticwire, jobwire, poolwire, taskwire, wire
-from detlab.schemas.wire import Wire, finding, registry, saved_views, storage
+from detlab.schemas.wire import Wire, batches, finding, registry, saved_views, storage
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -28,11 +28,13 @@ RECEIVED = (
     *(registry.ModelList, registry.VersionList, registry.LabelMoves, registry.Comparison, registry.LineageGraph),
     *(storage.GcPreview, storage.StorageUsage),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
+    batches.BatchReply,
 )
 SENT = (
     *(wire.CreateExperiment, wire.SteerSearch, taskwire.CreateTask, jobwire.JobUpdate),
     *(registry.CreateModel, registry.EditModel, registry.CreateVersion, registry.EditVersion),
     *(registry.MoveLabel, registry.RemoveLabel, saved_views.SaveView),
+    batches.BatchRequest,
 )
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 
