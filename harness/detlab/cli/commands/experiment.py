@@ -15,6 +15,7 @@ from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import acting, archive, label_group, unarchive
 from detlab.cli.commands.experiment_move import move
 from detlab.cli.commands.experiment_share import share
+from detlab.cli.commands.finding.comparison import compare
 from detlab.cli.commands.finding.finding import (
     column_option,
     filter_hints,
@@ -98,6 +99,7 @@ experiment.add_command(set_group)
 experiment.add_command(label_group)
 experiment.add_command(archive)
 experiment.add_command(gc)
+experiment.add_command(compare)
 experiment.add_command(move)
 experiment.add_command(unarchive)
 

@@ -82,7 +82,7 @@ async def test_trials_side_by_side(place: Compared) -> None:
         ("opt.name", ["adam", "adam"], True),
     ]
     rows = {row.name: row for row in found.config}
-    assert rows["hyperparameters.lr"].values == [0.1, 0.2]
+    assert rows["hyperparameters.lr.val"].values == [0.1, 0.2]
     assert rows["searcher.metric"].same
     first = found.metrics[0]
     assert (first.group, first.name, first.smaller_is_better) == ("validation", "loss", True)
