@@ -1,6 +1,6 @@
 /** Metrics and settings of runs as tables: a row for each name, a column for each run. */
 
-import { ReactElement, ReactNode, useState } from 'react';
+import { Fragment, ReactElement, ReactNode, useState } from 'react';
 
 import type { Difference, RunMetric } from '../../state/wire';
 import { Go } from '../admin/parts';
@@ -106,7 +106,7 @@ function SideTable<T extends { values: readonly unknown[] }>({ sides, onDrop, la
           </thead>
           <tbody>
             {rows.slice(0, most).map((row, i) => (
-              <tr key={i}><th scope="row"><bdi>{nameText(nameOf(row), 120)}</bdi></th>{cells(row)}</tr>
+              <tr key={i}><th scope="row"><bdi>{broken(nameText(nameOf(row), 120))}</bdi></th>{cells(row)}</tr>
             ))}
           </tbody>
         </table>
@@ -114,6 +114,11 @@ function SideTable<T extends { values: readonly unknown[] }>({ sides, onDrop, la
       {rows.length > most && <button type="button" className="det-button" onClick={() => setMost(most + PAGE)}>Show more ({rows.length - most})</button>}
     </>
   );
+}
+
+/** A name that may go on in the next line after each dot. */
+function broken(name: string): ReactNode {
+  return name.split('.').map((part, i) => (i ? <Fragment key={i}>.<wbr />{part}</Fragment> : part));
 }
 
 function SideHead({ side: { run, name }, onDrop }: { side: Side; onDrop?: () => void }): ReactElement {
