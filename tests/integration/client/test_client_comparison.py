@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from detlab.client.client import Client
@@ -18,6 +19,7 @@ from detlab.viz.comparing import compared_curves
 from testbed.cluster import Cluster
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(300)]
+NOTEBOOK = Path(__file__).parents[3] / "examples/compare_and_fork.ipynb"
 Det = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -97,3 +99,21 @@ def test_det_says_json_takes_trials_and_names_what_is_absent(det: Det, client: C
     many = det("e", "compare", *range(1, 60))
     assert many.returncode != 0
     assert "name 1 to 50 trials and experiments, not 59" in many.stderr
+
+
+def test_the_notebook_finds_compares_and_forks(cluster: Cluster, tmp_path: Path) -> None:
+    here = {**cluster.environment, "DET_URL": cluster.url, "DET_TOKEN": cluster.token, "HOME": str(tmp_path)}
+    command = [Path(sys.executable).with_name("papermill"), NOTEBOOK, tmp_path / "out.ipynb", "-p", "epochs", "3"]
+    done = subprocess.run(
+        [*command, "--kernel", "python3", "--cwd", tmp_path, "--no-progress-bar"],
+        env=here, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    outputs = {one["id"]: one.get("outputs", []) for one in nbformat.read(tmp_path / "out.ipynb", as_version=4).cells}
+    assert "accuracy" in outputs["find"][0]["data"]["text/plain"]
+    for cell in ("compare", "result"):
+        picture, tables = (one["data"] for one in outputs[cell])
+        assert "image/svg+xml" in picture, cell
+        assert "validation.accuracy" in tables["text/plain"], cell
+    assert "alpha [0.0001, 0.03]" in "".join(one["text"] for one in outputs["differences"])
+    assert "is a fork of experiment" in "".join(one["text"] for one in outputs["fork"])

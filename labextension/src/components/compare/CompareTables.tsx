@@ -63,7 +63,7 @@ export function ConfigTable(props: PaneProps): ReactElement {
 function Settings({ rows, label, none, ...props }: PaneProps & { rows: readonly Difference[]; label: string; none: string }): ReactElement {
   const { options, onOptions } = props;
   const differing = rows.filter(row => !row.same);
-  const shown = options.all ? rows : differing;
+  const shown = options.all ? [...differing, ...rows.filter(row => row.same)] : differing;
   if (!rows.length) return <EmptyState title={none} />;
   return (
     <>
