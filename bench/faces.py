@@ -105,7 +105,7 @@ UPDATE = """async rounds => {
 
 
 COMPARE = """async charts => {
-  // The pane is made anew: its requests, which memory answers, its charts, and the frame in which all of them are there.
+  // The pane is made anew: its requests, which memory answers, its charts, and the frame in which all are there.
   const tab = key => document.querySelector(`[role=tab][data-key=${key}]`);
   tab('metrics').click();
   await new Promise(resolve => setTimeout(resolve, 200));

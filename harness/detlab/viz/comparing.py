@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import stdev
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from detlab.schemas.wire import SeriesView
 from detlab.schemas.wire.comparison import ComparedRun, RunComparison
+from detlab.viz.bands import banded
 from detlab.viz.drawing import COLOURS, MOST_IN_LEGEND, empty, plotly_module, safe
 
 MOST_PANELS = 6
@@ -60,8 +60,8 @@ def compared_curves(
         for place, run in enumerate(comparison.runs):
             lines = [by_trial[trial, metric] for trial in run.trial_ids if (trial, metric) in by_trial]
             colour = COLOURS[place % len(COLOURS)]
-            for trace in _traces(lines, names[place], colour, x, first=at == 0, place=place):
-                figure.add_scatter(**trace, **cell)
+            for trace in banded(lines, names[place], colour, x):
+                figure.add_scatter(**{"showlegend": at == 0, **trace}, **cell)
         figure.update_xaxes(title="batches" if x == "batches" else "seconds", **cell)
     figure.update_yaxes(type="log" if log_y else "linear")
     rows = math.ceil(len(wanted) / columns)
@@ -76,58 +76,3 @@ def run_names(runs: Sequence[ComparedRun]) -> list[str]:
 
 def _counted(runs: Sequence[ComparedRun]) -> str:
     return f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
-
-
-def _traces(
-    lines: Sequence[SeriesView], name: str, colour: str, x: str, *, first: bool, place: int
-) -> Iterable[Mapping[str, Any]]:
-    if not lines:
-        return
-    steps, values, spread = _mean_line(lines, x)
-    # A single point would be no line.
-    mode = "lines+markers" if len(steps) == 1 else "lines"
-    shared = {"x": steps, "legendgroup": str(place)}
-    yield {**shared, "y": values, "name": safe(name), "mode": mode, "line": {"color": colour}, "showlegend": first}
-    if spread is None:
-        return
-    low = [value - one for value, one in zip(values, spread, strict=True)]
-    high = [value + one for value, one in zip(values, spread, strict=True)]
-    for y, fill in ((low, None), (high, "tonexty")):
-        yield {
-            **shared,
-            "y": y,
-            "mode": "lines",
-            "line": {"color": colour, "width": 0.5, "dash": "dot"},
-            "opacity": 0.4,
-            "fill": fill,
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
-
-
-def _mean_line(lines: Sequence[SeriesView], x: str) -> tuple[list[float], list[float], list[float] | None]:
-    """Return x, mean and standard deviation at the places that all lines have, or the one line as it is."""
-    points = [dict(zip(_places(line, x), line.values, strict=False)) for line in lines]
-    if len(points) == 1:
-        return [*points[0]], [*points[0].values()], None
-    if x == "time":  # times of two trials are never the same: by position
-        shortest = min(map(len, points))
-        columns = list(zip(*([*one.values()][:shortest] for one in points), strict=True))
-        return [*points[0]][:shortest], *_spread(columns)
-    common = sorted(set(points[0]).intersection(*points[1:]))
-    return list(common), *_spread([tuple(one[step] for one in points) for step in common])
-
-
-def _spread(columns: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
-    means, deviations = [], []
-    for column in columns:
-        known = [value for value in column if math.isfinite(value)]
-        means.append(sum(known) / len(known) if known else math.nan)
-        deviations.append(stdev(known) if len(known) > 1 else 0.0)
-    return means, deviations
-
-
-def _places(line: SeriesView, x: str) -> list[float]:
-    if x == "batches":
-        return list(map(float, line.steps))
-    return [time - line.times[0] for time in line.times]

@@ -148,7 +148,7 @@ function curveOn(one: SeriesView, run: ComparedRun, x: XAxis, epochs: SeriesView
     time: () => one.times.map(time => time - start),
     epochs: () => (epochs ? one.steps.map(step => interpolated(epochs.steps, epochs.values.map(finite), step)) : one.steps.map(() => NaN))
   };
-  return { ...emptyCurve(one.trial_id), steps: one.steps, values: one.values.map(finite), times: places[x]() };
+  return { ...emptyCurve(one.trial_id), steps: one.steps, values: one.values.map(finite), times: places[x](), version: (made += 1) };
 }
 
 /** The value of a course at a place between its points; NaN outside of it. */
@@ -165,11 +165,14 @@ export function interpolated(xs: readonly number[], ys: readonly number[], x: nu
   return share === 0 ? ys[low]! : share === 1 ? ys[high]! : ys[low]! + share * (ys[high]! - ys[low]!);
 }
 
+/** Each line that is made is another one, and drawn whole. */
+let made = 0;
+
 /** Points of a mean. */
 const MEAN_POINTS = 300;
 
 /** Mean and standard deviation of curves, where two of them at least have a value. */
-function meanOf(curves: readonly Curve[], x: XAxis, id: number): { curve: Curve; band: Band } {
+export function meanOf(curves: readonly Curve[], x: XAxis, id: number): { curve: Curve; band: Band } {
   const axis = (curve: Curve): number[] => (x === 'steps' ? curve.steps : curve.times);
   const all = [...new Set(curves.flatMap(axis).filter(Number.isFinite))].sort((a, b) => a - b);
   const stride = Math.max(1, all.length / MEAN_POINTS);
@@ -188,7 +191,7 @@ function meanOf(curves: readonly Curve[], x: XAxis, id: number): { curve: Curve;
     band.low.push(middle - deviation);
     band.high.push(middle + deviation);
   }
-  return { curve: { ...emptyCurve(id), steps: kept, values: mean, times: kept }, band };
+  return { curve: { ...emptyCurve(id), steps: kept, values: mean, times: kept, version: (made += 1) }, band };
 }
 
 // --- values
