@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic.json_schema import models_json_schema
 
 from detlab.schemas import elasticwire, jobwire, poolwire, taskwire, wire
-from detlab.schemas.wire import Wire, batches, finding, registry, saved_views, storage
+from detlab.schemas.wire import Wire, batches, comparison, finding, registry, saved_views, storage
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -27,6 +27,7 @@ RECEIVED = (
     *(jobwire.JobList, jobwire.JobWhy, jobwire.QuotaList, jobwire.LimitList),
     *(registry.ModelList, registry.VersionList, registry.LabelMoves, registry.Comparison, registry.LineageGraph),
     *(storage.GcPreview, storage.StorageUsage),
+    *(comparison.RunComparison, comparison.RunCurves, comparison.CodeComparison),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
     batches.BatchReply,
 )
@@ -44,7 +45,19 @@ export type Nonfinite = 'NaN' | 'Infinity' | '-Infinity';
 /** A metric's value. */
 export type Float = number | Nonfinite;
 """
-MEASURED = {"value", "values", "best_validation", "latest_validation", "validation", "min", "max", "mean", "last"}
+MEASURED = {
+    "value",
+    "values",
+    "best",
+    "deviation",
+    "best_validation",
+    "latest_validation",
+    "validation",
+    "min",
+    "max",
+    "mean",
+    "last",
+}
 """Fields whose numbers come from people's code, so that they may be non-finite."""
 
 

@@ -288,6 +288,33 @@ class ExperimentMagics(Magics):
         figure = figures.draw(self.session, kind, self._id(number), options)
         display(figures.bundle(figure), raw=True)
 
+    @magic_arguments()
+    @argument("ids", nargs="+", type=int, help="ids of experiments")
+    @argument("--trials", action="store_true", help="the ids are those of trials")
+    @argument("--metric", action="append", metavar="NAME", help="draw and list this metric; may be given several times")
+    @argument("--group", default="validation", help="the metrics' group; default validation")
+    @argument("--against", choices=("batches", "time"), default="batches", help="the axis of the curves")
+    @argument("--log-y", action="store_true", help="logarithmic axes of the metrics")
+    @line_magic
+    @short_errors
+    def det_compare(self, line: str) -> None:
+        """Show experiments, or trials, side by side: curves over each other, metrics, and settings that differ.
+
+        Examples::
+
+            %det_compare 12 15
+            %det_compare --trials 101 102 --metric accuracy
+        """
+        from detlab_magics import comparing, figures
+
+        args = parse_line(self.det_compare, line)
+        options = {"group": args.group, "against": args.against, "log_y": args.log_y}
+        figure, tables = comparing.compare(
+            self.session, args.ids, trials=args.trials, metrics=args.metric or (), **options
+        )
+        display(figures.bundle(figure), raw=True)
+        display(tables)
+
     @no_var_expand
     @line_magic
     @short_errors

@@ -49,6 +49,7 @@ VIEWS = (
     "work",
     "queue",
     "cluster",
+    "compare",
     "models",
     "storage",
     "nodes",

@@ -3,6 +3,7 @@
 import { Level, LEVELS } from '../components/logs/filter';
 import { Api, ApiError } from '../state/api';
 import type { Event, ExperimentView, GrantList, LogLine, SeriesView, TrialView } from '../state/wire';
+import * as compared from './comparison';
 import * as made from './fixtures';
 import * as kept from './registry';
 
@@ -143,6 +144,7 @@ export class FixtureApi implements Api {
     if (kind === 'tasks') return this.ofTask(id!, part, query);
     if (kind === 'models') return this.ofModel(id, part, rest, query);
     if (kind === 'checkpoints' && part === undefined) return made.checkpoint(5);
+    if (kind === 'comparison') return this.ofComparison(id, query);
     if (path === 'storage/usage') return this.ofStorage(query);
     return undefined;
   }
@@ -200,6 +202,12 @@ export class FixtureApi implements Api {
     if (part === 'compare') return kept.comparison((query.get('versions') ?? '').split(',').map(Number), hostile);
     if (last === 'lineage') return kept.lineage(hostile);
     return version === undefined ? { items: this.of.trials ? [5, 4, 3, 2, 1].map(number => of(number)) : [], after: null } : of(Number(version));
+  }
+
+  private ofComparison(part: string | undefined, query: URLSearchParams): unknown {
+    const of = { trials: this.trials(), points: this.of.points, hostile: this.of.hostile };
+    if (part === 'curves') return compared.curves(of, query);
+    return part === 'code' ? compared.code(query, this.of.hostile) : compared.comparison(of, query);
   }
 
   private ofStorage(query: URLSearchParams): unknown {

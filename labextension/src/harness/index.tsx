@@ -8,6 +8,8 @@ import { createRoot } from 'react-dom/client';
 import { flushSync } from 'react-dom';
 
 import { ConfirmDialog } from '../components/common';
+import { CompareRuns } from '../components/compare';
+import { idsOf } from '../components/compare/link';
 import { ExperimentTab, ExperimentView } from '../components/experiment/index';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { Panel } from '../components/panel';
@@ -33,6 +35,7 @@ const CASES: Record<string, Case> = {
   silent: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 0, silent: true },
   none: { trials: 0, curves: 0, points: 0, logs: 0, experiments: 1, experiment: { best: null, trials: {}, progress: 0 } },
   one: { trials: 1, curves: 1, points: 100, logs: 10, experiments: 1 },
+  compared: { trials: 40, curves: 40, points: 500, logs: 10, experiments: 1 },
   three: { trials: 3, curves: 3, points: 40, logs: 10, experiments: 1 },
   many: { trials: 200, curves: 100, points: 60, logs: 10, experiments: 1 },
   due: { trials: 12, curves: 0, points: 0, logs: 10, experiments: 1, due: true },
@@ -75,6 +78,7 @@ function View(): ReactElement {
     case 'model': return <ModelPage name={id ?? 'digits'} />;
     case 'version': return <VersionPage model="digits" version={Number(id ?? 5)} />;
     case 'compare': return <ComparePage model="digits" versions={(id ?? '3,5').split(',')} />;
+    case 'comparison': return <CompareRuns trials={idsOf(query.get('trials') ?? '100,101,102,103,104')} experiments={idsOf(query.get('experiments') ?? '')} view={location.search} />;
     case 'storage': return <StoragePage />;
     case 'notebook': return <div className="det-live"><LiveView view={notebookView(api.of)} advice={null} /></div>;
     default: return <ExperimentView id={12} tab={tab as ExperimentTab} />;

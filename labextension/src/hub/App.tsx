@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 
 import { Audit, AllWork, Nodes, Queue, Quotas, Service, Tokens, Usage, View } from '../components/admin';
 import { ErrorBoundary } from './ErrorBoundary';
+import { CompareRuns } from '../components/compare';
 import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
 import { nameText } from '../components/common/text';
@@ -41,6 +42,7 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
       api, store, confirm, notify,
       host: 'hub',
       navigate: (to: Place) => router.go(to),
+      replace: (to: Place) => router.replace(to),
       address: (to: Place) => router.href(to),
       openUrl: path => void window.open(viaHub(path), '_blank', 'noopener'),
       plotly: page.plotly ? () => loadPlotly(page.plotly!) : undefined
@@ -129,6 +131,8 @@ function titleOf(place: HubPlace): string {
       return `${nameText(place.model, 80)} version ${place.version}`;
     case 'compare':
       return `Compare ${nameText(place.model, 80)}`;
+    case 'comparison':
+      return 'Compare';
     case 'new':
       return 'New experiment';
     case 'nowhere':
@@ -137,6 +141,7 @@ function titleOf(place: HubPlace): string {
 }
 
 function keyOf(place: HubPlace): string {
+  if (place.kind === 'comparison') return place.kind;
   return JSON.stringify(place.kind === 'trial' ? { kind: 'trial', id: place.id } : place);
 }
 
@@ -157,6 +162,8 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
       return <VersionPage model={place.model} version={place.version} />;
     case 'compare':
       return <ComparePage model={place.model} versions={place.versions} />;
+    case 'comparison':
+      return <CompareRuns trials={place.trials} experiments={place.experiments} view={place.view} />;
     case 'new':
       return <NewExperiment page={page} api={api} from={place.from} />;
     case 'nowhere':

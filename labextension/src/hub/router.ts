@@ -2,6 +2,7 @@
 
 import { useSyncExternalStore } from 'react';
 
+import { pathOfComparison, placeOfQuery } from '../components/compare/link';
 import type { Place } from '../state/context';
 
 export const LISTS = ['work', 'queue', 'cluster', 'models', 'storage'] as const;
@@ -25,6 +26,7 @@ export function placeOf(path: string, search = ''): HubPlace {
   const [first = 'work', second] = parts;
   if (parts.length <= 1) {
     if (first === 'new') return { kind: 'new', ...fromOf(search) };
+    if (first === 'compare') return placeOfQuery(search);
     if ((LISTS as readonly string[]).includes(first) || isAdminView(first)) {
       return { kind: 'list', view: first as ListView | AdminView };
     }
@@ -76,6 +78,8 @@ export function pathOf(place: HubPlace): string {
       return `models/${encodeURIComponent(place.model)}/versions/${place.version}`;
     case 'compare':
       return `models/${encodeURIComponent(place.model)}/compare?versions=${place.versions.map(encodeURIComponent).join(',')}`;
+    case 'comparison':
+      return pathOfComparison(place);
     case 'models':
     case 'storage':
       return place.kind;
@@ -108,6 +112,12 @@ export class Router {
   go(place: HubPlace): void {
     const href = this.href(place);
     if (href !== window.location.pathname + window.location.search) window.history.pushState(null, '', href);
+    this.moved();
+  }
+
+  /** Change the address of what is shown, without a step in the history. */
+  replace(place: HubPlace): void {
+    window.history.replaceState(null, '', this.href(place));
     this.moved();
   }
 

@@ -5,6 +5,7 @@ import type { ICommandPalette } from '@jupyterlab/apputils';
 import type { IDefaultFileBrowser } from '@jupyterlab/filebrowser';
 import type { ILauncher } from '@jupyterlab/launcher';
 
+import { compareLink } from '../components/compare/link';
 import { experimentActions, Verb } from '../components/view/actions';
 import { manage } from '../components/panel/workactions';
 import type { AppContext } from '../state/context';
@@ -28,6 +29,11 @@ export function addCommands(
     icon: args => (args['isPalette'] ? undefined : detlabIcon),
     execute: () => lab.commands.execute(OPEN, { kind: 'new' })
   });
+  lab.commands.addCommand('detlab:compare', {
+    label: args => (args['isPalette'] ? 'Compare Runs' : 'Compare runs'),
+    caption: 'Show trials or experiments side by side',
+    execute: args => lab.commands.execute(OPEN, compareLink({ trials: numbersOf(args['trials']), experiments: numbersOf(args['experiments']) }))
+  });
   lab.commands.addCommand('detlab:show-panel', {
     label: 'Show the detlab Panel',
     execute: () => lab.shell.activateById(panelId)
@@ -49,10 +55,14 @@ export function addCommands(
   addControls(lab, app, shell);
 }
 
+function numbersOf(value: unknown): number[] {
+  return Array.isArray(value) ? value.filter((one): one is number => typeof one === 'number' && Number.isSafeInteger(one) && one >= 0) : [];
+}
+
 /** Put the commands where people look for them. */
 export function offer(lab: JupyterFrontEnd, palette: ICommandPalette | null, launcher: ILauncher | null): void {
   launcher?.add({ command: 'detlab:new-experiment', category: CATEGORY, rank: 1, categoryRank: LAUNCHER_RANK });
-  for (const command of ['detlab:new-experiment', 'detlab:show-panel', 'detlab:pause', 'detlab:activate', 'detlab:kill']) {
+  for (const command of ['detlab:new-experiment', 'detlab:compare', 'detlab:show-panel', 'detlab:pause', 'detlab:activate', 'detlab:kill']) {
     palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } });
   }
   lab.contextMenu.addItem({

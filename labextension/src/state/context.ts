@@ -17,6 +17,11 @@ export type Place =
     /** Numbers, semantic versions or labels. */
     versions: string[];
   }
+  | {
+    kind: 'comparison'; trials: number[]; experiments: number[];
+    /** Options as a query, made by `compareLink`. */
+    view?: string;
+  }
   | { kind: 'storage' }
   | {
     kind: 'new'; path?: string;
@@ -48,6 +53,8 @@ export interface AppContext {
   host: 'lab' | 'hub';
   /** Show a view. */
   navigate(place: Place): void;
+  /** Say that the view that is shown has other options, without a step back to those before; absent in JupyterLab. */
+  replace?(place: Place): void;
   /** The address of a view for <a href>, so that it can be copied and opened in a new tab; null in JupyterLab. */
   address(place: Place): string | null;
   /** Put code in the notebook that is open; absent where there are no notebooks. */

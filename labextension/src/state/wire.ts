@@ -184,6 +184,16 @@ export interface ClusterView {
   is_copy: boolean;
 }
 
+/** GET comparison/code?trials=12,15: files of the code that are not the same in all runs, in parts. */
+export interface CodeComparison {
+  experiments: number[];
+  items: FileDifference[];
+  absent_trials: number[];
+  absent_experiments: number[];
+  note: string;
+  next: number | null;
+}
+
 /** One file of an experiment's bundle; its text is at experiments/{id}/code/{digest}. */
 export interface CodeFile {
   path: string;
@@ -195,6 +205,32 @@ export interface CodeFile {
 export interface CodeList {
   items: CodeFile[];
   next: number | null;
+}
+
+/** One side of a comparison: a trial, or an experiment, for which its best trial stands. */
+export interface ComparedRun {
+  kind: 'trial' | 'experiment';
+  id: number;
+  experiment_id: number;
+  name: string;
+  owner: string;
+  labels: string[];
+  state: string;
+  trial_ids: number[];
+  index: number | null;
+  seed: number | null;
+  seeds: number;
+  metric: string;
+  smaller_is_better: boolean;
+  best: Float | null;
+  deviation: Float | null;
+  hparams: Record<string, unknown>;
+  steps_completed: number;
+  created_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  bundle: string | null;
+  shortened: string[];
 }
 
 /** GET models/{model}/compare?versions=1,2,production: versions side by side. */
@@ -964,8 +1000,44 @@ export interface ReplayedTrial {
   state: 'waiting' | 'running' | 'paused' | 'stopping' | 'ended';
   why: string;
   parent: ParentView | null;
-  best: number | null;
+  best: Float | null;
   reports: number;
+}
+
+/** GET comparison?trials=12,15&experiments=3: runs side by side, in parts. */
+export interface RunComparison {
+  runs: ComparedRun[];
+  absent_trials: number[];
+  absent_experiments: number[];
+  hyperparameters: Difference[];
+  config: Difference[];
+  metrics: RunMetric[];
+  metrics_left_out: number;
+  next: number | null;
+}
+
+/** GET comparison/curves?trials=12,15&name=loss: curves of several trials, in parts. */
+export interface RunCurves {
+  items: SeriesView[];
+  absent_trials: number[];
+  next: number | null;
+}
+
+/** A metric in all runs; null where one has not reported it. */
+export interface RunMetric {
+  group: string;
+  name: string;
+  values: (RunSummary | null)[];
+  smaller_is_better: boolean | null;
+}
+
+/** A metric of one run; of several trials the means. */
+export interface RunSummary {
+  best: Float | null;
+  last: Float | null;
+  min: Float | null;
+  max: Float | null;
+  deviation: Float | null;
 }
 
 /** PUT saved-views: makes a view, or replaces the caller's view of this name. */

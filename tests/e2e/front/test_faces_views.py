@@ -54,6 +54,13 @@ VIEWS = {
     "hostile version": "view=version&case=hostile",
     "compare": "view=compare",
     "hostile comparison": "view=compare&case=hostile",
+    "comparison of runs": "view=comparison&experiments=4,901",
+    "runs' metrics": "view=comparison&tab=metrics&case=compared",
+    "runs' settings": "view=comparison&tab=hyperparameters&all=1",
+    "runs' config": "view=comparison&tab=config",
+    "runs' code": "view=comparison&tab=code",
+    "runs' plots": "view=comparison&tab=plots&case=compared",
+    "hostile runs": "view=comparison&tab=hyperparameters&all=1&case=hostile",
     "storage": "view=storage",
     "nothing stored": "view=storage&case=empty",
 }

@@ -17,6 +17,7 @@ from detlab.cli.commands.experiment_move import move
 from detlab.cli.commands.experiment_share import share
 from detlab.cli.commands.experiments.forking import continue_command, fork, retry
 from detlab.cli.commands.experiments.many import IDS, act_on_many, chosen, many_options
+from detlab.cli.commands.finding.comparison import compare
 from detlab.cli.commands.finding.finding import (
     column_option,
     filter_hints,
@@ -100,6 +101,7 @@ experiment.add_command(set_group)
 experiment.add_command(label_group)
 experiment.add_command(archive)
 experiment.add_command(gc)
+experiment.add_command(compare)
 experiment.add_command(move)
 experiment.add_command(unarchive)
 experiment.add_command(fork)

@@ -6,11 +6,13 @@ import { EmptyState } from '../common/notices';
 import { CurvePlot } from './CurvePlot';
 import type { ChartData } from './curvechart';
 
-export function LearningCurves({ data, metric, describe, onPick, note }: {
+export function LearningCurves({ data, metric, describe, nameOf, onPick, note }: {
   data: ChartData;
   metric: string;
   /** Text about a trial beside its value, such as its hyperparameters. */
   describe: (trial: number) => string;
+  /** What a curve is called; by default `trial 3`. */
+  nameOf?: (trial: number) => string;
   onPick?: (trial: number) => void;
   /** One more entry of the legend, such as how many trials are drawn. */
   note?: string;
@@ -31,7 +33,7 @@ export function LearningCurves({ data, metric, describe, onPick, note }: {
   }
   return (
     <>
-      <CurvePlot data={data} metric={metric} describe={describe} onPick={onPick} />
+      <CurvePlot data={data} metric={metric} describe={describe} nameOf={nameOf} onPick={onPick} />
       <ul className="det-legend-list" aria-label="Legend">
         <li><i className="det-key-best" /> best trial</li>
         <li><i className="det-key-active" /> other trials</li>

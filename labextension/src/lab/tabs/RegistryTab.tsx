@@ -1,12 +1,13 @@
-/** Tabs of models and of storage; a script of its own, which is loaded with the first of them. */
+/** Tabs of models, of storage and of comparisons; a script of its own, which is loaded with the first of them. */
 
 import type { ReactElement } from 'react';
 
+import { CompareRuns } from '../../components/compare';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../../components/models';
 import { StoragePage } from '../../components/storage';
 import type { Place } from '../../state/context';
 
-export type RegistryPlace = Place & { kind: 'models' | 'storage' | 'model' | 'version' | 'compare' };
+export type RegistryPlace = Place & { kind: 'models' | 'storage' | 'model' | 'version' | 'compare' | 'comparison' };
 
 /** Pages of the hub scroll by themselves in a tab. */
 export function RegistryTab({ place }: { place: RegistryPlace }): ReactElement {
@@ -19,6 +20,7 @@ function page(place: RegistryPlace): ReactElement {
     case 'storage': return <StoragePage />;
     case 'model': return <ModelPage name={place.name} />;
     case 'version': return <VersionPage model={place.model} version={place.version} />;
+    case 'comparison': return <CompareRuns trials={place.trials} experiments={place.experiments} view={place.view} />;
     case 'compare': return <ComparePage model={place.model} versions={place.versions} />;
   }
 }

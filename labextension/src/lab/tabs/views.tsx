@@ -35,6 +35,7 @@ export function placeKey(place: Place): string {
     case 'storage': return place.kind;
     case 'model': return `model:${place.name}`;
     case 'version': return `version:${place.model}@${place.version}`;
+    case 'comparison': return `comparison:${place.trials.join()}/${place.experiments.join()}`;
     case 'compare': return `compare:${place.model}@${place.versions.join()}`;
     default: return `${place.kind}:${place.id}`;
   }
@@ -49,6 +50,7 @@ export function placeTitle(place: Place): string {
     case 'storage': return 'Storage';
     case 'model': return `Model ${nameText(place.name, 80)}`;
     case 'version': return `${nameText(place.model, 80)} version ${place.version}`;
+    case 'comparison': return 'Compare';
     case 'compare': return `Compare ${nameText(place.model, 80)}`;
     case 'new': return place.path?.endsWith('.ipynb') ? 'New notebook run' : 'New experiment';
   }
@@ -78,6 +80,7 @@ export function makeTab(
       case 'storage':
       case 'model':
       case 'version':
+      case 'comparison':
       case 'compare': return <Suspense fallback={<Loading />}><RegistryTab place={place} /></Suspense>;
       case 'new': return form(place);
     }
