@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic.json_schema import models_json_schema
 
 from detlab.schemas import elasticwire, jobwire, poolwire, taskwire, wire
-from detlab.schemas.wire import Wire, finding, registry, saved_views, storage
+from detlab.schemas.wire import Wire, finding, projects, registry, saved_views, storage, workspaces
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -27,12 +27,15 @@ RECEIVED = (
     *(jobwire.JobList, jobwire.JobWhy, jobwire.QuotaList, jobwire.LimitList),
     *(registry.ModelList, registry.VersionList, registry.LabelMoves, registry.Comparison, registry.LineageGraph),
     *(storage.GcPreview, storage.StorageUsage),
+    *(workspaces.WorkspaceList, workspaces.MemberList, projects.ProjectList),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
 )
 SENT = (
     *(wire.CreateExperiment, wire.SteerSearch, taskwire.CreateTask, jobwire.JobUpdate),
     *(registry.CreateModel, registry.EditModel, registry.CreateVersion, registry.EditVersion),
     *(registry.MoveLabel, registry.RemoveLabel, saved_views.SaveView),
+    *(workspaces.CreateWorkspace, workspaces.EditWorkspace, workspaces.MemberRequest),
+    *(projects.CreateProject, projects.EditProject, projects.MoveExperiment, wire.EditExperiment),
 )
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 

@@ -19,6 +19,7 @@ from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import model_for, person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.notes import check_notes
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import facts_of
@@ -139,6 +140,7 @@ class Models(Service):
                 model_for(unit.session, caller, model, Action.MODEL_RENAME)
             if wanted.archived is not None:
                 model_for(unit.session, caller, model, Action.MODEL_ARCHIVE)
+            check_notes(f"model {row.name!r}", row.notes, wanted.notes, wanted.notes_before)
             changed = [*_rename(unit.session, row, wanted), *_write(row, wanted), *_label(row, wanted)]
             if {"labels", "metadata"} & set(changed):
                 models.replace_facts(unit.session, row.id, None, facts_of(row.labels, row.metadata_))
