@@ -29,8 +29,8 @@ import { More } from './More';
 import { SearchTab } from './SearchTab';
 import { TrialsTab } from './TrialsTab';
 import { Go } from '../admin/parts';
-import { Gone } from '../workspaces/Gone';
-import { useGone } from '../workspaces/load';
+import { useGone } from '../common/rights';
+import { Gone } from '../view/Gone';
 
 export type { ExperimentTab };
 

@@ -22,8 +22,8 @@ import { FailureCard } from '../view/FailureCard';
 import { TrialFeed, TrialState } from './feed';
 import { HparamsTab } from './HparamsTab';
 import { MetricsTab } from './MetricsTab';
-import { Gone } from '../workspaces/Gone';
-import { useGone } from '../workspaces/load';
+import { useGone } from '../common/rights';
+import { Gone } from '../view/Gone';
 
 export type { TrialTab };
 

@@ -10,7 +10,8 @@ import { ActionButton, EmptyState, ErrorBanner, formatNumber, Loading, Menu, Sta
 import { nameText } from '../common/text';
 import { useSettled } from '../common/useThrottled';
 import { ownersAlone } from '../view/actions';
-import { usePaged, useRechecked } from './load';
+import { useRechecked } from '../common/rights';
+import { usePaged } from './load';
 import { MoveExperiment } from './MoveExperiment';
 
 const PAGE = 50;

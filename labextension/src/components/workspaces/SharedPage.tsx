@@ -10,7 +10,8 @@ import { nameText } from '../common/text';
 import { readOnly } from '../view/actions';
 import { ExperimentRows } from './ExperimentRows';
 import { NewWorkspace } from './forms';
-import { usePaged, useRechecked, useShared } from './load';
+import { useRechecked } from '../common/rights';
+import { usePaged, useShared } from './load';
 import { roleWord, workspaceName } from './model';
 import { ModelRows } from './WorkspacePage';
 

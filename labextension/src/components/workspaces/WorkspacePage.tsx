@@ -9,13 +9,14 @@ import { ActionButton, EmptyState, ErrorBanner, formatAgo, formatTime, Loading, 
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
 import { referenceTo } from '../models/model';
+import { useRechecked } from '../common/rights';
+import { Gone } from '../view/Gone';
 import { Missing } from '../view/Missing';
 import { Tabs } from '../view/Tabs';
 import { Defaults } from './Defaults';
 import { ExperimentRows } from './ExperimentRows';
 import { EditWorkspaceForm, NewProject } from './forms';
-import { Gone } from './Gone';
-import { usePaged, useRechecked } from './load';
+import { usePaged } from './load';
 import { Members } from './Members';
 import { notAdmin, notEditor, roleWord, workspaceName, workspacePath } from './model';
 

@@ -10,7 +10,8 @@ import { nameText } from '../common/text';
 import { useSettled } from '../common/useThrottled';
 import { readOnly } from '../view/actions';
 import { NewWorkspace } from './forms';
-import { usePaged, useRechecked } from './load';
+import { useRechecked } from '../common/rights';
+import { usePaged } from './load';
 import { roleWord, workspaceName } from './model';
 
 const PAGE = 100;

@@ -1,7 +1,6 @@
 /** Workspaces with members and roles, projects with notes, and what others share. */
 
-export { Gone } from './Gone';
-export { useGone, useRechecked, useShared, useTeams } from './load';
+export { useShared, useTeams } from './load';
 export { MoveExperiment } from './MoveExperiment';
 export { ProjectPage } from './ProjectPage';
 export { SharedPage } from './SharedPage';

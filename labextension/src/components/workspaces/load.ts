@@ -1,53 +1,11 @@
-/** Lists that come page by page, and what is asked again because rights to it may have gone. */
+/** Lists that come page by page. */
 
-import { useCallback, useEffect, useMemo, useRef, useState } from 'react';
+import { useMemo, useState } from 'react';
 
-import { type ApiError, asApiError } from '../../state/api';
+import type { ApiError } from '../../state/api';
 import { useApp } from '../../state/context';
 import type { WorkspaceList, WorkspaceView } from '../../state/wire';
 import { useLoaded } from '../common';
-
-/** Rights may be taken away at any time, also by a change of a group in the Hub, which nothing tells of. */
-const RECHECK_MS = 30_000;
-
-/** Call it when the page is looked at again, and every half minute while it is looked at. */
-export function useRechecked(check: (() => void) | null): void {
-  const call = useRef(check);
-  call.current = check;
-  const on = check !== null;
-  useEffect(() => {
-    if (!on) return;
-    const look = (): void => {
-      if (document.visibilityState !== 'hidden') call.current?.();
-    };
-    const timer = window.setInterval(look, RECHECK_MS);
-    document.addEventListener('visibilitychange', look);
-    return () => {
-      window.clearInterval(timer);
-      document.removeEventListener('visibilitychange', look);
-    };
-  }, [on]);
-}
-
-/** Why an object can no longer be seen, or null: `path` is asked again and again; null asks nothing. `learn` gets what it answers. */
-export function useGone<T>(path: string | null, learn?: (view: T) => void): ApiError | null {
-  const { api } = useApp();
-  const [gone, setGone] = useState<{ path: string; error: ApiError } | null>(null);
-  const told = useRef(learn);
-  told.current = learn;
-  const check = useCallback(async (): Promise<void> => {
-    try {
-      const view = await api.get<T>(path!);
-      setGone(null);
-      told.current?.(view);
-    } catch (caught) {
-      const error = asApiError(caught);
-      if (error.status === 404 || error.status === 403) setGone({ path: path!, error });
-    }
-  }, [api, path]);
-  useRechecked(path === null ? null : () => void check());
-  return gone !== null && gone.path === path ? gone.error : null;
-}
 
 export interface Paged<T> {
   items: readonly T[] | null;
