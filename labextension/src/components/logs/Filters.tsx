@@ -1,6 +1,6 @@
 /** The controls of a log: which lines, and how they are shown. */
 
-import { ReactElement, useId } from 'react';
+import { ReactElement, useId, useState } from 'react';
 
 import { ActionButton, Menu, Toggle } from '../common';
 import { nameText } from '../common/text';
@@ -33,6 +33,7 @@ export function Filters({ filter, onFilter, ranks, nodes, look, onLook, follow, 
   problem: string | null;
 }): ReactElement {
   const id = useId();
+  const [more, setMore] = useState(false);
   const set = (change: Partial<LogFilter>): void => onFilter({ ...filter, ...change });
   return (
     <div className="det-controls" role="group" aria-label="Log filters">
@@ -70,14 +71,8 @@ export function Filters({ filter, onFilter, ranks, nodes, look, onLook, follow, 
           {LEVELS.map(level => <option key={level} value={level}>{level.toLowerCase()}{level === 'CRITICAL' ? '' : ' and above'}</option>)}
         </select>
       </span>
-      <Moment label="From" zone={look.zone} value={filter.since} onChange={since => set({ since })} />
-      <Moment label="to" zone={look.zone} value={filter.until} onChange={until => set({ until })} />
-      <span className="det-labelled">
-        <label htmlFor={`${id}-c`} title="Lines before and after each line that fits">Context</label>
-        <select id={`${id}-c`} className="det-input" value={filter.context} onChange={event => set({ context: Number(event.target.value) })}>
-          {CONTEXTS.map(count => <option key={count} value={count}>{count === 0 ? 'none' : `${count} ${count === 1 ? 'line' : 'lines'}`}</option>)}
-        </select>
-      </span>
+      <Toggle on={more} label="Time, context" tip="From when to when, and how many lines around each" onChange={setMore} />
+      {more && <Range filter={filter} zone={look.zone} set={set} />}
       <span className="det-log-looks">
         <Toggle on={look.times} label="Times" onChange={times => onLook({ ...look, times })} />
         {look.times && <Toggle on={look.zone === 'utc'} label="UTC" tip="Times in UTC instead of local time" onChange={utc => onLook({ ...look, zone: utc ? 'utc' : 'local' })} />}
@@ -94,6 +89,22 @@ export function Filters({ filter, onFilter, ranks, nodes, look, onLook, follow, 
       </span>
       {problem && <small id={`${id}-p`} role="alert" className="det-edits-problem det-log-problem">{nameText(problem, 400)}</small>}
     </div>
+  );
+}
+
+function Range({ filter, zone, set }: { filter: LogFilter; zone: Zone; set: (change: Partial<LogFilter>) => void }): ReactElement {
+  const id = useId();
+  return (
+    <span className="det-log-looks">
+      <Moment label="From" zone={zone} value={filter.since} onChange={since => set({ since })} />
+      <Moment label="to" zone={zone} value={filter.until} onChange={until => set({ until })} />
+      <span className="det-labelled">
+        <label htmlFor={`${id}-c`} title="Lines before and after each line that fits">Context</label>
+        <select id={`${id}-c`} className="det-input" value={filter.context} onChange={event => set({ context: Number(event.target.value) })}>
+          {CONTEXTS.map(count => <option key={count} value={count}>{count === 0 ? 'none' : `${count} ${count === 1 ? 'line' : 'lines'}`}</option>)}
+        </select>
+      </span>
+    </span>
   );
 }
 

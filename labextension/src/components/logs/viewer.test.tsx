@@ -64,6 +64,7 @@ describe('context', () => {
   it('comes from the service and is told apart from what fits', async () => {
     open({ [`GET ${BASE}?tail=2000&level=ERROR&context=1`]: { items: LINES, context: [10, 12] } });
     await screen.findByRole('log');
+    fireEvent.click(screen.getByRole('button', { name: 'Time, context' }));
     fireEvent.change(screen.getByLabelText('Context'), { target: { value: '1' } });
     fireEvent.change(screen.getByLabelText('Level'), { target: { value: 'ERROR' } });
     await waitFor(() => expect(document.querySelectorAll('[data-context]').length).toBe(2));
@@ -92,6 +93,7 @@ describe('times', () => {
     await screen.findByRole('log');
     fireEvent.click(screen.getByRole('button', { name: 'Times' }));
     if (screen.getByRole('button', { name: 'UTC' }).getAttribute('aria-pressed') === 'false') fireEvent.click(screen.getByRole('button', { name: 'UTC' }));
+    fireEvent.click(screen.getByRole('button', { name: 'Time, context' }));
     fireEvent.change(screen.getByLabelText('From'), { target: { value: '2001-09-09T01:46:40' } });
     await waitFor(() => expect(api.asked).toContain(`GET ${BASE}?tail=2000&since=1000000000`));
     expect(document.querySelector('.det-log-time')!.textContent).toMatch(/ UTC$/);

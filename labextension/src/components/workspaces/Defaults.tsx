@@ -10,12 +10,10 @@ import { nameText, visible } from '../common/text';
 import { FieldsForm, metadataOf, metadataText, type FormField } from '../models/fields';
 import { notAdmin, workspacePath } from './model';
 
-const ADMINS = 'admins of the workspace';
-const CLUSTER = 'administrators of the cluster';
 const PARTS: readonly { key: keyof DefaultsView; label: string; who: string }[] = [
-  { key: 'resource_pool', label: 'Resource pool', who: ADMINS },
-  { key: 'checkpoint_storage', label: 'Checkpoint storage', who: `a bucket of S3 or Google Cloud: ${ADMINS}; any other: ${CLUSTER}` },
-  { key: 'environment', label: 'Environment', who: CLUSTER }
+  { key: 'resource_pool', label: 'Resource pool', who: 'Admins of the workspace may set it.' },
+  { key: 'checkpoint_storage', label: 'Checkpoint storage', who: 'Admins of the workspace may name a bucket of S3 or Google Cloud, administrators of the cluster any storage.' },
+  { key: 'environment', label: 'Environment', who: 'Only administrators of the cluster may set it.' }
 ];
 
 export function Defaults({ workspace, onSaved }: { workspace: WorkspaceView; onSaved: (view: WorkspaceView) => void }): ReactElement {
@@ -29,7 +27,7 @@ export function Defaults({ workspace, onSaved }: { workspace: WorkspaceView; onS
         {PARTS.map(({ key, label, who }) => (
           <div key={key}>
             <dt>{label}</dt>
-            <dd><Value value={workspace.defaults[key]} /><small className="det-soft">May be set by {who}.</small></dd>
+            <dd><Value value={workspace.defaults[key]} /><small className="det-soft">{who}</small></dd>
           </div>
         ))}
       </dl>

@@ -146,7 +146,7 @@ describe('defaults', () => {
       ...OVERVIEW, 'workspaces/7': { ...VISION, defaults }, 'POST workspaces/7/edit': VISION
     });
     await screen.findByText('a100');
-    expect(document.querySelector('main, .det-app')!.textContent).toMatch(/Environment.*May be set by administrators of the cluster/s);
+    expect(document.querySelector('main, .det-app')!.textContent).toMatch(/Environment.*Only administrators of the cluster may set it/s);
     fireEvent.click(screen.getByRole('button', { name: 'Change …' }));
     expect(screen.queryByLabelText('Environment')).toBeNull();
     fireEvent.change(screen.getByLabelText('Checkpoint storage'), { target: { value: 'type: [' } });
