@@ -152,6 +152,8 @@ class StreamBatch:
     more: bool = False
     lines: Sequence[EventLine] = ()
     holders: Holders = field(default_factory=dict)
+    forgets: bool = False
+    """Rights have changed in this stretch: what is remembered of holders from before it counts no more."""
     _rights: dict[Any, tuple[Right, ...]] = field(default_factory=dict)
     _parts: dict[Any, StreamPart | None] = field(default_factory=dict)
     _variants: dict[tuple[int, Right], EventLine] = field(default_factory=dict)

@@ -93,9 +93,12 @@ class LogRead:
         upto = found[-1].id if more else head
         lines = [EventLine(event) for event in _with_views(s, found, self.reasons, self.now, upto if more else None)]
         # A change of grants may lie beyond a full batch: then nothing that is remembered of them is sure.
-        unsure = more or any(event.kind == MEMBERS for event in found)
+        changed = any(event.kind == MEMBERS for event in found)
+        unsure = more or changed
         holders = self._holders(s, found, {} if unsure else self.known)
-        return StreamBatch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
+        return StreamBatch(
+            self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders, forgets=changed
+        )
 
     def _found(self, s: Session) -> tuple[list[Event], bool]:
         """Read the events beyond the cursor, and whether there are more than one read takes."""
