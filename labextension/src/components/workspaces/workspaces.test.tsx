@@ -303,7 +303,11 @@ describe('what is taken away while it is shown', () => {
     const two = show(<ProjectPage workspace="7" project="3" />, { ...OVERVIEW, 'workspaces/7/projects/3': project(3, { notes: 'plans' }), experiments: { items: [], next: null } });
     await screen.findByText('plans');
     two.api.answers['workspaces/7/projects/3'] = () => { throw gone; };
-    lookAgain();
+    // The master says so at once; an event that is not about rights asks nothing.
+    const asked = two.api.asked.length;
+    act(() => two.api.say('stream', { id: 20, kind: 'cursor', time: 0, experiment_id: null, trial_id: null, task_id: null, data: {} }));
+    expect(two.api.asked.length).toBe(asked);
+    act(() => two.api.say('stream', { id: 21, kind: 'cursor', time: 0, experiment_id: null, trial_id: null, task_id: null, data: { rights: true } }));
     await screen.findByRole('heading', { name: 'You can no longer see project project 3' });
     expect(screen.queryByText('plans')).toBeNull();
   });
