@@ -14,7 +14,17 @@ from typing import Any, Literal
 from pydantic.json_schema import models_json_schema
 
 from detlab.schemas import elasticwire, jobwire, poolwire, taskwire, wire
-from detlab.schemas.wire import Wire, batches, comparison, finding, registry, saved_views, storage
+from detlab.schemas.wire import (
+    Wire,
+    batches,
+    comparison,
+    finding,
+    projects,
+    registry,
+    saved_views,
+    storage,
+    workspaces,
+)
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -28,6 +38,7 @@ RECEIVED = (
     *(registry.ModelList, registry.VersionList, registry.LabelMoves, registry.Comparison, registry.LineageGraph),
     *(storage.GcPreview, storage.StorageUsage),
     *(comparison.RunComparison, comparison.RunCurves, comparison.CodeComparison),
+    *(workspaces.WorkspaceList, workspaces.MemberList, projects.ProjectList),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
     batches.BatchReply,
 )
@@ -36,6 +47,8 @@ SENT = (
     *(registry.CreateModel, registry.EditModel, registry.CreateVersion, registry.EditVersion),
     *(registry.MoveLabel, registry.RemoveLabel, saved_views.SaveView),
     batches.BatchRequest,
+    *(workspaces.CreateWorkspace, workspaces.EditWorkspace, workspaces.MemberRequest),
+    *(projects.CreateProject, projects.EditProject, projects.MoveExperiment, wire.EditExperiment),
 )
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 

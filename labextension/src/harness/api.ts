@@ -6,6 +6,7 @@ import type { Event, ExperimentView, GrantList, LogLine, SeriesView, TrialView }
 import * as compared from './comparison';
 import * as made from './fixtures';
 import * as kept from './registry';
+import * as teams from './teams';
 
 export interface Case {
   experiment?: Partial<ExperimentView>;
@@ -139,7 +140,9 @@ export class FixtureApi implements Api {
   private answer(path: string, query: URLSearchParams): unknown {
     const [kind, id, part, ...rest] = path.split('/');
     if (path === 'overview') return JSON.parse(this.overview);
+    if (path === 'experiments') return { items: this.of.trials ? Array.from({ length: 12 }, (_, i) => this.experiment({ id: 40 - i, workspace_id: 7, workspace: 'vision', project_id: 3, project: 'digits', ...(i % 3 === 1 ? { state: 'COMPLETED', owner: 'ben' } : {}) })) : [], next: null };
     if (kind === 'experiments') return this.ofExperiment(part, query);
+    if (kind === 'workspaces') return this.ofTeams(id, part, rest[0]);
     if (kind === 'trials') return this.ofTrial(Number(id), part, rest, query);
     if (kind === 'tasks') return this.ofTask(id!, part, query);
     if (kind === 'models') return this.ofModel(id, part, rest, query);
@@ -208,6 +211,16 @@ export class FixtureApi implements Api {
     const of = { trials: this.trials(), points: this.of.points, hostile: this.of.hostile };
     if (part === 'curves') return compared.curves(of, query);
     return part === 'code' ? compared.code(query, this.of.hostile) : compared.comparison(of, query);
+  }
+
+  private ofTeams(id: string | undefined, part: string | undefined, project: string | undefined): unknown {
+    const hostile = this.of.hostile ?? false;
+    // Who has done nothing yet works alone, too.
+    if (id === undefined) return { items: this.of.trials ? teams.workspaces(hostile) : teams.workspaces(false).slice(0, 1), after: null };
+    if (part === 'members') return teams.members(hostile);
+    if (part === 'projects' && project !== undefined) return teams.projects(hostile).find(one => String(one.id) === project);
+    if (part === 'projects') return { items: this.of.trials ? teams.projects(hostile) : [], after: null };
+    return teams.workspaces(hostile).find(one => String(one.id) === id);
   }
 
   private ofStorage(query: URLSearchParams): unknown {

@@ -13,9 +13,11 @@ import { idsOf } from '../components/compare/link';
 import { ExperimentTab, ExperimentView } from '../components/experiment/index';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { Panel } from '../components/panel';
+import { SettingsPage } from '../components/settings/SettingsPage';
 import { StoragePage } from '../components/storage';
+import { ProjectPage, SharedPage, WorkspacePage, WorkspacesPage } from '../components/workspaces';
 import { TaskView, TrialTab, TrialView } from '../components/trial';
-import { AppContext, AppProvider, Plotly, Question } from '../state/context';
+import { AppContext, AppProvider, Plotly, Question, WorkspaceTab } from '../state/context';
 import { Store } from '../state/store';
 import { LiveView } from '../widget/LiveView';
 import { Case, FixtureApi } from './api';
@@ -64,6 +66,7 @@ const app: AppContext = {
   openUrl: url => void done.push(`open ${url}`),
   confirm: question => ask(question),
   notify: message => void done.push(`notify ${message}`),
+  theme: { chosen: () => 'system', choose: choice => void done.push(`theme ${choice}`) },
   plotly: async () => ((await import(new URL('plotly.js', location.href).href)) as { default: Plotly }).default
 };
 
@@ -80,6 +83,11 @@ function View(): ReactElement {
     case 'compare': return <ComparePage model="digits" versions={(id ?? '3,5').split(',')} />;
     case 'comparison': return <CompareRuns trials={idsOf(query.get('trials') ?? '100,101,102,103,104')} experiments={idsOf(query.get('experiments') ?? '')} view={location.search} />;
     case 'storage': return <StoragePage />;
+    case 'workspaces': return <WorkspacesPage />;
+    case 'workspace': return <WorkspacePage workspace={id ?? '7'} tab={tab as WorkspaceTab} />;
+    case 'project': return <ProjectPage workspace="7" project={id ?? '3'} />;
+    case 'shared': return <SharedPage />;
+    case 'settings': return <SettingsPage />;
     case 'notebook': return <div className="det-live"><LiveView view={notebookView(api.of)} advice={null} /></div>;
     default: return <ExperimentView id={12} tab={tab as ExperimentTab} />;
   }

@@ -33,7 +33,8 @@ function open(path: string, api: FakeApi, page = PAGE): Router {
 test('every place has an address that leads back to it', () => {
   const places: HubPlace[] = [
     { kind: 'list', view: 'work' }, { kind: 'list', view: 'audit' }, { kind: 'experiment', id: 12 },
-    { kind: 'trial', id: 3, tab: 'logs' }, { kind: 'trial', id: 3 }, { kind: 'task', id: 'nb/../x y' }, { kind: 'new' },
+    { kind: 'trial', id: 3, tab: 'logs' }, { kind: 'trial', id: 3, tab: 'hparams' }, { kind: 'experiment', id: 12, tab: 'checkpoints' }, { kind: 'workspace', workspace: 'ada/vision' },
+    { kind: 'workspace', workspace: '7', tab: 'members' }, { kind: 'project', workspace: '../x', project: 'a b/../%2f?#' }, { kind: 'list', view: 'shared' }, { kind: 'list', view: 'settings' }, { kind: 'trial', id: 3 }, { kind: 'task', id: 'nb/../x y' }, { kind: 'new' },
     { kind: 'new', from: 7 }, { kind: 'list', view: 'models' }, { kind: 'list', view: 'storage' }, { kind: 'model', name: 'two words/../%2f?x#y' },
     { kind: 'version', model: 'digits', version: 3 }, { kind: 'compare', model: 'ä b', versions: ['3', 'production', '1.0.0+a'] }, { kind: 'compare', model: 'm', versions: [] }
   ];
@@ -111,7 +112,7 @@ test('an administrator finds every view; one click leads there and takes the foc
   await screen.findByText('Getting started');
   const nav = screen.getByRole('navigation', { name: 'Views' });
   expect(within(nav).getAllByRole('link').map(link => link.textContent)).toEqual([
-    'My work', 'Queue', 'Cluster', 'Models', 'Storage', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
+    'My work', 'Shared with me', 'Queue', 'Cluster', 'Models', 'Storage', 'Nodes', 'All work', 'Quotas', 'Usage', 'Tokens', 'Audit log', 'Service'
   ]);
   await userEvent.click(within(nav).getByRole('link', { name: 'Audit log' }));
   const heading = await screen.findByRole('heading', { name: 'Audit log', level: 1 });

@@ -38,6 +38,10 @@ export function addCommands(
     label: 'Show the detlab Panel',
     execute: () => lab.shell.activateById(panelId)
   });
+  const lists: [string, string][] = [['workspaces', 'Show Workspaces'], ['shared', 'Show What Others Share with Me'], ['settings', 'Show the detlab Settings']];
+  for (const [kind, label] of lists) {
+    lab.commands.addCommand(`detlab:${kind}`, { label, execute: () => lab.commands.execute(OPEN, { kind }) });
+  }
   const chosen = (): string | null => {
     const items = files ? [...files.selectedItems()] : [];
     return items.length === 1 && RUNNABLE.test(items[0]!.path) ? items[0]!.path : null;
@@ -62,7 +66,8 @@ function numbersOf(value: unknown): number[] {
 /** Put the commands where people look for them. */
 export function offer(lab: JupyterFrontEnd, palette: ICommandPalette | null, launcher: ILauncher | null): void {
   launcher?.add({ command: 'detlab:new-experiment', category: CATEGORY, rank: 1, categoryRank: LAUNCHER_RANK });
-  for (const command of ['detlab:new-experiment', 'detlab:compare', 'detlab:show-panel', 'detlab:pause', 'detlab:activate', 'detlab:kill']) {
+  const offered = ['new-experiment', 'compare', 'show-panel', 'workspaces', 'shared', 'settings', 'pause', 'activate', 'kill'];
+  for (const command of offered.map(name => `detlab:${name}`)) {
     palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } });
   }
   lab.contextMenu.addItem({

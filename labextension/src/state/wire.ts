@@ -283,6 +283,13 @@ export interface CreateModel {
   workspace?: string;
 }
 
+/** POST workspaces/{workspace}/projects. */
+export interface CreateProject {
+  name: string;
+  description?: string;
+  notes?: string;
+}
+
 /** POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig). */
 export interface CreateTask {
   kind: TaskKind;
@@ -321,6 +328,12 @@ export interface CreateVersion {
   idempotency_key?: string | null;
 }
 
+/** POST workspaces. Who makes one is its first admin. */
+export interface CreateWorkspace {
+  name: string;
+  description?: string;
+}
+
 /** Snapshot for a live view: experiment, trials and curves as of `cursor`; follow the stream from there. */
 export interface CurvesView {
   cursor: number;
@@ -330,6 +343,13 @@ export interface CurvesView {
   attempts: AttemptSpan[];
   parents: ParentView[];
   next: number | null;
+}
+
+/** What a workspace gives to what is submitted into it: a config's own values come before them. */
+export interface DefaultsView {
+  resource_pool: string;
+  checkpoint_storage: Record<string, unknown>;
+  environment: Record<string, unknown>;
 }
 
 /** What is left of an experiment that is being deleted, or of the event files of one: files come before rows. */
@@ -349,6 +369,18 @@ export interface Difference {
   same: boolean;
 }
 
+/** POST experiments/{id}/edit. What is null stays as it is; the same edit again changes nothing. */
+export interface EditExperiment {
+  name?: string | null;
+  description?: string | null;
+  notes?: string | null;
+  notes_before?: string | null;
+  labels?: string[] | null;
+  add_labels?: string[];
+  remove_labels?: string[];
+  archived?: boolean | null;
+}
+
 /** POST models/{model}/edit. What is null stays as it is; the same edit again changes nothing. */
 export interface EditModel {
   name?: string | null;
@@ -364,6 +396,15 @@ export interface EditModel {
   archived?: boolean | null;
 }
 
+/** POST workspaces/{workspace}/projects/{project}/edit. What is null stays as it is. */
+export interface EditProject {
+  name?: string | null;
+  description?: string | null;
+  notes?: string | null;
+  notes_before?: string | null;
+  archived?: boolean | null;
+}
+
 /** POST models/{model}/versions/{version}/edit. */
 export interface EditVersion {
   name?: string | null;
@@ -374,6 +415,14 @@ export interface EditVersion {
   set_metadata?: Record<string, unknown>;
   remove_metadata?: string[];
   semver?: string | null;
+}
+
+/** POST workspaces/{workspace}/edit. What is null stays as it is; the same edit again changes nothing. */
+export interface EditWorkspace {
+  name?: string | null;
+  description?: string | null;
+  archived?: boolean | null;
+  defaults?: WorkspaceDefaults | null;
 }
 
 /** GET instances. */
@@ -777,6 +826,27 @@ export interface LogLine {
   text: string;
 }
 
+/** The members of a workspace, users first. */
+export interface MemberList {
+  items: MemberView[];
+}
+
+/** PUT workspaces/{workspace}/members: who gets which role; one they had before is replaced. */
+export interface MemberRequest {
+  kind: 'user' | 'group';
+  name: string;
+  role?: 'viewer' | 'editor' | 'admin';
+}
+
+/** A member of a workspace. */
+export interface MemberView {
+  kind: 'user' | 'group';
+  name: string;
+  role: 'viewer' | 'editor' | 'admin';
+  added_by: string;
+  created_at: number;
+}
+
 /** One page of models, newest first. */
 export interface ModelList {
   items: ModelView[];
@@ -803,6 +873,13 @@ export interface ModelView {
   workspace: string;
   workspace_id: number | null;
   shortened: string[];
+}
+
+/** POST experiments/{experiment_id}/move: where it is to lie, and so who sees it. */
+export interface MoveExperiment {
+  workspace?: string;
+  project?: string;
+  keep_storage?: boolean;
 }
 
 /** POST models/{model}/labels/{label}: give a label to a version, and take it from the one that had it. */
@@ -908,6 +985,28 @@ export interface ProblemView {
   message: string;
   hint: string | null;
   level: 'error' | 'warning';
+}
+
+/** One page of projects, the oldest first. */
+export interface ProjectList {
+  items: ProjectView[];
+  after: number | null;
+}
+
+/** A project of a workspace. */
+export interface ProjectView {
+  id: number;
+  name: string;
+  workspace_id: number;
+  workspace: string;
+  owner: string;
+  description: string;
+  notes: string;
+  created_at: number;
+  archived_at: number | null;
+  experiments: number;
+  may: 'read' | 'write' | 'own';
+  shortened: string[];
 }
 
 /** What a provider did not do. */
@@ -1407,4 +1506,35 @@ export interface WaitView {
   detail: string;
   hints: HintView[];
   estimated_start: number | null;
+}
+
+/** The same, as admins set it. */
+export interface WorkspaceDefaults {
+  resource_pool?: string;
+  checkpoint_storage?: Record<string, unknown>;
+  environment?: Record<string, unknown>;
+}
+
+/** One page of workspaces, the oldest first. */
+export interface WorkspaceList {
+  items: WorkspaceView[];
+  after: number | null;
+}
+
+/** A workspace. */
+export interface WorkspaceView {
+  id: number;
+  name: string;
+  owner: string;
+  personal: boolean;
+  description: string;
+  created_at: number;
+  archived_at: number | null;
+  may: 'read' | 'write' | 'own';
+  role: 'viewer' | 'editor' | 'admin' | null;
+  projects: number;
+  experiments: number;
+  models: number;
+  defaults: DefaultsView;
+  shortened: string[];
 }

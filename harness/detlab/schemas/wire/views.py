@@ -528,7 +528,8 @@ class Event(Wire):
     metrics (data: {group, steps_completed, run, metrics{name: number}}) | checkpoint (data: CheckpointView) |
     model (data: {id, name, owner, did, …}: a model has changed, ask for it again) |
     resync (the cursor is older than what is kept, or the reader lagged: fetch the snapshot again) |
-    cursor (nothing new for you, but the cursor moved) . An empty line is a keep-alive.
+    cursor (nothing new for you, but the cursor moved; with `rights` in its data, yours to something may have changed:
+    ask again for what you show) . An empty line is a keep-alive.
     """
 
     id: int

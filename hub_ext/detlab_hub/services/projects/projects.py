@@ -12,9 +12,10 @@ from detlab.schemas.wire import Archived
 from detlab.schemas.wire.projects import CreateProject, EditProject, ProjectList, ProjectView
 from detlab_hub.core.rights import Action, right_of
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import check_notes, no_such, person, workspace_for, workspace_things
+from detlab_hub.services.base.access import no_such, person, workspace_for, workspace_things
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.notes import check_notes
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.projects.workspaces import ARCHIVED
 from detlab_hub.services.views import pages
@@ -92,7 +93,7 @@ class Projects(Service):
             if wanted.archived is not None:
                 workspace_for(unit.session, caller, workspace, Action.PROJECT_ARCHIVE)
             row = _project_for(unit.session, place, project)
-            check_notes(wanted.notes, wanted.notes_before, row.notes, f"project {row.name!r}")
+            check_notes(f"project {row.name!r}", row.notes, wanted.notes, wanted.notes_before)
             changed = [*_rename(unit.session, place, row, wanted), *_write(unit, row, wanted)]
             if changed:
                 audit.note(unit, caller, "project.edit", f"project {row.id}", ", ".join(changed))

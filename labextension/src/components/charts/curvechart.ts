@@ -20,7 +20,7 @@ export interface Entry {
   /** Stopped early, canceled or failed. */
   grey: boolean;
   best: boolean;
-  /** Instead of the one that its index gives. */
+  /** A colour of its own, where there are few; `grey` and `best` then show in the line alone. */
   colour?: string;
   /** Filled around the curve, which does not grow then. */
   band?: Band;
@@ -409,7 +409,7 @@ function coloursOf(host: HTMLElement): Colours {
 
 function styleOf(entry: Entry, colours: Colours, dense: boolean): Style {
   const thin = dense ? 1 / (devicePixelRatio || 1) : 0;
-  if (entry.colour) return { stroke: entry.colour, width: thin || 1.6, alpha: 1, dots: true };
+  if (entry.colour) return { stroke: entry.colour, width: entry.best ? 2.6 : thin || 1.6, alpha: entry.grey ? 0.6 : 1, dots: true };
   if (entry.best) return { stroke: colours.best, width: 2.2, alpha: 1, dots: true };
   if (entry.grey) return { stroke: colours.grey, width: thin || 1.2, alpha: 0.55, dots: true };
   return { stroke: COLORS[entry.index % COLORS.length]!, width: thin || 1.4, alpha: 1, dots: true };

@@ -67,13 +67,13 @@ export function CompareRuns({ trials, experiments, view = '' }: Chosen & { view?
 
 /** The options: of the address where the host has addresses that can be replaced, else the component's own. */
 function useOptions(chosen: Chosen, view: string): [CompareOptions, (change: Partial<CompareOptions>) => void] {
-  const { replace } = useApp();
+  const { settle } = useApp();
   const [own, setOwn] = useState(() => read(view));
   const said = useMemo(() => read(view), [view]);
-  const options = replace ? said : own;
+  const options = settle ? said : own;
   return [options, change => {
     const next = { ...options, ...change };
-    if (replace) replace(compareLink(chosen, next));
+    if (settle) settle(compareLink(chosen, next));
     else setOwn(next);
   }];
 }

@@ -71,7 +71,7 @@ describe('the page', () => {
 
   it('keeps its options in the address, where the host can replace it', async () => {
     const replaced: string[] = [];
-    opened('tab=curves', { over: { replace: place => void replaced.push(pathOf(place)) } });
+    opened('tab=curves', { over: { settle: place => void replaced.push(pathOf(place)) } });
     fireEvent.change(await screen.findByLabelText('over'), { target: { value: 'wall' } });
     fireEvent.click(screen.getByRole('button', { name: /trial 101/ }));
     expect(replaced).toEqual(['compare?trials=100,101,102&x=wall', 'compare?trials=100,101,102&hidden=t101']);
