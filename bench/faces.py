@@ -104,6 +104,27 @@ UPDATE = """async rounds => {
 }"""
 
 
+COMPARE = """async charts => {
+  // The pane is made anew: its requests, which memory answers, its charts, and the frame in which all are there.
+  const tab = key => document.querySelector(`[role=tab][data-key=${key}]`);
+  tab('metrics').click();
+  await new Promise(resolve => setTimeout(resolve, 200));
+  const before = performance.now();
+  tab('curves').click();
+  await new Promise(resolve => {
+    const look = () => {
+      // Two layers of each chart, beside the canvas of its axes.
+      if (document.querySelectorAll('canvas.det-curve-layer').length >= 2 * charts) resolve();
+      else requestAnimationFrame(look);
+    };
+    look();
+  });
+  await new Promise(requestAnimationFrame);
+  await new Promise(resolve => setTimeout(resolve));
+  return performance.now() - before;
+}"""
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of the table."""
@@ -205,6 +226,21 @@ def curves(browser: Any, address: str, rounds: int) -> list[Row]:
     ]
 
 
+def comparing(browser: Any, address: str, rounds: int) -> Row:
+    """20 trials x 5 metrics of 500 points, compared: from the press of the tab until all charts are drawn."""
+    names = [("validation", "validation_error"), ("validation", "accuracy"), ("validation", "loss")]
+    names += [("training", "loss"), ("training", "lr")]
+    trials = ",".join(str(100 + number) for number in range(20))
+    metrics = "&".join(f"metric={group}.{name}" for group, name in names)
+    page = fresh(browser, address, f"view=comparison&case=compared&trials={trials}&{metrics}", ".det-curve-layer")
+    page.wait_for_timeout(1000)
+    found = [page.evaluate(COMPARE, len(names)) for _ in range(max(rounds, 3))]
+    page.close()
+    return Row(
+        "20 trials x 5 metrics compared: drawn", statistics.median(found), "ms", 250, note=f"fastest {min(found):.0f}"
+    )
+
+
 def busy(browser: Any, address: str, rounds: int) -> float:
     """Milliseconds of the page's main thread per update of 100 points, by the browser's own account."""
     page = fresh(browser, address, "view=experiment&tab=curves&case=large", ".det-curve-layer")
@@ -249,6 +285,7 @@ def measure(rounds: int) -> list[Row]:
                 lambda: [first_paint(browser, address, rounds)],
                 lambda: scrolling(browser, address, 60 * max(rounds // 2, 1)),
                 lambda: curves(browser, address, rounds),
+                lambda: [comparing(browser, address, rounds)],
                 sizes,
             ]
             rows = [row for step in steps for row in step()]

@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from detlab.client.search import Search as Search
     from detlab.client.singleton import Determined as Determined
     from detlab.client.singleton import best as best
+    from detlab.client.singleton import compare as compare
+    from detlab.client.singleton import compare_code as compare_code
+    from detlab.client.singleton import compare_curves as compare_curves
     from detlab.client.singleton import create_experiment as create_experiment
     from detlab.client.singleton import create_model as create_model
     from detlab.client.singleton import create_search as create_search
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import create_workspace as create_workspace
     from detlab.client.singleton import current_client as current_client
     from detlab.client.singleton import delete_workspace as delete_workspace
+    from detlab.client.singleton import find_trials as find_trials
     from detlab.client.singleton import get_checkpoint as get_checkpoint
     from detlab.client.singleton import get_experiment as get_experiment
     from detlab.client.singleton import get_model as get_model
@@ -88,6 +92,7 @@ if TYPE_CHECKING:
     from detlab.client.singleton import login as login
     from detlab.client.singleton import logout as logout
     from detlab.client.singleton import run_notebook as run_notebook
+    from detlab.client.singleton import search_trials as search_trials
     from detlab.client.singleton import storage_usage as storage_usage
     from detlab.client.singleton import stream_trials_metrics as stream_trials_metrics
     from detlab.client.singleton import stream_trials_training_metrics as stream_trials_training_metrics
@@ -143,9 +148,13 @@ _HOMES = {
         "get_models",
         "list_models",
         "load_model",
+        "compare",
+        "compare_code",
+        "compare_curves",
         "create_search",
         "create_task",
         "current_client",
+        "find_trials",
         "get_checkpoint",
         "get_experiment",
         "get_search",
@@ -160,6 +169,7 @@ _HOMES = {
         "login",
         "logout",
         "run_notebook",
+        "search_trials",
         "storage_usage",
         "stream_trials_metrics",
         "stream_trials_training_metrics",

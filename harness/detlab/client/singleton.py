@@ -167,6 +167,11 @@ get_model_version = _of_current(Client.get_model_version)
 list_models = _of_current(Client.list_models)
 get_model_labels = _of_current(Client.get_model_labels)
 best = _of_current(Client.best)
+search_trials = _of_current(Client.search_trials)
+find_trials = _of_current(Client.find_trials)
+compare = _of_current(Client.compare)
+compare_curves = _of_current(Client.compare_curves)
+compare_code = _of_current(Client.compare_code)
 
 
 def login(

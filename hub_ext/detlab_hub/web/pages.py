@@ -49,8 +49,12 @@ VIEWS = (
     "work",
     "queue",
     "cluster",
+    "compare",
     "models",
     "storage",
+    "workspaces",
+    "shared",
+    "settings",
     "nodes",
     "everybody",
     "quotas",
@@ -214,6 +218,26 @@ class ModelVersionPage(Page):
     @needs("read", cross_site="page", media="text/html")
     async def get(self, model: str, version: str) -> None:
         """Show the hub page; its script asks for the version and says so if there is none."""
+        self.shell()
+
+
+@page("workspaces/{workspace}")
+class WorkspacePage(Page):
+    """The hub page at a workspace."""
+
+    @needs("read", cross_site="page", media="text/html")
+    async def get(self, workspace: str) -> None:
+        """Show the hub page; its script asks for the workspace and says so if there is none."""
+        self.shell()
+
+
+@page("workspaces/{workspace}/projects/{project}")
+class ProjectPage(Page):
+    """The hub page at a project of a workspace."""
+
+    @needs("read", cross_site="page", media="text/html")
+    async def get(self, workspace: str, project: str) -> None:
+        """Show the hub page; its script asks for the project and says so if there is none."""
         self.shell()
 
 

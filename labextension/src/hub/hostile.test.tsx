@@ -5,6 +5,7 @@ import { beforeEach, expect, test } from 'vitest';
 
 import { experiment, holding, overview, task, waiting } from '../components/admin/fixtures';
 import { visible } from '../components/common/text';
+import { workspace } from '../components/workspaces/fixtures';
 import { model, storage } from '../harness/registry';
 import { FakeApi, show } from '../testing/app';
 import type { HubApi } from './api';
@@ -18,7 +19,8 @@ const NAMES = [
   'ädä 漢字 😀', 'ada\u202egnp.nimda\u202c', 'ada\u200b\ufeff\u2066', '..', '__proto__', 'others', 'constructor'
 ];
 const SLY = /[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]/;
-const VIEWS = [...LISTS, 'nodes', 'everybody', 'usage', 'tokens', 'audit', 'service'];
+// The settings show nothing of anybody.
+const VIEWS = [...LISTS.filter(view => view !== 'settings'), 'nodes', 'everybody', 'usage', 'tokens', 'audit', 'service'];
 
 /** Something of everybody in every list. */
 function answers(): Record<string, unknown> {
@@ -36,6 +38,8 @@ function answers(): Record<string, unknown> {
     usage: { first: '2026-03-01', last: '2026-03-01', items: each((user, i) => ({ day: '2026-03-01', user, kind: 'trial', slot_hours: 99 - i })) },
     models: { items: each((name, i) => model({ id: i, name, owner: name, description: name, labels: [name], moving: { [name]: i + 1 } })), after: null },
     'storage/usage': { ...storage('user'), items: each(name => ({ ...storage('user').items[0]!, name, owner: name })), warnings: NAMES },
+    experiments: { items: each((name, i) => experiment({ id: i, owner: name, name, workspace: `${name}/${name}`, workspace_id: i, project: name, project_id: i })), next: null },
+    workspaces: { items: each((name, i) => workspace(i, { name, owner: name, description: name })), after: null },
     tokens: { items: each((subject, i) => ({ id: `t${i}`, kind: 'agent', subject, created_at: 1e9, expires_at: null })) },
     audit: { items: each(item), next: null },
     service: { ok: true, version: '0.1.0', started_at: 1e9, items: each((detail, i) => ({ name: `part ${i}`, ok: true, detail })) }

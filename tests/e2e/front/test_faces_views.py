@@ -54,11 +54,33 @@ VIEWS = {
     "hostile version": "view=version&case=hostile",
     "compare": "view=compare",
     "hostile comparison": "view=compare&case=hostile",
+    "comparison of runs": "view=comparison&experiments=4,901",
+    "runs' metrics": "view=comparison&tab=metrics&case=compared",
+    "runs' settings": "view=comparison&tab=hyperparameters&all=1",
+    "runs' config": "view=comparison&tab=config",
+    "runs' code": "view=comparison&tab=code",
+    "runs' plots": "view=comparison&tab=plots&case=compared",
+    "hostile runs": "view=comparison&tab=hyperparameters&all=1&case=hostile",
     "storage": "view=storage",
     "nothing stored": "view=storage&case=empty",
+    "few curves": "view=experiment&tab=curves&case=three",
+    "with notes": "view=experiment&tab=curves&case=done",
+    "workspaces": "view=workspaces",
+    "first workspace": "view=workspaces&case=empty",
+    "hostile workspaces": "view=workspaces&case=hostile",
+    "workspace": "view=workspace",
+    "its experiments": "view=workspace&tab=experiments",
+    "members": "view=workspace&tab=members",
+    "hostile members": "view=workspace&tab=members&case=hostile",
+    "defaults": "view=workspace&tab=defaults",
+    "project": "view=project",
+    "hostile project": "view=project&case=hostile",
+    "shared": "view=shared",
+    "nothing shared": "view=shared&case=empty",
+    "settings": "view=settings",
 }
 SHAPES = {"light": (1200, 800, "light"), "dark": (1200, 800, "dark"), "narrow": (360, 740, "light")}
-READY = ".det-adm table, .det-empty-title, .det-tab-panel, .det-banner[role=alert], .det-live-plot"
+READY = ".det-adm table, .det-model table, .det-settings, .det-empty-title, .det-tab-panel, .det-banner[role=alert], .det-live-plot"
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):

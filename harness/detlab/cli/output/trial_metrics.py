@@ -86,5 +86,5 @@ def metric_columns(item: Experiment, asked: Sequence[str] = ()) -> MetricColumns
     for name in asked:
         if not any(name in found for found in values.values()):
             note(f"warning: no trial of experiment {item.id} has reported {clean(name)!r}")
-    front = judge(SearchData(snapshot, config)).front if several else ()
+    front = judge(SearchData(snapshot, config)).on_front if several else ()
     return MetricColumns(names, values, frozenset(front), several)

@@ -17,6 +17,7 @@ from detlab_hub.services.base.access import administers, owns, person, workspace
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.rights import USER
@@ -133,7 +134,9 @@ class Workspaces(Service):
                     f"det experiment list --workspace {named} --all",
                 )
             audit.note(unit, caller, "workspace.delete", f"workspace {row.id}", row.name)
+            members = [(one.kind, one.name) for one in workspaces.members(unit.session, row.id)]
             workspaces.delete_workspace(unit.session, row)
+            note_rights(unit, None, members)
             return view
 
         return await self._context.write(delete)

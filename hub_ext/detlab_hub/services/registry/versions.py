@@ -22,6 +22,7 @@ from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import checkpoint_for, experiment_for, is_deleting, model_for
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
+from detlab_hub.services.base.notes import check_notes
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import Fact, version_facts
@@ -113,6 +114,7 @@ class Versions(Service):
         def edit(unit: UnitOfWork) -> VersionView:
             parent = model_for(unit.session, caller, model, Action.VERSION_EDIT)
             row = version_of(unit.session, parent, version)
+            check_notes(f"version {version} of model {parent.name!r}", row.notes, wanted.notes, wanted.notes_before)
             changed = _write(row, wanted)
             if wanted.semver is not None and wanted.semver != row.semver:
                 check_semver(unit.session, parent, wanted.semver, row.version)

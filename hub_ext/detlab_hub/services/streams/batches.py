@@ -152,6 +152,8 @@ class StreamBatch:
     more: bool = False
     lines: Sequence[EventLine] = ()
     holders: Holders = field(default_factory=dict)
+    forgets: bool = False
+    """Rights have changed in this stretch: what is remembered of holders from before it counts no more."""
     _rights: dict[Any, tuple[Right, ...]] = field(default_factory=dict)
     _parts: dict[Any, StreamPart | None] = field(default_factory=dict)
     _variants: dict[tuple[int, Right], EventLine] = field(default_factory=dict)
@@ -226,6 +228,8 @@ class StreamBatch:
                 yield from _filtered(line, subscription)
             elif event.kind == "experiment" and "may" in event.data:
                 yield self._variant(line, right)
+            elif event.kind == "workspace":
+                yield self._told_of_rights(line)
             else:
                 yield line
 
@@ -235,6 +239,14 @@ class StreamBatch:
         if key not in self._variants:
             data = {**line.event.data, "may": right.wire}
             self._variants[key] = EventLine(line.event.model_copy(update={"data": data}))
+        return self._variants[key]
+
+    def _told_of_rights(self, line: EventLine) -> EventLine:
+        """Return that somebody's rights to something may have changed, and not to what."""
+        key = (line.event.id, Right.READ)
+        if key not in self._variants:
+            told = Event(id=line.event.id, kind="cursor", time=line.event.time, data={"rights": True})
+            self._variants[key] = EventLine(told)
         return self._variants[key]
 
 
@@ -248,6 +260,8 @@ def _holder_of(event: Event) -> int | str | None:
             return event.task_id
         case "model":
             return model_key(event.data["id"])
+        case "workspace":
+            return rights_key(event.id)
         case _:
             return event.experiment_id
 
@@ -255,6 +269,11 @@ def _holder_of(event: Event) -> int | str | None:
 def model_key(model_id: int) -> str:
     """Return the key of a model among the holders."""
     return f"model:{model_id}"
+
+
+def rights_key(event_id: int) -> str:
+    """Return the key among the holders of those whom a change of rights concerns."""
+    return f"rights:{event_id}"
 
 
 def _filtered(line: EventLine, subscription: Subscription) -> list[EventLine]:

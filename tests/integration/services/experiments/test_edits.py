@@ -144,3 +144,15 @@ async def test_took_counts_no_pause(make_world) -> None:
 
 async def begun(world, number) -> bool:
     return (await world.view(number)).started_at is not None
+
+
+async def test_notes_that_somebody_has_changed_meanwhile_are_not_replaced_unseen(ended) -> None:
+    world, number = ended
+    await edit(world, number, notes="of alice", notes_before="")
+    with pytest.raises(Conflict, match="have been changed since you opened them"):
+        await edit(world, number, name="also not done", notes="of another", notes_before="")
+    assert ((await world.view(number)).notes, (await world.view(number)).name) == ("of alice", "first")
+    await edit(world, number, notes="of alice", notes_before="")  # the same again, as after a lost reply
+    await edit(world, number, description="beside the notes", notes_before="whatever")
+    assert (await edit(world, number, notes="of both", notes_before="of alice")).notes == "of both"
+    assert (await edit(world, number, notes="who says nothing replaces anything")).notes.startswith("who")
