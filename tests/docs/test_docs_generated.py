@@ -27,6 +27,7 @@ NAMES = (
     "docs/reference/determined-names.md",
     "docs/reference/imports.md",
     "docs/explanation/architecture.md",
+    "docs/how-to/come-from-determined.md",
     "server_ext/detlab_server/relayed.py",
     "README.md",
 )

@@ -79,6 +79,7 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
     latest_validation: failed ? null : index === 17 ? 0.0219 : best * 1.04, latest_checkpoint: failed ? null : uuid(index),
     agent_id: running ? `node-${1 + (index % 2)}` : null, slots: running ? [`cuda:${index % 4}`] : [],
     started_at: BEGAN + (600 * index) / count, ended_at: running ? null : BEGAN + (600 * index) / count + steps / 8,
+    worked: running ? 0 : steps / 8, works_since: running ? BEGAN + (600 * index) / count : null,
     pending_reason: running && index >= count - 2 ? 'all 4 slots of pool default are in use' : null, stop_evidence: stopped ? 'at batches 300: 0.211 is worse than 0.183, the median of 12 trials (median)' : '', would_stop: [], parent: null, asked_by: '', asked_at: null, warnings: [],
     policy_matches: [], attempts: [], failure: failed ? FAILURE : null, card: null, summary: {}, summary_left_out: 0, metadata: {}, ...over
   };

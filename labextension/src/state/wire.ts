@@ -1425,6 +1425,8 @@ export interface TrialView {
   asked_at: number | null;
   started_at: number | null;
   ended_at: number | null;
+  worked: number | null;
+  works_since: number | null;
   pending_reason: string | null;
   parent: ParentView | null;
   stop_evidence: string;

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from detlab.cli.commands.download import fetch_files, where_it_is
+from detlab.cli.commands.download import check_metric, fetch_files, metric_options, where_it_is
 from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import acting, archive, label_group, unarchive
 from detlab.cli.commands.experiment_move import move
@@ -28,7 +28,8 @@ from detlab.cli.commands.finding.finding import (
 )
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
-from detlab.cli.commands.storage.collection import gc
+from detlab.cli.commands.shared.queue_settings import add_to
+from detlab.cli.commands.storage.collection import each_of, gc
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import (
@@ -98,6 +99,7 @@ def experiment() -> None:
 experiment.add_command(create)
 experiment.add_command(share)
 experiment.add_command(set_group)
+add_to(set_group)
 experiment.add_command(label_group)
 experiment.add_command(archive)
 experiment.add_command(gc)
@@ -231,11 +233,16 @@ def _row(view: ExperimentView) -> tuple[object, ...]:
     )
 
 
+def _numbers(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[int]:
+    """Return ids, also those of Determined's lists with commas."""
+    return [int(click.types.convert_type(int)(word, option, context)) for word in each_of(given)]
+
+
 @experiment.command()
-@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.argument("experiment_ids", metavar="ID...", nargs=-1, required=True, callback=_numbers)
 @json_option
 @pass_invocation
-def describe(invocation: Invocation, experiment_ids: tuple[int, ...]) -> None:
+def describe(invocation: Invocation, experiment_ids: list[int]) -> None:
     """Show the details of experiments: state, trials, best, failure, warnings.
 
     \b
@@ -406,7 +413,11 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None, metrics:
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", *values.names, "Restarts"))
+    table(
+        columns,
+        rows,
+        right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", *values.metric_titles, "Restarts"),
+    )
 
 
 def _why(view: TrialView, config: Mapping[str, Any]) -> str:
@@ -705,10 +716,19 @@ def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes
     help="Folder to write to; each checkpoint goes into a folder of its UUID in it.",
 )
 @click.option("--top-n", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="The N best.")
+@metric_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only the paths.")
 @json_option
 @pass_invocation
-def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n: int, quiet: bool) -> None:
+def download(
+    invocation: Invocation,
+    experiment_id: int,
+    output_dir: Path,
+    top_n: int,
+    sort_by: str | None,
+    smaller_is_better: bool | None,
+    quiet: bool,
+) -> None:
     """Download the best checkpoints of an experiment; every file is verified.
 
     (Its code: det experiment download-model-def.)
@@ -717,8 +737,10 @@ def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n
     Examples:
       det experiment download 7
       det e download 7 --top-n 3 -o best/ --json
+      det e download 7 --sort-by accuracy --smaller-is-better false
     """
-    found = invocation.client.get_experiment(experiment_id).top_n_checkpoints(top_n)
+    check_metric(sort_by, smaller_is_better)
+    found = invocation.client.get_experiment(experiment_id).top_n_checkpoints(top_n, sort_by, smaller_is_better)
     if not found:
         raise no_checkpoint(experiment_id)
     done = [(item, fetch_files(item, output_dir / item.uuid, quiet=invocation.as_json or quiet)) for item in found]

@@ -387,6 +387,10 @@ class TrialView(Wire):
     """Since when they do; null: it waits to be asked for, or is paused."""
     started_at: float | None = None
     ended_at: float | None = None
+    worked: float | None = None
+    """Seconds that its attempts which are over ran: without pauses and the queue; null: none has started."""
+    works_since: float | None = None
+    """When the attempt began that runs now."""
     pending_reason: str | None = None
     parent: ParentView | None = None
     """The trial from whose checkpoint it started, if the search made it as a clone."""

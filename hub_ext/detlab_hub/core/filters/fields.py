@@ -102,7 +102,11 @@ _SHARED = (
     ("created", FieldKind.TIME, "when it was submitted, or made by its search"),
     ("started", FieldKind.TIME, "when it first started"),
     ("ended", FieldKind.TIME, "when it ended"),
-    ("duration", FieldKind.DURATION, "from its start to its end, or until now"),
+    (
+        "duration",
+        FieldKind.DURATION,
+        "from its start to its end, or until now, without pauses; of a trial also without the queue",
+    ),
     ("progress", FieldKind.NUMBER, "how much of it is done, from 0 to 1"),
     ("best", FieldKind.NUMBER, "best value of the searcher metric"),
 )

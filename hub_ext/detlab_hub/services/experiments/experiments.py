@@ -35,6 +35,7 @@ from detlab_hub.core.searchers import SearcherInputError
 from detlab_hub.services.admission import feasibility, forking, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.destinations import Destination, destination_of, searched
+from detlab_hub.services.admission.old_imports import imports_of_determined
 from detlab_hub.services.admission.preparing import (
     PreparedConfig,
     check_entrypoint,
@@ -126,6 +127,7 @@ class Experiments(Service):
         if archive is not None and not await workers.code.run(caller.name, archive.exists):
             raise forking.code_gone(forked)
         prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
+        prepared.warnings += await workers.code.run(caller.name, imports_of_determined, archive)
         if request.dry_run:
             return CreateExperimentReply(
                 experiment=None,
@@ -230,7 +232,8 @@ class Experiments(Service):
         finish_turn(unit)
         _log.info("experiment %d: submitted by %s", row.id, caller.name)
         reply = self._reply(unit.session, row, caller, created=True)
-        return reply.model_copy(update={"warnings": prepared.warning_views})
+        halted = [] if config.get("unmanaged") else self._context.halted_warnings
+        return reply.model_copy(update={"warnings": [*prepared.warning_views, *halted]})
 
     # --- look
 

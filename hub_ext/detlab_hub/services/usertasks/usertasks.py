@@ -77,6 +77,7 @@ class UserTasks(Service):
             if not request.dry_run:
                 self._context.limiter.submission(caller.name, caller.groups)
             warnings += await feasible(self._context, caller.name, request.kind, config)
+            warnings += self._context.halted_warnings
         reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
         if request.dry_run:
             return reply

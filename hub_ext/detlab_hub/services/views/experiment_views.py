@@ -271,7 +271,8 @@ def trial_views(s: Session, rows: Sequence[TrialRow], reasons: Reasons, *, summa
             shortened.
     """
     current = trials.latest_allocations(s, [row.id for row in rows])
-    views = [_trial_view(s, row, current.get(row.id), reasons, summary=summary) for row in rows]
+    worked = trials.seconds_worked(s, [row.id for row in rows if row.started_at is not None])
+    views = [_trial_view(s, row, current.get(row.id), reasons, worked, summary=summary) for row in rows]
     parents = {one.trial_id: one for one in parent_views(s, rows)}
     views = [view.model_copy(update={"parent": parents[view.id]}) if view.id in parents else view for view in views]
     return views if summary else list(map(brief, views))
@@ -283,9 +284,16 @@ def trial_view(s: Session, row: TrialRow, reasons: Reasons, *, summary: bool = T
 
 
 def _trial_view(
-    s: Session, row: TrialRow, current: AllocationRow | None, reasons: Reasons, *, summary: bool
+    s: Session,
+    row: TrialRow,
+    current: AllocationRow | None,
+    reasons: Reasons,
+    worked: Mapping[int, float],
+    *,
+    summary: bool,
 ) -> TrialView:
     state = TrialState(row.state)
+    works_since = current.started_at if current is not None and current.ended_at is None else None
     shown = curves.summaries(s, row.id, NAMES_SHOWN) if summary else {}
     full = sum(map(len, shown.values())) >= NAMES_SHOWN
     left_out = curves.count_series(s, row.id) - NAMES_SHOWN if full else 0
@@ -315,6 +323,8 @@ def _trial_view(
         asked_at=row.asked_at,
         started_at=row.started_at,
         ended_at=row.ended_at,
+        worked=worked.get(row.id, None if works_since is None else 0.0),
+        works_since=works_since,
         pending_reason=waiting_for(current, reasons),
         stop_evidence=row.stop_evidence,
         would_stop=row.would_stop,

@@ -92,6 +92,21 @@ def started_attempts(s: Session, trial_ids: Sequence[int]) -> list[Row[Any]]:
     return found
 
 
+def seconds_worked(s: Session, trial_ids: Sequence[int]) -> dict[int, float]:
+    """Return how many seconds the attempts of trials ran that are over; nothing of a trial without such."""
+    found: dict[int, float] = {}
+    for part in chunks(trial_ids):
+        query = (
+            select(AllocationRow.trial_id, func.sum(AllocationRow.ended_at - AllocationRow.started_at))
+            .where(AllocationRow.trial_id.in_(part))
+            .where(AllocationRow.started_at.is_not(None), AllocationRow.ended_at.is_not(None))
+            .group_by(AllocationRow.trial_id)
+        )
+        for trial_id, seconds in s.execute(query):
+            found[int(trial_id or 0)] = max(0.0, float(seconds or 0.0))
+    return found
+
+
 _TIMES = PreparedStatement(
     select(AllocationRow.started_at, AllocationRow.ended_at).where(
         AllocationRow.trial_id == bindparam("trial"), AllocationRow.started_at.is_not(None)

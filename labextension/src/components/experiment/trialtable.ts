@@ -1,7 +1,7 @@
 /** The trials table without its picture: columns and filter (sorting and drawing are the common table's). */
 
 import type { TrialView } from '../../state/wire';
-import { isOver, shownState, stateWord } from '../../state/states';
+import { isOver, shownState, stateWord, tookOf } from '../../state/states';
 import { Value, flatten } from '../charts/parallel';
 import { spaceOf } from '../charts/scales';
 import { formatDuration, formatNumber, formatPercent, formatValue, toNumber } from '../common/format';
@@ -53,8 +53,7 @@ const USUAL_HPARAMS = 8;
 export function columnsOf(
   rows: readonly TrialRow[], metric: string, smallerIsBetter: boolean, now: () => number, space?: unknown
 ): TrialColumn[] {
-  const took = ({ trial }: TrialRow): number | null =>
-    trial.started_at ? (trial.ended_at ?? now()) - trial.started_at : null;
+  const took = ({ trial }: TrialRow): number | null => tookOf(trial, now());
   const number = (key: string, title: string, value: TrialColumn['value'], more: Partial<TrialColumn> = {}): TrialColumn =>
     ({ key, title, value, text: row => formatNumber(value(row) as number | null), numeric: true, usual: true, ...more });
   return [

@@ -4,7 +4,7 @@ import { ReactElement, useEffect, useRef, useState } from 'react';
 
 import { everyItem } from '../../state/api';
 import { type TrialTab, useApp, useStore } from '../../state/context';
-import { isOver } from '../../state/states';
+import { isOver, tookOf } from '../../state/states';
 import type { CheckpointView, ExperimentView as Experiment, TrialView as Trial } from '../../state/wire';
 import { ActionButton, EmptyState, ErrorBanner, formatDuration, formatNumber, Loading, Notice, useFeed, useLoaded, useNow, useVisible } from '../common';
 import { trialActions } from '../view/actions';
@@ -100,7 +100,7 @@ function Shown({ feed, state, tab, onTab, visible }: {
 
 function factsOf(trial: Trial, e: Experiment | null, now: number): (string | false)[] {
   const metric = e?.metric || 'validation';
-  const took = trial.started_at ? (trial.ended_at ?? now) - trial.started_at : null;
+  const took = tookOf(trial, now);
   const latest = trial.latest_validation !== trial.best_validation && trial.latest_validation !== null;
   return [
     e !== null && nameText(e.name, 80),

@@ -15,6 +15,7 @@ from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.timeline import Timeline
+from detlab_hub.services.finding.finding import RunFinder
 
 
 async def actions(world) -> list[tuple[str, str, str]]:
@@ -133,6 +134,12 @@ async def test_took_counts_no_pause(make_world) -> None:
     assert done.paused_seconds == pytest.approx(2000)
     assert done.took == pytest.approx(done.ended_at - started - 2000)
     assert 0 < done.took < 500
+    (trial,), _ = await world.services[Experiments].trials(ALICE, made.id)
+    assert trial.ended_at - trial.started_at > 2000
+    assert 0 < trial.worked < 500, "as its experiment's, without the pauses"
+    assert trial.works_since is None
+    found = await world.services[RunFinder].trials(ALICE, filter="duration < 500", column=["duration"])
+    assert [one.values for one in found.items] == [[pytest.approx(trial.worked)]]
 
 
 async def begun(world, number) -> bool:

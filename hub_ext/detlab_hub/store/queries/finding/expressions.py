@@ -177,8 +177,13 @@ def _duration(row: Any, now: float) -> ColumnElement[Any]:
         end = func.coalesce(row.ended_at, row.paused_at, literal(now))
         found: ColumnElement[Any] = end - row.started_at - row.paused_seconds
         return found
+    # As experiments do, trials leave out their pauses: what their attempts ran; of those evaluated by hand, all of it.
+    attempt = aliased(AllocationRow)
+    ran = select(func.sum(func.coalesce(attempt.ended_at, literal(now)) - attempt.started_at)).where(
+        attempt.trial_id == row.id, attempt.started_at.is_not(None)
+    )
     whole: ColumnElement[Any] = func.coalesce(row.ended_at, literal(now)) - row.started_at
-    return whole
+    return func.coalesce(ran.correlate(row).scalar_subquery(), whole)
 
 
 def runs(source: FilterSource) -> ColumnElement[bool]:
