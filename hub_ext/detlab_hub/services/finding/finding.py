@@ -16,6 +16,7 @@ from detlab_hub.core.filters.fields import COLUMNS, ColumnField, Field, FilterTa
 from detlab_hub.core.filters.grammar import FilterError, pointed
 from detlab_hub.core.filters.meaning import Asker, fields, is_about_archived, read
 from detlab_hub.core.rights import Person
+from detlab_hub.services.admission.destinations import searched
 from detlab_hub.services.base.access import person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
@@ -100,6 +101,8 @@ class RunFinder(Service):
         archived: Archived = "no",
         limit: int = 50,
         before: int | None = None,
+        workspace: str | None = None,
+        project: str | None = None,
         **narrowed: str | None,
     ) -> ExperimentPage:
         """Return one page of experiments, as `trials` does; their metrics and hyperparameters are of the best trial.
@@ -112,20 +115,24 @@ class RunFinder(Service):
             archived: Which archived ones.
             limit: Most experiments.
             before: Id of the last experiment of the page before.
+            workspace: Only those that lie in it: a name, OWNER/NAME or an id.
+            project: Only those of this project of it.
             narrowed: `state`, `owner` and `name`, as lists without a filter take them.
 
         Raises:
+            NotFound: There is no such workspace for the caller, or no such project in it.
             ConfigError: Filter, sort or columns cannot be read; it says where.
             QueryTooSlow: The filter took too long.
         """
         asked = read_request(FilterTable.EXPERIMENTS, filter, sort, column, self._asker(caller))
         kept = "any" if is_about_archived(asked.meaning) else archived
-        wanted = search.WantedRows(
-            FilterTable.EXPERIMENTS, asked.meaning, asked.sort, experiments.narrowed(**narrowed, archived=kept)
-        )
         reasons = self._context.pending_reasons
 
         def look(s: Session) -> ExperimentPage:
+            place, folder = searched(s, caller, workspace, project)
+            where = experiments.narrowed(**narrowed, archived=kept, workspace_id=place, project_id=folder)
+            wanted = search.WantedRows(FilterTable.EXPERIMENTS, asked.meaning, asked.sort, where)
+
             def views(rows: Sequence[ExperimentRow]) -> list[ExperimentView]:
                 return self._valued(s, asked, experiment_views.experiment_views(s, rows, caller, reasons))
 
