@@ -9,6 +9,7 @@ import { flushSync } from 'react-dom';
 
 import { ConfirmDialog } from '../components/common';
 import { ExperimentTab, ExperimentView } from '../components/experiment/index';
+import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { Panel } from '../components/panel';
 import { StoragePage } from '../components/storage';
@@ -76,6 +77,7 @@ function View(): ReactElement {
     case 'version': return <VersionPage model="digits" version={Number(id ?? 5)} />;
     case 'compare': return <ComparePage model="digits" versions={(id ?? '3,5').split(',')} />;
     case 'storage': return <StoragePage />;
+    case 'runs': return <RunsPage table={tab === 'experiments' ? 'experiments' : 'trials'} query={location.search.slice(1)} />;
     case 'notebook': return <div className="det-live"><LiveView view={notebookView(api.of)} advice={null} /></div>;
     default: return <ExperimentView id={12} tab={tab as ExperimentTab} />;
   }

@@ -7,6 +7,7 @@ import { ErrorBoundary } from './ErrorBoundary';
 import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
 import { nameText } from '../components/common/text';
+import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { StoragePage } from '../components/storage';
 import { TaskView, TrialView } from '../components/trial';
@@ -20,7 +21,7 @@ import { Home } from './Home';
 import { NewExperiment } from './NewExperiment';
 import { useOverlay } from './overlay';
 import type { PageInfo } from './page';
-import { usePlace, type HubPlace, type Router } from './router';
+import { pathOf, usePlace, type HubPlace, type Router } from './router';
 
 export function App({ page, api, router }: { page: PageInfo; api: HubApi; router: Router }): ReactElement {
   const place = usePlace(router);
@@ -42,6 +43,7 @@ export function App({ page, api, router }: { page: PageInfo; api: HubApi; router
       host: 'hub',
       navigate: (to: Place) => router.go(to),
       address: (to: Place) => router.href(to),
+      settle: (to: Place) => router.settle(to),
       openUrl: path => void window.open(viaHub(path), '_blank', 'noopener'),
       plotly: page.plotly ? () => loadPlotly(page.plotly!) : undefined
     }),
@@ -120,6 +122,10 @@ function titleOf(place: HubPlace): string {
       return `Trial ${place.id}`;
     case 'task':
       return nameText(place.id);
+    case 'runs':
+      return NAMES[place.table];
+    case 'comparison':
+      return 'Compare';
     case 'models':
     case 'storage':
       return NAMES[place.kind];
@@ -137,7 +143,8 @@ function titleOf(place: HubPlace): string {
 }
 
 function keyOf(place: HubPlace): string {
-  return JSON.stringify(place.kind === 'trial' ? { kind: 'trial', id: place.id } : place);
+  if (place.kind === 'trial') return `trial ${place.id}`;
+  return place.kind === 'runs' ? place.table : JSON.stringify(place);
 }
 
 function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: HubApi }): ReactElement {
@@ -148,6 +155,8 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
       return <TrialView id={place.id} tab={place.tab} />;
     case 'task':
       return <TaskView id={place.id} />;
+    case 'runs':
+      return <RunsPage table={place.table} query={place.query} />;
     case 'models':
     case 'storage':
       return <List view={place.kind} page={page} />;
@@ -159,10 +168,11 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
       return <ComparePage model={place.model} versions={place.versions} />;
     case 'new':
       return <NewExperiment page={page} api={api} from={place.from} />;
+    case 'comparison':
     case 'nowhere':
       return (
         <View title="Page not found">
-          <EmptyState title={`There is no page “${nameText(place.path)}”.`}>
+          <EmptyState title={`There is no page “${nameText(pathOf(place))}”.`}>
             <a href={page.base}>Go to My work</a>
           </EmptyState>
         </View>
@@ -176,6 +186,9 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
   switch (view) {
     case 'work':
       return <Home />;
+    case 'experiments':
+    case 'trials':
+      return <RunsPage table={view} />;
     case 'queue':
       return <Queue />;
     case 'cluster':

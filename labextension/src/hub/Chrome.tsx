@@ -10,7 +10,7 @@ import { ADMIN, LISTS, type AdminView, type HubPlace, type ListView, type Router
 import { switchTheme, themeNow } from './theme';
 
 export const NAMES: Record<ListView | AdminView, string> = {
-  work: 'My work', queue: 'Queue', cluster: 'Cluster', models: 'Models', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
+  work: 'My work', experiments: 'Experiments', trials: 'Trials', queue: 'Queue', cluster: 'Cluster', models: 'Models', storage: 'Storage', nodes: 'Nodes', everybody: 'All work', quotas: 'Quotas', usage: 'Usage',
   tokens: 'Tokens', audit: 'Audit log', service: 'Service'
 };
 
@@ -84,6 +84,7 @@ export function Nav({ page, router, place }: { page: PageInfo; router: Router; p
 /** Whether a place is a view, or one of the pages that are reached from it only. */
 function isUnder(place: HubPlace, view: ListView | AdminView): boolean {
   if (place.kind === 'list') return place.view === view;
+  if (place.kind === 'runs') return place.table === view;
   return view === 'models' && (place.kind === 'model' || place.kind === 'version' || place.kind === 'compare');
 }
 

@@ -4,7 +4,7 @@ import { useSyncExternalStore } from 'react';
 
 import type { Place } from '../state/context';
 
-export const LISTS = ['work', 'queue', 'cluster', 'models', 'storage'] as const;
+export const LISTS = ['work', 'experiments', 'trials', 'queue', 'cluster', 'models', 'storage'] as const;
 export const ADMIN = ['nodes', 'everybody', 'quotas', 'usage', 'tokens', 'audit', 'service'] as const;
 
 export type ListView = (typeof LISTS)[number];
@@ -24,6 +24,7 @@ export function placeOf(path: string, search = ''): HubPlace {
   const parts = path.split('/').filter(part => part !== '');
   const [first = 'work', second] = parts;
   if (parts.length <= 1) {
+    if (first === 'experiments' || first === 'trials') return { kind: 'runs', table: first, ...queryOf(search) };
     if (first === 'new') return { kind: 'new', ...fromOf(search) };
     if ((LISTS as readonly string[]).includes(first) || isAdminView(first)) {
       return { kind: 'list', view: first as ListView | AdminView };
@@ -56,6 +57,11 @@ function fromOf(search: string): { from?: number } {
   return /^\d{1,15}$/.test(from) ? { from: Number(from) } : {};
 }
 
+function queryOf(search: string): { query?: string } {
+  const query = search.replace(/^\?/, '');
+  return query ? { query } : {};
+}
+
 function tabOf(search: string): { tab?: 'metrics' | 'logs' | 'checkpoints' } {
   const tab = new URLSearchParams(search).get('tab');
   return tab && TABS.has(tab) ? { tab: tab as 'metrics' | 'logs' | 'checkpoints' } : {};
@@ -76,6 +82,10 @@ export function pathOf(place: HubPlace): string {
       return `models/${encodeURIComponent(place.model)}/versions/${place.version}`;
     case 'compare':
       return `models/${encodeURIComponent(place.model)}/compare?versions=${place.versions.map(encodeURIComponent).join(',')}`;
+    case 'runs':
+      return `${place.table}${place.query ? `?${place.query}` : ''}`;
+    case 'comparison':
+      return `compare?${place.trials ? `trials=${place.trials.join()}` : `experiments=${(place.experiments ?? []).join()}`}`;
     case 'models':
     case 'storage':
       return place.kind;
@@ -108,6 +118,14 @@ export class Router {
   go(place: HubPlace): void {
     const href = this.href(place);
     if (href !== window.location.pathname + window.location.search) window.history.pushState(null, '', href);
+    this.moved();
+  }
+
+  /** Put another address in the place of this one, without a step in the history. */
+  settle(place: HubPlace): void {
+    const href = this.href(place);
+    if (href === window.location.pathname + window.location.search) return;
+    window.history.replaceState(null, '', href);
     this.moved();
   }
 

@@ -28,6 +28,13 @@ export function addCommands(
     icon: args => (args['isPalette'] ? undefined : detlabIcon),
     execute: () => lab.commands.execute(OPEN, { kind: 'new' })
   });
+  for (const table of ['experiments', 'trials'] as const) {
+    lab.commands.addCommand(`detlab:all-${table}`, {
+      label: `All ${table === 'trials' ? 'Trials' : 'Experiments'}`,
+      caption: `Find ${table} by filters, metrics and hyperparameters`,
+      execute: () => lab.commands.execute(OPEN, { kind: 'runs', table })
+    });
+  }
   lab.commands.addCommand('detlab:show-panel', {
     label: 'Show the detlab Panel',
     execute: () => lab.shell.activateById(panelId)
@@ -52,7 +59,7 @@ export function addCommands(
 /** Put the commands where people look for them. */
 export function offer(lab: JupyterFrontEnd, palette: ICommandPalette | null, launcher: ILauncher | null): void {
   launcher?.add({ command: 'detlab:new-experiment', category: CATEGORY, rank: 1, categoryRank: LAUNCHER_RANK });
-  for (const command of ['detlab:new-experiment', 'detlab:show-panel', 'detlab:pause', 'detlab:activate', 'detlab:kill']) {
+  for (const command of ['detlab:new-experiment', 'detlab:show-panel', 'detlab:all-experiments', 'detlab:all-trials', 'detlab:pause', 'detlab:activate', 'detlab:kill']) {
     palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } });
   }
   lab.contextMenu.addItem({

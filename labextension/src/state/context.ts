@@ -19,6 +19,12 @@ export type Place =
   }
   | { kind: 'storage' }
   | {
+    kind: 'runs'; table: 'experiments' | 'trials';
+    /** Filter, order and columns, as `writeRequest` writes them. */
+    query?: string;
+  }
+  | { kind: 'comparison'; trials?: readonly number[]; experiments?: readonly number[] }
+  | {
     kind: 'new'; path?: string;
     /** The experiment whose config and code it begins with. */
     from?: number;
@@ -50,6 +56,8 @@ export interface AppContext {
   navigate(place: Place): void;
   /** The address of a view for <a href>, so that it can be copied and opened in a new tab; null in JupyterLab. */
   address(place: Place): string | null;
+  /** Note in the address, where there is one, which tab of the view is open, so that a link leads to it. */
+  settle?(place: Place): void;
   /** Put code in the notebook that is open; absent where there are no notebooks. */
   insertCode?(code: string): Promise<void> | void;
   /** Open the tutorial notebook, which is put beside the user's files; absent where there are no notebooks. */

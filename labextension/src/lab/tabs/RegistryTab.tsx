@@ -1,12 +1,13 @@
-/** Tabs of models and of storage; a script of its own, which is loaded with the first of them. */
+/** Tabs of the tables of runs, of models and of storage; a script of its own, which is loaded with the first of them. */
 
 import type { ReactElement } from 'react';
 
+import { RunsPage } from '../../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../../components/models';
 import { StoragePage } from '../../components/storage';
 import type { Place } from '../../state/context';
 
-export type RegistryPlace = Place & { kind: 'models' | 'storage' | 'model' | 'version' | 'compare' };
+export type RegistryPlace = Place & { kind: 'runs' | 'models' | 'storage' | 'model' | 'version' | 'compare' };
 
 /** Pages of the hub scroll by themselves in a tab. */
 export function RegistryTab({ place }: { place: RegistryPlace }): ReactElement {
@@ -15,6 +16,7 @@ export function RegistryTab({ place }: { place: RegistryPlace }): ReactElement {
 
 function page(place: RegistryPlace): ReactElement {
   switch (place.kind) {
+    case 'runs': return <RunsPage table={place.table} query={place.query} />;
     case 'models': return <ModelsPage />;
     case 'storage': return <StoragePage />;
     case 'model': return <ModelPage name={place.name} />;

@@ -31,6 +31,8 @@ export class View extends ReactWidget {
 export function placeKey(place: Place): string {
   switch (place.kind) {
     case 'new': return `new:${place.from ?? ''}${place.path ?? ''}`;
+    case 'runs': return `runs:${place.table}`;
+    case 'comparison': return `comparison:${place.trials ?? ''}:${place.experiments ?? ''}`;
     case 'models':
     case 'storage': return place.kind;
     case 'model': return `model:${place.name}`;
@@ -45,6 +47,8 @@ export function placeTitle(place: Place): string {
     case 'experiment': return `Experiment ${place.id}`;
     case 'trial': return `Trial ${place.id}`;
     case 'task': return `Task ${place.id}`;
+    case 'runs': return place.table === 'trials' ? 'Trials' : 'Experiments';
+    case 'comparison': return 'Compare';
     case 'models': return 'Models';
     case 'storage': return 'Storage';
     case 'model': return `Model ${nameText(place.name, 80)}`;
@@ -74,6 +78,8 @@ export function makeTab(
       case 'experiment': return <ExperimentView id={place.id} />;
       case 'trial': return <TrialView id={place.id} tab={place.tab} />;
       case 'task': return <TaskView id={place.id} />;
+      case 'comparison': return <Loading what="Compare" />;
+      case 'runs':
       case 'models':
       case 'storage':
       case 'model':
