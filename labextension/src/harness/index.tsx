@@ -77,7 +77,7 @@ function View(): ReactElement {
     case 'version': return <VersionPage model="digits" version={Number(id ?? 5)} />;
     case 'compare': return <ComparePage model="digits" versions={(id ?? '3,5').split(',')} />;
     case 'storage': return <StoragePage />;
-    case 'runs': return <RunsPage table={tab === 'experiments' ? 'experiments' : 'trials'} query={location.search.slice(1)} />;
+    case 'runs': return <RunsPage table={tab === 'experiments' ? 'experiments' : 'trials'} query={location.search.slice(1).replace(/(^|&)view=runs/, '')} />;
     case 'notebook': return <div className="det-live"><LiveView view={notebookView(api.of)} advice={null} /></div>;
     default: return <ExperimentView id={12} tab={tab as ExperimentTab} />;
   }

@@ -65,7 +65,9 @@ function Runs({ root, table, request, onRequest }: RunsProps): ReactElement {
   }, [request.columns, table]);
   const extra = useMemo(() => extraOf(table, names), [table, names]);
   const rows = useRows(table, request, extra);
-  const columns = useMemo(() => columnsOf(table, names, rows.columns), [table, names, rows.columns]);
+  const sample = rows.rows[0];
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- further pages change no column
+  const columns = useMemo(() => columnsOf(table, names, rows.columns, rows.rows), [table, names, rows.columns, sample?.id]);
   const empty = useMemo(() => (rows.loading ? [] : emptyColumns(columns, rows.rows)), [columns, rows.rows, rows.loading]);
   const views = useViews(table);
   const [selected, setSelected] = useState(NONE);

@@ -31,7 +31,7 @@ const both = <V,>(of: (row: Run) => V): Pick<Native, 'trials' | 'experiments'> =
 /** Fields that rows bring along. */
 const NATIVE: Record<string, Native> = {
   id: { kind: 'number', width: 76, ...both(row => row.id) },
-  experiment: { kind: 'number', width: 100, trials: row => row.experiment_id, experiments: row => row.id },
+  experiment: { kind: 'number', width: 122, trials: row => row.experiment_id, experiments: row => row.id },
   name: { kind: 'text', width: 220, ...both(row => row.name) },
   owner: { kind: 'user', width: 110, ...both(row => row.owner) },
   label: { kind: 'labels', width: 150, ...both(row => row.labels) },
@@ -58,6 +58,9 @@ export const USUAL: Record<RunTable, readonly string[]> = {
 export const ALWAYS = 'id';
 const DESCENDING = new Set(['id', 'experiment', 'created', 'started', 'ended', 'progress', 'steps', 'trials', 'duration']);
 
+/** Rows that say whether a column has numbers. */
+const LOOKED_AT = 50;
+
 function native(table: RunTable, name: string): Native | null {
   const found = Object.hasOwn(NATIVE, name) ? NATIVE[name]! : null;
   return found?.[table] ? found : null;
@@ -68,18 +71,19 @@ export function extraOf(table: RunTable, names: readonly string[]): string[] {
   return names.filter(name => !native(table, name));
 }
 
-/** The columns of a table. `answered`: what `values` of its rows are. */
-export function columnsOf(table: RunTable, names: readonly string[], answered: readonly FoundColumn[]): RunColumn[] {
+/** The columns of a table. `answered`: what `values` of its rows are; numbers of any kind stand to the right. */
+export function columnsOf(table: RunTable, names: readonly string[], answered: readonly FoundColumn[], rows: readonly Run[] = []): RunColumn[] {
   return names.map(name => {
     const own = native(table, name);
     const at = answered.findIndex(column => column.name === name);
     const kind = own?.kind ?? answered[at]?.kind ?? 'any';
+    const value = own ? (own[table] as (row: Run) => unknown) : (row: Run): unknown => (at < 0 ? undefined : row.values[at]);
+    const numbers = kind === 'any' && rows.slice(0, LOOKED_AT).some(row => typeof value(row) === 'number');
     return {
-      name, kind,
+      name, kind, value,
       width: own?.width ?? Math.min(240, Math.max(96, name.length * 8 + 48)),
-      right: kind === 'number' || kind === 'duration' || (kind === 'any' && name.startsWith('h')),
-      descending: DESCENDING.has(name),
-      value: own ? (own[table] as (row: Run) => unknown) : row => (at < 0 ? undefined : row.values[at])
+      right: kind === 'number' || kind === 'duration' || numbers,
+      descending: DESCENDING.has(name)
     };
   });
 }
