@@ -85,7 +85,7 @@ describe('the command palette', () => {
   it('has all commands of ours under one head', async () => {
     const { palette } = await stage();
     expect(search(palette, 'detlab').sort()).toEqual([
-      'Activate the Experiment in View', 'Kill the Experiment in View', 'New Experiment', 'Pause the Experiment in View', 'Show the detlab Panel'
+      'Activate the Experiment in View', 'All Experiments', 'All Trials', 'Kill the Experiment in View', 'New Experiment', 'Pause the Experiment in View', 'Show the detlab Panel'
     ]);
     expect(palette.node.querySelector('.lm-CommandPalette-header')!.textContent).toBe('detlab');
   });

@@ -67,7 +67,10 @@ VIEWS = {
     "hostile trials": f"view=runs&tab=trials&case=hostile&{COLUMNS}",
 }
 SHAPES = {"light": (1200, 800, "light"), "dark": (1200, 800, "dark"), "narrow": (360, 740, "light")}
-READY = ".det-adm table, .det-runs-grid [role=row]:nth-child(2), .det-empty-title, .det-tab-panel, .det-banner[role=alert], .det-live-plot"
+READY = (
+    ".det-adm table, .det-runs-grid [role=rowgroup] > [role=row], .det-empty-title, .det-tab-panel,"
+    " .det-banner[role=alert], .det-live-plot"
+)
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
