@@ -1,6 +1,6 @@
 /** The filter of a table: what may come next is offered, and a mistake is shown with its place. */
 
-import { KeyboardEvent, ReactElement, Ref, useEffect, useId, useRef, useState } from 'react';
+import { KeyboardEvent, ReactElement, Ref, useEffect, useId, useLayoutEffect, useRef, useState } from 'react';
 
 import { useApp } from '../../state/context';
 import type { Completions } from '../../state/wire';
@@ -31,6 +31,12 @@ export function FilterBox({ table, value, problem, onApply, inputRef }: {
   const [chosen, setChosen] = useState(-1);
   const box = useRef<HTMLInputElement | null>(null);
   useEffect(() => setText(value), [value]);
+  // At once, before the next key is typed.
+  const caret = useRef<number | null>(null);
+  useLayoutEffect(() => {
+    if (caret.current !== null) box.current?.setSelectionRange(caret.current, caret.current);
+    caret.current = null;
+  }, [text]);
   const asked = useSettled(cursor === null ? '' : `${cursor} ${text}`, WAIT_MS);
   const at = asked === '' ? null : Number(asked.slice(0, asked.indexOf(' ')));
   const query = at === null ? null : new URLSearchParams({ table, filter: asked.slice(asked.indexOf(' ') + 1), cursor: String(at) });
@@ -50,7 +56,7 @@ export function FilterBox({ table, value, problem, onApply, inputRef }: {
     const next = before + gap + text.slice(cursor).trimStart();
     setText(next);
     setCursor(before.length + gap.length);
-    requestAnimationFrame(() => box.current?.setSelectionRange(before.length + gap.length, before.length + gap.length));
+    caret.current = before.length + gap.length;
   };
   const apply = (): void => {
     close();

@@ -1,7 +1,7 @@
 /** A table of tens of thousands of rows: only those in view exist. Titles sort, rows are selected, columns stay in place. */
 
 import { useVirtualizer } from '@tanstack/react-virtual';
-import { memo, ReactElement, ReactNode, Ref, useCallback, useEffect, useId, useImperativeHandle, useMemo, useRef, type CSSProperties, type MouseEvent } from 'react';
+import { memo, ReactElement, Ref, useCallback, useEffect, useId, useImperativeHandle, useMemo, useRef, type CSSProperties, type MouseEvent } from 'react';
 
 import { useApp, type Place } from '../../state/context';
 import { Menu } from '../common';
@@ -43,7 +43,6 @@ export interface GridProps {
   onMore(): void;
   placeOf(row: Run): Place;
   handle?: Ref<GridHandle>;
-  children?: ReactNode;
 }
 
 /** Pinned columns first, each with its place from the left. */
@@ -125,7 +124,6 @@ export function RunsGrid(props: GridProps): ReactElement {
           );
         })}
       </div>
-      {props.children}
     </div>
   );
 }

@@ -118,7 +118,7 @@ function Runs({ root, table, request, onRequest }: RunsProps): ReactElement {
       tools={(
         <>
           <ActionButton label="Refresh" onRun={rows.reload} />
-          <Menu label="Save as a file" actions={() => [{ key: 'csv', label: 'CSV', run: save('csv') }, { key: 'parquet', label: 'Parquet', run: save('parquet') }]}>
+          <Menu label="Export" actions={() => [{ key: 'csv', label: 'CSV', run: save('csv') }, { key: 'parquet', label: 'Parquet', run: save('parquet') }]}>
             Export <span aria-hidden="true">▾</span>
           </Menu>
           <ActionButton label="Keys" compact onRun={() => setHelp(true)}>?</ActionButton>
@@ -144,10 +144,9 @@ function Runs({ root, table, request, onRequest }: RunsProps): ReactElement {
           onPin={name => change({ pinned: toggled(request.pinned, name) })} onHeat={name => change({ heat: toggled(request.heat, name) })}
           onHide={name => change({ columns: names.filter(one => one !== name) })}
           onSelect={onSelect} onActive={setActive} onMore={rows.more}
-        >
-          {!rows.rows.length && !rows.loading && <Nothing table={table} request={request} onRequest={onRequest} />}
-        </RunsGrid>
+        />
       )}
+      {!rows.first && !rows.rows.length && !rows.loading && <Nothing table={table} request={request} onRequest={onRequest} />}
     </View>
   );
 }

@@ -280,7 +280,7 @@ describe('the table', () => {
     const user = userEvent.setup();
     const shown = opened('filter=loss+%3E+1&column=id&column=loss', { 'GET tables/export': new ApiError(400, { message: 'a Parquet file needs pyarrow', hint: 'Take CSV' }) });
     await row(250);
-    await user.click(screen.getByRole('button', { name: 'Save as a file' }));
+    await user.click(screen.getByRole('button', { name: 'Export' }));
     await user.click(screen.getByRole('menuitem', { name: 'Parquet' }));
     await waitFor(() => expect(shown.done.at(-1)).toBe('notify trials.parquet was not made: a Parquet file needs pyarrow. Take CSV'));
     const asked = new URLSearchParams(shown.api.asked.find(one => one.includes('tables/export'))!.split('?')[1]);
