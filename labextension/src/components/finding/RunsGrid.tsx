@@ -1,7 +1,7 @@
 /** A table of tens of thousands of rows: only those in view exist. Titles sort, rows are selected, columns stay in place. */
 
 import { useVirtualizer } from '@tanstack/react-virtual';
-import { memo, ReactElement, Ref, useCallback, useEffect, useId, useImperativeHandle, useMemo, useRef, type CSSProperties, type MouseEvent } from 'react';
+import { memo, ReactElement, Ref, useCallback, useEffect, useId, useImperativeHandle, useMemo, useRef, type CSSProperties, type MouseEvent, type UIEvent } from 'react';
 
 import { useApp, type Place } from '../../state/context';
 import { Menu } from '../common';
@@ -45,16 +45,20 @@ export interface GridProps {
   handle?: Ref<GridHandle>;
 }
 
-/** Pinned columns first, each with its place from the left. */
-function laid(columns: readonly RunColumn[], pinned: readonly string[]): { column: RunColumn; left: number | null }[] {
+interface PlacedColumn { column: RunColumn; pinned: boolean }
+
+/** Pinned columns first. */
+function laid(columns: readonly RunColumn[], pinned: readonly string[]): PlacedColumn[] {
   const stay = (one: RunColumn): boolean => one.name === ALWAYS || pinned.includes(one.name);
-  let left = CHOICE;
-  const first = columns.filter(stay).map(column => {
-    const at = left;
-    left += column.width;
-    return { column, left: at };
-  });
-  return [...first, ...columns.filter(one => !stay(one)).map(column => ({ column, left: null }))];
+  return [true, false].flatMap(first => columns.filter(one => stay(one) === first).map(column => ({ column, pinned: first })));
+}
+
+/** Pinned columns follow what is scrolled sideways. */
+function keepInView({ currentTarget: scroller }: UIEvent<HTMLElement>): void {
+  const aside = `${scroller.scrollLeft}px`;
+  if (scroller.style.getPropertyValue('--det-aside') === aside) return;
+  scroller.style.setProperty('--det-aside', aside);
+  scroller.toggleAttribute('data-aside', scroller.scrollLeft > 0);
 }
 
 export function RunsGrid(props: GridProps): ReactElement {
@@ -71,7 +75,7 @@ export function RunsGrid(props: GridProps): ReactElement {
     })), [columns, props.heat, rows]
   );
   const virtual = useVirtualizer({
-    count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => ROW, overscan: 12, scrollMargin: 0, scrollPaddingStart: HEAD,
+    count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => ROW, overscan: 8, scrollMargin: 0, scrollPaddingStart: HEAD,
     getItemKey: index => rows[index]!.id, initialRect: { width: 1000, height: 600 }, useFlushSync: false
   });
   const items = virtual.getVirtualItems();
@@ -102,16 +106,16 @@ export function RunsGrid(props: GridProps): ReactElement {
     <div
       ref={scroller} className="det-grid det-runs-grid" role="grid" aria-label={props.label} tabIndex={0} aria-busy={props.busy}
       aria-rowcount={more ? -1 : rows.length + 1} aria-colcount={columns.length + 1} aria-multiselectable="true"
-      aria-activedescendant={active !== null && items.some(item => item.index === active) ? `${id}-${active}` : undefined}
+      onScroll={keepInView} aria-activedescendant={active !== null && items.some(item => item.index === active) ? `${id}-${active}` : undefined}
     >
       <div className="det-grid-head" role="row" aria-rowindex={1} style={{ minWidth: least, height: HEAD }}>
-        <div role="columnheader" className="det-th det-run-choice det-run-pinned" style={{ left: 0 }}>
+        <div role="columnheader" className="det-th det-run-choice det-run-pinned">
           <input
             type="checkbox" aria-label={all ? 'Select none' : `Select the ${rows.length} rows that are loaded`} checked={all} disabled={!rows.length}
             ref={box => { if (box) box.indeterminate = some; }} onChange={() => onSelect(rows.map(row => row.id), !all)}
           />
         </div>
-        {places.map(({ column, left }) => <HeadCell key={column.name} column={column} left={left} props={props} />)}
+        {places.map(({ column, pinned }) => <HeadCell key={column.name} column={column} stays={pinned} props={props} />)}
       </div>
       <div role="rowgroup" className="det-grid-body" style={{ height: virtual.getTotalSize(), minWidth: least }}>
         {items.map(item => {
@@ -128,11 +132,11 @@ export function RunsGrid(props: GridProps): ReactElement {
   );
 }
 
-function stays(left: number | null, width: number, right: boolean): CSSProperties {
-  return { flex: `${left === null ? 1 : 0} 0 ${width}px`, ...(left === null ? {} : { left }), ...(right ? { justifyContent: 'flex-end' } : {}) };
+function widthOf(column: RunColumn, pinned: boolean): CSSProperties {
+  return { flex: `${pinned ? 0 : 1} 0 ${column.width}px` };
 }
 
-function HeadCell({ column, left, props }: { column: RunColumn; left: number | null; props: GridProps }): ReactElement {
+function HeadCell({ column, stays, props }: { column: RunColumn; stays: boolean; props: GridProps }): ReactElement {
   const { sort, pinned, heat } = props;
   const at = sort.findIndex(key => fieldOf(key) === column.name);
   const direction = at < 0 ? 'none' : sort[at]!.startsWith('-') ? 'descending' : 'ascending';
@@ -148,8 +152,8 @@ function HeadCell({ column, left, props }: { column: RunColumn; left: number | n
   ];
   return (
     <div
-      role="columnheader" aria-sort={direction} className={`det-th${left === null ? '' : ' det-run-pinned'}${column.right ? ' det-right' : ''}`}
-      style={stays(left, column.width, column.right)}
+      role="columnheader" aria-sort={direction} className={`det-th${stays ? ' det-run-pinned' : ''}${column.right ? ' det-right' : ''}`}
+      style={widthOf(column, stays)}
     >
       <button type="button" className="det-sort" onClick={onSort} title={gone ? `${title}: no row here has it` : `Sort by ${title}; with Shift after what it is sorted by`}>
         <span className={`det-ellipsis${gone ? ' det-run-gone' : ''}`}><bdi>{title}</bdi></span>
@@ -165,7 +169,7 @@ interface RowProps {
   row: Run;
   index: number;
   top: number;
-  places: readonly { column: RunColumn; left: number | null }[];
+  places: readonly PlacedColumn[];
   ranges: ReadonlyMap<string, { low: number; high: number }>;
   selected: boolean;
   active: boolean;
@@ -182,16 +186,16 @@ const Row = memo(function Row({ id, row, index, top, places, ranges, selected, a
       style={{ height: ROW, lineHeight: `${ROW - 1}px`, transform: `translateY(${top}px)` }}
       onClick={() => onActive(index)} onDoubleClick={() => navigate(placeOf(row))}
     >
-      <div role="gridcell" className="det-td det-run-choice det-run-pinned" style={{ left: 0 }}>
+      <div role="gridcell" className="det-td det-run-choice det-run-pinned">
         <input
           type="checkbox" tabIndex={-1} aria-label={`Select ${row.id}`} checked={selected} onChange={() => undefined}
           onClick={event => { event.stopPropagation(); onChoose(index, event.shiftKey); }}
         />
       </div>
-      {places.map(({ column, left }) => (
+      {places.map(({ column, pinned }) => (
         <div
-          key={column.name} role="gridcell" className={`det-td${left === null ? '' : ' det-run-pinned'}${column.right ? ' det-right' : ''}`}
-          style={{ ...stays(left, column.width, false), background: heatOf(column, row, ranges.get(column.name)) }}
+          key={column.name} role="gridcell" className={`det-td${pinned ? ' det-run-pinned' : ''}${column.right ? ' det-right' : ''}`}
+          style={{ ...widthOf(column, pinned), background: heatOf(column, row, ranges.get(column.name)) }}
         >
           {column.name === ALWAYS || column.name === 'name'
             ? <Go to={placeOf(row)}><bdi>{cellText(column, row)}</bdi></Go>
