@@ -71,6 +71,7 @@ PATHS = (
     "storage/trash",
     "storage/usage",
     "stream",
+    "tables/export",
     "tasks",
     "tasks/{task_id}",
     "tasks/{task_id}/kill",

@@ -47,6 +47,8 @@ POLICY = (
 VIEWS = (
     "new",
     "work",
+    "experiments",
+    "trials",
     "queue",
     "cluster",
     "compare",
@@ -63,7 +65,7 @@ VIEWS = (
     "audit",
     "service",
 )
-"""Views with an address of their own, beside experiments, trials, tasks and models; the script tells them apart."""
+"""Views with an address of their own, beside an experiment, a trial, tasks and models; the script tells them apart."""
 
 _RECENT = 20
 _FOREVER = "public, max-age=31536000, immutable"

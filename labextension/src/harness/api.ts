@@ -5,6 +5,7 @@ import { Api, ApiError } from '../state/api';
 import type { Event, ExperimentView, GrantList, LogLine, SeriesView, TrialView } from '../state/wire';
 import * as compared from './comparison';
 import * as made from './fixtures';
+import * as found from './finding';
 import * as kept from './registry';
 import * as teams from './teams';
 
@@ -69,6 +70,11 @@ export class FixtureApi implements Api {
   async del<T>(path: string): Promise<T> {
     this.asked.push(`DELETE ${path}`);
     return {} as T;
+  }
+
+  async blob(path: string): Promise<Blob> {
+    this.asked.push(`GET ${path}`);
+    return new Blob(['id\n']);
   }
 
   async text(path: string): Promise<string> {
@@ -139,6 +145,9 @@ export class FixtureApi implements Api {
 
   private answer(path: string, query: URLSearchParams): unknown {
     const [kind, id, part, ...rest] = path.split('/');
+    if (path === 'trials' || path === 'experiments') return this.table(path, query);
+    if (path === 'filters/complete') return found.completions(query, this.of.hostile);
+    if (path === 'saved-views') return { items: this.of.trials ? found.views(this.of.hostile) : [], next: null };
     if (path === 'overview') return JSON.parse(this.overview);
     if (path === 'experiments') return { items: this.of.trials ? Array.from({ length: 12 }, (_, i) => this.experiment({ id: 40 - i, workspace_id: 7, workspace: 'vision', project_id: 3, project: 'digits', ...(i % 3 === 1 ? { state: 'COMPLETED', owner: 'ben' } : {}) })) : [], next: null };
     if (kind === 'experiments') return this.ofExperiment(part, query);
@@ -150,6 +159,12 @@ export class FixtureApi implements Api {
     if (kind === 'comparison') return this.ofComparison(id, query);
     if (path === 'storage/usage') return this.ofStorage(query);
     return undefined;
+  }
+
+  private table(table: 'trials' | 'experiments', query: URLSearchParams): unknown {
+    const problem = found.problemOf(query.get('filter') ?? '');
+    if (problem) throw new ApiError(422, { code: 'config.invalid', message: problem, problems: [{ path: 'filter', message: problem, hint: null, level: 'error' }] });
+    return found[table](this.of.trials, query, this.of.hostile);
   }
 
   private ofExperiment(part: string | undefined, query: URLSearchParams): unknown {

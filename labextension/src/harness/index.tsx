@@ -11,6 +11,7 @@ import { ConfirmDialog } from '../components/common';
 import { CompareRuns } from '../components/compare';
 import { idsOf } from '../components/compare/link';
 import { ExperimentTab, ExperimentView } from '../components/experiment/index';
+import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { Panel } from '../components/panel';
 import { SettingsPage } from '../components/settings/SettingsPage';
@@ -88,6 +89,7 @@ function View(): ReactElement {
     case 'project': return <ProjectPage workspace="7" project={id ?? '3'} />;
     case 'shared': return <SharedPage />;
     case 'settings': return <SettingsPage />;
+    case 'runs': return <RunsPage table={tab === 'experiments' ? 'experiments' : 'trials'} query={location.search.slice(1).replace(/(^|&)view=runs/, '')} />;
     case 'notebook': return <div className="det-live"><LiveView view={notebookView(api.of)} advice={null} /></div>;
     default: return <ExperimentView id={12} tab={tab as ExperimentTab} />;
   }

@@ -8,6 +8,7 @@ import { CompareRuns } from '../components/compare';
 import { EmptyState } from '../components/common';
 import { ExperimentView } from '../components/experiment';
 import { nameText } from '../components/common/text';
+import { RunsPage } from '../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../components/models';
 import { SettingsPage } from '../components/settings/SettingsPage';
 import { StoragePage } from '../components/storage';
@@ -132,6 +133,8 @@ function titleOf(place: HubPlace): string {
       return `Workspace ${nameText(place.workspace, 80)}`;
     case 'project':
       return `Project ${nameText(place.project, 80)}`;
+    case 'runs':
+      return NAMES[place.table];
     case 'models':
     case 'storage':
     case 'workspaces':
@@ -156,6 +159,7 @@ function titleOf(place: HubPlace): string {
 /** Another tab is no other view. */
 function keyOf(place: HubPlace): string {
   if (place.kind === 'comparison') return place.kind;
+  if (place.kind === 'runs') return place.table;
   const { tab: _, experiment: __, ...rest } = place as HubPlace & { tab?: string; experiment?: number };
   return JSON.stringify(rest);
 }
@@ -172,6 +176,8 @@ function Shown({ place, page, api }: { place: HubPlace; page: PageInfo; api: Hub
       return <WorkspacePage workspace={place.workspace} tab={place.tab} />;
     case 'project':
       return <ProjectPage workspace={place.workspace} project={place.project} />;
+    case 'runs':
+      return <RunsPage table={place.table} query={place.query} />;
     case 'models':
     case 'storage':
     case 'workspaces':
@@ -205,6 +211,9 @@ function List({ view, page }: { view: Extract<HubPlace, { kind: 'list' }>['view'
   switch (view) {
     case 'work':
       return <Home />;
+    case 'experiments':
+    case 'trials':
+      return <RunsPage table={view} />;
     case 'queue':
       return <Queue />;
     case 'cluster':

@@ -7,7 +7,7 @@ import {
   EXPERIMENT_TABS, TRIAL_TABS, WORKSPACE_TABS, type Place
 } from '../state/context';
 
-export const LISTS = ['work', 'shared', 'workspaces', 'queue', 'cluster', 'models', 'storage', 'settings'] as const;
+export const LISTS = ['work', 'experiments', 'trials', 'shared', 'workspaces', 'queue', 'cluster', 'models', 'storage', 'settings'] as const;
 export const ADMIN = ['nodes', 'everybody', 'quotas', 'usage', 'tokens', 'audit', 'service'] as const;
 
 export type ListView = (typeof LISTS)[number];
@@ -25,6 +25,7 @@ export function placeOf(path: string, search = ''): HubPlace {
   const parts = path.split('/').filter(part => part !== '');
   const [first = 'work', second] = parts;
   if (parts.length <= 1) {
+    if (first === 'experiments' || first === 'trials') return { kind: 'runs', table: first, ...queryOf(search) };
     if (first === 'new') return { kind: 'new', ...fromOf(search) };
     if (first === 'compare') return placeOfQuery(search);
     if ((LISTS as readonly string[]).includes(first) || isAdminView(first)) {
@@ -62,6 +63,11 @@ function fromOf(search: string): { from?: number } {
   return /^\d{1,15}$/.test(from) ? { from: Number(from) } : {};
 }
 
+function queryOf(search: string): { query?: string } {
+  const query = search.replace(/^\?/, '');
+  return query ? { query } : {};
+}
+
 function tabOf<T extends string>(search: string, tabs: readonly T[]): { tab?: T } {
   const tab = tabs.find(one => one === new URLSearchParams(search).get('tab'));
   return tab ? { tab } : {};
@@ -88,6 +94,8 @@ export function pathOf(place: HubPlace): string {
       return `workspaces/${encodeURIComponent(place.workspace)}${place.tab ? `?tab=${place.tab}` : ''}`;
     case 'project':
       return `workspaces/${encodeURIComponent(place.workspace)}/projects/${encodeURIComponent(place.project)}`;
+    case 'runs':
+      return `${place.table}${place.query ? `?${place.query}` : ''}`;
     case 'models':
     case 'storage':
     case 'workspaces':

@@ -34,6 +34,13 @@ export function addCommands(
     caption: 'Show trials or experiments side by side',
     execute: args => lab.commands.execute(OPEN, compareLink({ trials: numbersOf(args['trials']), experiments: numbersOf(args['experiments']) }))
   });
+  for (const table of ['experiments', 'trials'] as const) {
+    lab.commands.addCommand(`detlab:all-${table}`, {
+      label: `All ${table === 'trials' ? 'Trials' : 'Experiments'}`,
+      caption: `Find ${table} by filters, metrics and hyperparameters`,
+      execute: () => lab.commands.execute(OPEN, { kind: 'runs', table })
+    });
+  }
   lab.commands.addCommand('detlab:show-panel', {
     label: 'Show the detlab Panel',
     execute: () => lab.shell.activateById(panelId)
@@ -66,7 +73,7 @@ function numbersOf(value: unknown): number[] {
 /** Put the commands where people look for them. */
 export function offer(lab: JupyterFrontEnd, palette: ICommandPalette | null, launcher: ILauncher | null): void {
   launcher?.add({ command: 'detlab:new-experiment', category: CATEGORY, rank: 1, categoryRank: LAUNCHER_RANK });
-  const offered = ['new-experiment', 'compare', 'show-panel', 'workspaces', 'shared', 'settings', 'pause', 'activate', 'kill'];
+  const offered = ['new-experiment', 'compare', 'show-panel', 'all-experiments', 'all-trials', 'workspaces', 'shared', 'settings', 'pause', 'activate', 'kill'];
   for (const command of offered.map(name => `detlab:${name}`)) {
     palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } });
   }

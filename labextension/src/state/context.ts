@@ -42,6 +42,11 @@ export type Place =
   | { kind: 'shared' }
   | { kind: 'settings' }
   | {
+    kind: 'runs'; table: 'experiments' | 'trials';
+    /** Filter, order and columns, as `writeRequest` writes them. */
+    query?: string;
+  }
+  | {
     kind: 'new'; path?: string;
     /** The experiment whose config and code it begins with. */
     from?: number;

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Archived, EndReason, ExperimentView, TrialState, encode_floats
-from detlab.schemas.wire.finding import Candidate, Completions, ExperimentPage, FoundTrial, FoundTrials
+from detlab.schemas.wire.finding import Candidate, CandidateKind, Completions, ExperimentPage, FoundTrial, FoundTrials
 from detlab_hub.core.filters import completion
 from detlab_hub.core.filters.completion import AtCursor, Place
 from detlab_hub.core.filters.fields import COLUMNS, ColumnField, Field, FilterTable, MetricField
@@ -145,10 +145,24 @@ class RunFinder(Service):
 
         return await self._context.look(caller.name, look)
 
-    async def complete(self, caller: Caller, table: FilterTable, text: str, cursor: int | None = None) -> Completions:
+    async def complete(
+        self,
+        caller: Caller,
+        table: FilterTable,
+        text: str,
+        cursor: int | None = None,
+        kind: CandidateKind | None = None,
+    ) -> Completions:
         """Return what may come next in a filter at a cursor, by default at its end, and what is wrong with it as it is.
 
         Names are those of the newest experiments that the caller may read.
+
+        Args:
+            caller: Who asks.
+            table: Of what it is a filter.
+            text: The filter as it is.
+            cursor: Where it is being written.
+            kind: Only candidates of this kind.
         """
         place = completion.at(text, len(text) if cursor is None else cursor)
         problem, column = "", None
@@ -159,7 +173,7 @@ class RunFinder(Service):
 
         def look(s: Session) -> Completions:
             with bounded(s, SECONDS, "the completion", ""):
-                items = _candidates(s, person(caller), table, place)
+                items = _candidates(s, person(caller), table, place, kind)
             return Completions(begin=place.begin, items=items, problem=problem, column=column)
 
         return await self._context.look(caller.name, look)
@@ -218,10 +232,13 @@ def _note(table: FilterTable, field: MetricField, known: set[str]) -> str:
 # --- completion
 
 
-def _candidates(s: Session, viewer: Person, table: FilterTable, place: AtCursor) -> list[Candidate]:
+def _candidates(
+    s: Session, viewer: Person, table: FilterTable, place: AtCursor, kind: CandidateKind | None
+) -> list[Candidate]:
     match place.place:
         case Place.FIELD:
-            return _first(_fields(s, viewer, table, place.prefix), place.prefix)
+            named = _fields(s, viewer, table, place.prefix)
+            return _first((one for one in named if kind in {None, one.kind}), place.prefix)
         case Place.OPERATOR:
             found = completion.operators_of(completion.field_at(table, place.field))
             return _first((Candidate(text=one, kind="operator") for one in found), place.prefix)

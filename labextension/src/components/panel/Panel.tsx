@@ -4,6 +4,7 @@ import { ReactElement, ReactNode, useId, useRef, useState } from 'react';
 
 import { useApp, useStore } from '../../state/context';
 import { isOver } from '../../state/states';
+import { Go } from '../admin/parts';
 import { Loading } from '../common';
 import { QuotaItems, usedWords, useQuotas } from '../jobs';
 import { ModelItems, useNewestModels } from '../models/Section';
@@ -60,7 +61,12 @@ function Sections({ filter }: { filter: string }): ReactElement {
   const mine = quotas.find(quota => quota.kind === 'user' && quota.name === me);
   return (
     <div className="det-sections">
-      <Section title="My work" count={active ? `${active} active` : ''}><FilteredWork filter={filter} /></Section>
+      <Section title="My work" count={active ? `${active} active` : ''}>
+        <FilteredWork filter={filter} />
+        <p className="det-fold">
+          <span>All <Go to={{ kind: 'runs', table: 'experiments' }}>experiments</Go>, <Go to={{ kind: 'runs', table: 'trials' }}>trials</Go></span>
+        </p>
+      </Section>
       <Section title="Queue" count={waiting ? String(waiting) : ''}><Queue filter={filter} /></Section>
       {quotas.length > 0 && (
         <Section title="Quotas" count={mine ? usedWords({ ...mine, waiting: 0 }) : ''}><QuotaItems items={quotas} /></Section>

@@ -1,8 +1,9 @@
-/** Tabs of models, workspaces, storage and comparisons; a script of its own, which is loaded with the first of them. */
+/** Tabs of the tables of runs, of models, workspaces, storage and comparisons; a script of its own, which is loaded with the first of them. */
 
 import type { ReactElement } from 'react';
 
 import { CompareRuns } from '../../components/compare';
+import { RunsPage } from '../../components/finding';
 import { ComparePage, ModelPage, ModelsPage, VersionPage } from '../../components/models';
 import { SettingsPage } from '../../components/settings/SettingsPage';
 import { StoragePage } from '../../components/storage';
@@ -10,7 +11,7 @@ import { ProjectPage, SharedPage, WorkspacePage, WorkspacesPage } from '../../co
 import type { Place } from '../../state/context';
 
 export type RegistryPlace = Place & {
-  kind: 'models' | 'storage' | 'model' | 'version' | 'compare' | 'comparison' | 'workspaces' | 'workspace' | 'project' | 'shared' | 'settings';
+  kind: 'runs' | 'models' | 'storage' | 'model' | 'version' | 'compare' | 'comparison' | 'workspaces' | 'workspace' | 'project' | 'shared' | 'settings';
 };
 
 /** Pages of the hub scroll by themselves in a tab. */
@@ -20,6 +21,7 @@ export function RegistryTab({ place }: { place: RegistryPlace }): ReactElement {
 
 function page(place: RegistryPlace): ReactElement {
   switch (place.kind) {
+    case 'runs': return <RunsPage table={place.table} query={place.query} />;
     case 'models': return <ModelsPage />;
     case 'storage': return <StoragePage />;
     case 'workspaces': return <WorkspacesPage />;

@@ -37,6 +37,7 @@ function InZone({ children }: { children: ReactElement }): ReactElement {
 export function placeKey(place: Place): string {
   switch (place.kind) {
     case 'new': return `new:${place.from ?? ''}${place.path ?? ''}`;
+    case 'runs': return `runs:${place.table}`;
     case 'models':
     case 'storage':
     case 'workspaces':
@@ -57,6 +58,7 @@ export function placeTitle(place: Place): string {
     case 'experiment': return `Experiment ${place.id}`;
     case 'trial': return `Trial ${place.id}`;
     case 'task': return `Task ${place.id}`;
+    case 'runs': return place.table === 'trials' ? 'Trials' : 'Experiments';
     case 'models': return 'Models';
     case 'storage': return 'Storage';
     case 'workspaces': return 'Workspaces';
@@ -92,6 +94,7 @@ export function makeTab(
       case 'experiment': return <ExperimentView id={place.id} tab={place.tab} />;
       case 'trial': return <TrialView id={place.id} tab={place.tab} />;
       case 'task': return <TaskView id={place.id} />;
+      case 'runs':
       case 'models':
       case 'storage':
       case 'workspaces':

@@ -204,8 +204,9 @@ def columns_of(
         readers.append((field, begin, begin + (1 if _is_hyperparameter(field) else len(mine))))
         columns += mine
     found: dict[int, list[Any]] = {}
+    named = [column.label(f"value_{at}") for at, column in enumerate(columns)]  # the key may be among them again
     for part in chunks(keys):
-        query = selected(source, source.key, *columns, of_trial=needs_trial(wanted)).where(source.key.in_(part))
+        query = selected(source, source.key, *named, of_trial=needs_trial(wanted)).where(source.key.in_(part))
         for key, *row in s.execute(query):
             found[key] = [_read(field, row[begin:end]) for field, begin, end in readers]
     return found
