@@ -73,7 +73,10 @@ VIEWS = {
     "settings": "view=settings",
 }
 SHAPES = {"light": (1200, 800, "light"), "dark": (1200, 800, "dark"), "narrow": (360, 740, "light")}
-READY = ".det-adm table, .det-model table, .det-settings, .det-empty-title, .det-tab-panel, .det-banner[role=alert], .det-live-plot"
+READY = (
+    ".det-adm table, .det-model table, .det-settings, .det-empty-title, .det-tab-panel, .det-banner[role=alert], "
+    ".det-live-plot"
+)
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
