@@ -9,11 +9,11 @@ from detlab.errors import Conflict
 from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import EditExperiment, ExperimentState, ExperimentView
 from detlab_hub.core.rights import Action
+from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import experiment_for
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
-from detlab_hub.services.base.notes import check_notes
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.tables import ExperimentRow, clean_text

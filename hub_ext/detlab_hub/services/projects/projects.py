@@ -11,11 +11,11 @@ from detlab.pasted import word
 from detlab.schemas.wire import Archived
 from detlab.schemas.wire.projects import CreateProject, EditProject, ProjectList, ProjectView
 from detlab_hub.core.rights import Action, right_of
+from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import no_such, person, workspace_for, workspace_things
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
-from detlab_hub.services.base.notes import check_notes
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.projects.workspaces import ARCHIVED
 from detlab_hub.services.views import pages

@@ -15,11 +15,11 @@ from detlab.schemas.wire.projects import MoveModel
 from detlab.schemas.wire.registry import CreateModel, EditModel, ModelList, ModelView
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission.destinations import destination, searched_workspace
+from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import model_for, person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
-from detlab_hub.services.base.notes import check_notes
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import facts_of

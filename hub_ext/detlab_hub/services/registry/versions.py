@@ -18,11 +18,11 @@ from detlab_hub.core.filters.grammar import FilterError, parse, pointed
 from detlab_hub.core.registry.formats import format_of
 from detlab_hub.core.registry.semver import SemanticVersion
 from detlab_hub.core.rights import Action
+from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import checkpoint_for, experiment_for, is_deleting, model_for
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
-from detlab_hub.services.base.notes import check_notes
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import Fact, version_facts

@@ -17,6 +17,9 @@ from detlab_hub.core.rights import Person, Right, Thing, right_of
 from detlab_hub.services.base.access import no_such, person
 from detlab_hub.services.base.callers import Caller
 
+MEMBERS: str = "workspace"
+"""Kind of the event that says that somebody's rights have changed: for reads alone. Those whom it concerns get in its
+place that theirs to something may have changed, and not to what."""
 CURSOR_EVERY = 1000
 """After this many events that are not for the reader, it gets its new cursor."""
 
@@ -228,7 +231,7 @@ class StreamBatch:
                 yield from _filtered(line, subscription)
             elif event.kind == "experiment" and "may" in event.data:
                 yield self._variant(line, right)
-            elif event.kind == "workspace":
+            elif event.kind == MEMBERS:
                 yield self._told_of_rights(line)
             else:
                 yield line
@@ -255,13 +258,13 @@ def _part(lines: Sequence[EventLine]) -> StreamPart | None:
 
 
 def _holder_of(event: Event) -> int | str | None:
+    if event.kind == MEMBERS:
+        return rights_key(event.id)
     match event.kind:
         case "task":
             return event.task_id
         case "model":
             return model_key(event.data["id"])
-        case "workspace":
-            return rights_key(event.id)
         case _:
             return event.experiment_id
 

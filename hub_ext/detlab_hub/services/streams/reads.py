@@ -18,7 +18,7 @@ from detlab.schemas.wire import Event, encode_floats
 from detlab_hub.core.rights import ObjectKind, Thing
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.streams.batches import EventLine, Holders, StreamBatch, model_key, rights_key
+from detlab_hub.services.streams.batches import MEMBERS, EventLine, Holders, StreamBatch, model_key, rights_key
 from detlab_hub.services.views import budget_views, experiment_views, task_views
 from detlab_hub.store.queries import events, rights
 from detlab_hub.store.queries.rights import NOBODY, USER, Members
@@ -38,9 +38,6 @@ SHARED = "shared"
 """In the event of a deletion: the grants at that time, as (kind, name, may write), and its workspace."""
 _PLACE = "workspace"
 """Its kind there."""
-MEMBERS = "workspace"
-"""Kind of the event that says that somebody's rights have changed: for reads alone. Those whom it concerns get in its
-place that theirs to something may have changed, and not to what."""
 STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint", "model", MEMBERS)
 _OWNER = Caller("", admin=True)
 """The caller of views that are made for all: `may` is then set to the right of each reader."""

@@ -10,11 +10,13 @@ import { ActionButton, EmptyState, ErrorBanner, formatNumber, Loading, Menu, Sta
 import { nameText } from '../common/text';
 import { useSettled } from '../common/useThrottled';
 import { ownersAlone } from '../view/actions';
+import { useReloadOn } from '../common/load';
 import { useRechecked } from '../common/rights';
 import { usePaged } from './load';
 import { MoveExperiment } from './MoveExperiment';
 
 const PAGE = 50;
+const RELOAD_MS = 1500;
 
 export interface Where {
   /** An id, a name or OWNER/NAME. */
@@ -33,6 +35,11 @@ export function ExperimentRows({ where, label, empty, showProject = false }: {
   const found = usePaged<ExperimentView>(pathOf(where, name, archived), 'before');
   const [moving, setMoving] = useState<ExperimentView | null>(null);
   useRechecked(found.reload);
+  // One that is new here, and one whose state has changed; what its progress is, its own page shows.
+  useReloadOn('experiment', found.reload, RELOAD_MS, ({ experiment_id, data }) => {
+    const known = found.items?.find(one => one.id === experiment_id);
+    return known === undefined || known.state !== data.state;
+  });
   const { items, error, more } = found;
   const filtered = name !== '' || archived;
   return (

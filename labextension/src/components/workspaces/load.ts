@@ -6,6 +6,7 @@ import type { ApiError } from '../../state/api';
 import { useApp } from '../../state/context';
 import type { WorkspaceList, WorkspaceView } from '../../state/wire';
 import { useLoaded } from '../common';
+import { useRechecked } from '../common/rights';
 
 export interface Paged<T> {
   items: readonly T[] | null;
@@ -49,6 +50,7 @@ export function useTeams(again: unknown = null): boolean {
 /** Some workspaces beside the user's personal one, the oldest first; none until they are loaded. */
 export function useShared(again: unknown = null, limit = 2): readonly WorkspaceView[] {
   const { api } = useApp();
-  const { data } = useLoaded(`workspaces ${limit} ${String(again)}`, signal => api.get<WorkspaceList>(`workspaces?limit=${limit}`, signal));
+  const { data, reload } = useLoaded(`workspaces ${limit} ${String(again)}`, signal => api.get<WorkspaceList>(`workspaces?limit=${limit}`, signal));
+  useRechecked(reload);
   return useMemo(() => data?.items.filter(one => !one.personal) ?? [], [data]);
 }

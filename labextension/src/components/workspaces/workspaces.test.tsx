@@ -320,6 +320,16 @@ describe('what others share with me', () => {
     expect(api.asked).toContain(`GET experiments?limit=50&filter=${encodeURIComponent('owner != me')}`);
   });
 
+  it('shows what is shared while it is open', async () => {
+    const { api } = show(<SharedPage />, { ...OVERVIEW, workspaces: { items: [], after: null }, experiments: { items: [], next: null }, models: { items: [], after: null } });
+    await screen.findByText('Nobody shares an experiment with you.');
+    const view = experiment(9, { owner: 'ben' });
+    api.answers.experiments = { items: [view], next: null };
+    await waitFor(() => expect(api.streams).toContain('stream'));
+    act(() => api.say('stream', { id: 20, kind: 'experiment', time: 0, experiment_id: 9, trial_id: null, task_id: null, data: view }));
+    await screen.findByText('search 9');
+  });
+
   it('a name in the filter stays a text in it', async () => {
     const { api } = show(<SharedPage />, { ...OVERVIEW, workspaces: { items: [], after: null }, experiments: { items: [experiment(9)], next: null }, models: { items: [], after: null } });
     await screen.findByText('search 9');

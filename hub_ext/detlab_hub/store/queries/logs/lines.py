@@ -307,7 +307,8 @@ def around(s: Session, holder: Holder, ids: Sequence[int], count: int, wanted: W
         wanted: Of its conditions, only those on rank and agent hold for what stands around.
         chars: They end after so many characters: what stands around later lines is left out.
     """
-    known, left, found = set(ids), chars, []
+    known, left = set(ids), chars
+    found: list[LogLine] = []
     for first, last in _ranges(ids, count):
         place = Wanted(after=first - 1, before=last + 1, limit=last - first + 1, rank=wanted.rank, node=wanted.node)
         for line in pick(s, holder, place)[0]:
