@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic.json_schema import models_json_schema
 
 from detlab.schemas import elasticwire, jobwire, poolwire, taskwire, wire
-from detlab.schemas.wire import Wire, comparison, finding, registry, saved_views, storage
+from detlab.schemas.wire import Wire, batches, comparison, finding, registry, saved_views, storage
 
 TARGET = Path(__file__).parent / "src" / "state" / "wire.ts"
 RECEIVED = (
@@ -29,11 +29,13 @@ RECEIVED = (
     *(storage.GcPreview, storage.StorageUsage),
     *(comparison.RunComparison, comparison.RunCurves, comparison.CodeComparison),
     *(finding.FoundTrials, finding.ExperimentPage, finding.Completions, saved_views.SavedViewList),
+    batches.BatchReply,
 )
 SENT = (
     *(wire.CreateExperiment, wire.SteerSearch, taskwire.CreateTask, jobwire.JobUpdate),
     *(registry.CreateModel, registry.EditModel, registry.CreateVersion, registry.EditVersion),
     *(registry.MoveLabel, registry.RemoveLabel, saved_views.SaveView),
+    batches.BatchRequest,
 )
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 
@@ -43,7 +45,19 @@ export type Nonfinite = 'NaN' | 'Infinity' | '-Infinity';
 /** A metric's value. */
 export type Float = number | Nonfinite;
 """
-MEASURED = {"value", "values", "best", "deviation", "best_validation", "latest_validation", "validation", "min", "max", "mean", "last"}
+MEASURED = {
+    "value",
+    "values",
+    "best",
+    "deviation",
+    "best_validation",
+    "latest_validation",
+    "validation",
+    "min",
+    "max",
+    "mean",
+    "last",
+}
 """Fields whose numbers come from people's code, so that they may be non-finite."""
 
 

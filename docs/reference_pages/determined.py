@@ -107,6 +107,7 @@ OPTIONS: dict[str, str] = {
     "model register-version": "json",
     "model move": "",
     "experiment move": "",
+    "experiment continue": "config config-file follow-first-trial",
     "workspace list": "sort-by order-by limit offset json",
     "workspace list-projects": "sort-by order-by limit offset json",
     "workspace create": "agent-uid agent-gid agent-user agent-group checkpoint-storage-config "

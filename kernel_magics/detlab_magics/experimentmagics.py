@@ -81,6 +81,9 @@ class ExperimentMagics(Magics):
     @argument("--wait", action="store_true", help="return when it has ended (default headless, as under papermill)")
     @_metric_argument
     @argument("--context", "-c", help="folder whose files are uploaded; default: the cells and what they import")
+    @argument(
+        "--fork", type=int, metavar="ID", help="a fork of this experiment, with its code; %%%%det_fork writes the cell"
+    )
     @argument("--new", action="store_true", help="submit again although the same experiment exists")
     @argument("--out", "-o", metavar="VAR", help="variable that receives the Experiment (it is in _, too)")
     @argument("--dry-run", action="store_true", help="validate, and list the files to be uploaded; submit nothing")
@@ -125,10 +128,28 @@ class ExperimentMagics(Magics):
             wait=True if args.wait else False if args.watch else None,
             new=args.new,
             dry_run=args.dry_run,
+            fork=args.fork,
         )
         # The variable is there even if waiting for the end is interrupted or ends in an error.
         experiment = actions.run(self.session, request, namespace, lambda made: self._hand_out(made, args.out))
         return experiment if cell is None and args.out is None else None
+
+    @magic_arguments()
+    @_id_argument
+    @line_magic
+    @short_errors
+    def det_fork(self, line: str) -> None:
+        """Write a cell below with the config of an experiment: change it and run it, with the same code.
+
+        Example::
+
+            %det_fork 7
+        """
+        from detlab_magics import forks
+
+        number = self._id(parse_line(self.det_fork, line).id)
+        self.shell.set_next_input(forks.cell_of(self.session, number))
+        print(f"the next cell is a fork of experiment {number}: change what you like, and run it")
 
     @magic_arguments()
     @_id_argument

@@ -157,7 +157,6 @@ COMMANDS: dict[str, str] = {
     "deploy local agent-down": "end the process of det agent run, or its service; det agent drain before",
     "deploy local logs": "det status names the log files of a cluster of this machine",
     "dev": "the API is plain HTTP: curl with the header `Authorization: token …` and a token of the Hub's",
-    "experiment continue": "det search extend ID, or a new experiment with searcher.source_checkpoint_uuid",
     "experiment set priority": "det job update ID --priority N",
     "experiment set weight": "det job update ID --weight N",
     "experiment set max-slots": "det search concurrency ID N",

@@ -70,6 +70,38 @@ export interface AuditPage {
   next: number | null;
 }
 
+/** What became of one of them. */
+export interface BatchItem {
+  id: number;
+  result: 'done' | 'unchanged' | 'refused';
+  name: string;
+  state: string;
+  reason: string;
+  hint: string;
+}
+
+/** What became of each, in the order of the request. */
+export interface BatchReply {
+  items: BatchItem[];
+  left: number[];
+  next: number | null;
+  undo: BatchRequest[];
+}
+
+/** POST experiments/batch: either `experiment_ids` or a `filter`. */
+export interface BatchRequest {
+  act: 'pause' | 'activate' | 'cancel' | 'kill' | 'archive' | 'unarchive' | 'delete' | 'move' | 'add_labels' | 'remove_labels';
+  experiment_ids: number[];
+  filter: string;
+  archived: 'no' | 'only' | 'any';
+  before: number | null;
+  labels: string[];
+  workspace: string;
+  project: string;
+  keep_storage: boolean;
+  dry_run: boolean;
+}
+
 /** The batch system that places the tasks of a pool. */
 export interface BatchSystemView {
   name: string;
@@ -228,6 +260,7 @@ export interface CreateExperiment {
   activate?: boolean;
   dry_run?: boolean;
   source?: Record<string, unknown>;
+  forked_from?: number | null;
 }
 
 /** What became of a submit. `experiment` is None for a dry run. */
@@ -321,6 +354,7 @@ export interface EditModel {
   name?: string | null;
   description?: string | null;
   notes?: string | null;
+  notes_before?: string | null;
   metadata?: Record<string, unknown> | null;
   set_metadata?: Record<string, unknown>;
   remove_metadata?: string[];
@@ -335,6 +369,7 @@ export interface EditVersion {
   name?: string | null;
   comment?: string | null;
   notes?: string | null;
+  notes_before?: string | null;
   metadata?: Record<string, unknown> | null;
   set_metadata?: Record<string, unknown>;
   remove_metadata?: string[];
@@ -431,6 +466,7 @@ export interface ExperimentView {
   card: FailureView | null;
   log_retention_days: number | null;
   source: Record<string, unknown>;
+  forked_from: number | null;
   unmanaged: boolean;
   values: unknown[];
   shortened: string[];
@@ -1121,6 +1157,7 @@ export interface SteeredExperiment {
   card: FailureView | null;
   log_retention_days: number | null;
   source: Record<string, unknown>;
+  forked_from: number | null;
   unmanaged: boolean;
   values: unknown[];
   shortened: string[];

@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -15,6 +15,8 @@ from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import acting, archive, label_group, unarchive
 from detlab.cli.commands.experiment_move import move
 from detlab.cli.commands.experiment_share import share
+from detlab.cli.commands.experiments.forking import continue_command, fork, retry
+from detlab.cli.commands.experiments.many import IDS, act_on_many, chosen, many_options
 from detlab.cli.commands.finding.comparison import compare
 from detlab.cli.commands.finding.finding import (
     column_option,
@@ -102,6 +104,9 @@ experiment.add_command(gc)
 experiment.add_command(compare)
 experiment.add_command(move)
 experiment.add_command(unarchive)
+experiment.add_command(fork)
+experiment.add_command(continue_command)
+experiment.add_command(retry)
 
 
 @experiment.command(name="list")
@@ -313,6 +318,7 @@ def _describe(item: Experiment) -> None:
             ("description", view.description),
             ("labels", ", ".join(view.labels)),
             ("owner", view.owner),
+            ("forked from", view.forked_from and f"experiment {view.forked_from}"),
             ("workspace", _place(view)),
             ("state", _with_reason(view)),
             ("pending", view.pending_reason),
@@ -601,7 +607,9 @@ _STOPPING = {
 }
 
 
-def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> None:
+def _steering(
+    name: Literal["pause", "activate", "cancel", "kill"], help_text: str, act: Callable[[Experiment], None]
+) -> None:
     experiment.add_command(acting(name, help_text, act, lambda item: _STOPPING.get(item.state, item.state.value)))
 
 
@@ -612,8 +620,8 @@ _steering("kill", "Kill experiments immediately.", Experiment.kill)
 
 
 @experiment.command()
-@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
-@yes_option
+@click.argument("ids", metavar="[IDS...]", type=IDS, nargs=-1)
+@many_options
 @click.option(
     "--forget-files",
     is_flag=True,
@@ -621,16 +629,31 @@ _steering("kill", "Kill experiments immediately.", Experiment.kill)
 )
 @json_option
 @pass_invocation
-def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool, forget_files: bool) -> None:
+def delete(
+    invocation: Invocation,
+    ids: tuple[Sequence[int], ...],
+    filter_: str,
+    yes: bool,
+    dry_run: bool,
+    forget_files: bool,
+) -> int:
     """Delete ended experiments with their metrics, logs, checkpoints and event files. This cannot be undone.
 
     Files go first: until all are seen to be gone an experiment is DELETING, and `det experiment describe` says what is
     left and why. To delete it again tries again at once.
 
     \b
-    Example:
+    Examples:
       det experiment delete 7 --yes
+      det experiment delete 1-5,7
+      det experiment delete --filter 'state = ERROR and created < -30d' --dry-run
     """
+    many = chosen(ids, filter_, yes=yes, dry_run=dry_run)
+    if not many.plain:
+        if forget_files:
+            raise click.UsageError("--forget-files takes single ids")
+        return act_on_many(invocation, "delete", many, ask=True)
+    experiment_ids = many.ids
     numbers = ", ".join(str(number) for number in experiment_ids)
     confirmed(f"Delete {numbers} with all checkpoints? This cannot be undone.", yes=yes)
     found = {}
@@ -643,6 +666,7 @@ def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool, f
     if invocation.as_json:
         gone = [number for number in experiment_ids if number not in found]
         say_json({"deleted": gone, **({"left": found} if found else {})})
+    return 0
 
 
 @experiment.command(name="delete-tb-files")

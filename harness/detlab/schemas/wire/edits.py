@@ -24,6 +24,8 @@ class EditExperiment(PersonRequest):
     description: str | None = Field(None, max_length=DESCRIPTION_CHARS)
     notes: str | None = Field(None, max_length=NOTES_CHARS)
     """Free text of any length up to 100,000 characters; empty removes it."""
+    notes_before: str | None = Field(None, max_length=NOTES_CHARS)
+    """What the notes were when they were opened for editing: if somebody has changed them since, nothing is done."""
     labels: Labels | None = None
     """All labels, in this order."""
     add_labels: Labels = []

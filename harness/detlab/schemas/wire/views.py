@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from detlab.schemas.wire.base import (
     PROTOCOL,
@@ -223,6 +225,8 @@ class ExperimentView(Wire):
     log_retention_days: int | None = None
     """Days that output is kept after the end of each trial; -1: forever; null: the master's default."""
     source: dict[str, Any] = {}
+    forked_from: int | None = None
+    """The experiment that it is a fork of, if the reader may see that one; only on a single experiment."""
     unmanaged: bool = False
     """Whether users evaluate its trials by hand: the cluster runs none of them."""
     values: list[Any] = []
@@ -258,6 +262,8 @@ class CreateExperiment(PersonRequest):
     dry_run: bool = False
     source: dict[str, Any] = {}
     """Provenance for people: notebook path, cell id, line maps of captured cells, client version."""
+    forked_from: Annotated[int, Field(ge=1, lt=2**63)] | None = None
+    """The experiment as whose copy the config began: where it still has a mask, the owner's own secret is put back."""
 
 
 class ForecastView(Wire):

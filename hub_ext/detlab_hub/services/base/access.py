@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Forbidden, NotFound
+from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.rights import (
     ACTIONS,
@@ -378,3 +378,25 @@ def _check(caller: Caller, row: ExperimentRow, thing: Thing, action: Action | No
         f"experiment {row.id} is {row.owner}'s, who lets you read it, not change it",
         hint=f"They may allow it: det experiment share {row.id} --user … --write",
     )
+
+
+# --- notes
+
+
+def check_notes(wanted: str | None, before: str | None, now: str, what: str) -> None:
+    """Check that nobody has written notes that an edit would replace unseen.
+
+    Args:
+        wanted: What they are to be; None: the edit leaves them.
+        before: What they were when they were opened; None: that was not said.
+        now: What they are.
+        what: Of what.
+
+    Raises:
+        Conflict: They are others, and not those of the edit, which may have been sent twice.
+    """
+    if wanted is not None and before is not None and now not in (clean_text(wanted), clean_text(before)):
+        raise Conflict(
+            f"the notes of {what} have been changed since you opened them; nothing was changed",
+            hint="Open them again, and write yours into them",
+        )

@@ -10,7 +10,7 @@ from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import EditExperiment, ExperimentState, ExperimentView
 from detlab_hub.core.rights import Action
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import experiment_for
+from detlab_hub.services.base.access import check_notes, experiment_for
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -27,7 +27,8 @@ class Edits(Service):
         """Carry out an edit, all of it or nothing; the same again changes nothing.
 
         Raises:
-            Conflict: It is to be archived and has not ended, or would have too many labels.
+            Conflict: It is to be archived and has not ended, would have too many labels, or somebody has changed its
+                notes since `notes_before`.
             Forbidden: The caller may read it, not change it; or not archive it, which is its owner's.
             NotFound: There is no such experiment for the caller.
         """
@@ -36,6 +37,7 @@ class Edits(Service):
             row = experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_EDIT)
             if wanted.archived is not None:
                 experiment_for(unit.session, caller, experiment_id, Action.EXPERIMENT_ARCHIVE)
+            check_notes(wanted.notes, wanted.notes_before, row.notes, f"experiment {row.id}")
             changed = [*_write(row, wanted), *_label(row, wanted)]
             if changed:
                 row.edited_at = unit.now

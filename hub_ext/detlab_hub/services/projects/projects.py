@@ -12,7 +12,7 @@ from detlab.schemas.wire import Archived
 from detlab.schemas.wire.projects import CreateProject, EditProject, ProjectList, ProjectView
 from detlab_hub.core.rights import Action, right_of
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import no_such, person, workspace_for, workspace_things
+from detlab_hub.services.base.access import check_notes, no_such, person, workspace_for, workspace_things
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -92,7 +92,7 @@ class Projects(Service):
             if wanted.archived is not None:
                 workspace_for(unit.session, caller, workspace, Action.PROJECT_ARCHIVE)
             row = _project_for(unit.session, place, project)
-            _check_notes(row, wanted)
+            check_notes(wanted.notes, wanted.notes_before, row.notes, f"project {row.name!r}")
             changed = [*_rename(unit.session, place, row, wanted), *_write(unit, row, wanted)]
             if changed:
                 audit.note(unit, caller, "project.edit", f"project {row.id}", ", ".join(changed))
@@ -172,17 +172,6 @@ def _check_free(s: Session, place: WorkspaceRow, name: str) -> None:
             f"there is a project {known.name!r} in workspace {place.name!r} already, with the id {known.id}: names are "
             "the same if they differ only in case or in how Unicode writes them",
             hint=f"det workspace list-projects {place.id} --archived any",
-        )
-
-
-def _check_notes(row: ProjectRow, wanted: EditProject) -> None:
-    """Check that nobody has written notes that this edit would replace unseen."""
-    if wanted.notes is None or wanted.notes_before is None or clean_text(wanted.notes) == row.notes:
-        return
-    if clean_text(wanted.notes_before) != row.notes:
-        raise Conflict(
-            f"the notes of project {row.name!r} have been changed since you opened them; nothing was changed",
-            hint="Open them again, and write yours into them",
         )
 
 

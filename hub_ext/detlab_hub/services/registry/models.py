@@ -16,7 +16,7 @@ from detlab.schemas.wire.registry import CreateModel, EditModel, ModelList, Mode
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission.destinations import destination, searched_workspace
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import model_for, person
+from detlab_hub.services.base.access import check_notes, model_for, person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -139,6 +139,7 @@ class Models(Service):
                 model_for(unit.session, caller, model, Action.MODEL_RENAME)
             if wanted.archived is not None:
                 model_for(unit.session, caller, model, Action.MODEL_ARCHIVE)
+            check_notes(wanted.notes, wanted.notes_before, row.notes, f"model {row.name!r}")
             changed = [*_rename(unit.session, row, wanted), *_write(row, wanted), *_label(row, wanted)]
             if {"labels", "metadata"} & set(changed):
                 models.replace_facts(unit.session, row.id, None, facts_of(row.labels, row.metadata_))

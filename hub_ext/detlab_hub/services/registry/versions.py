@@ -19,7 +19,7 @@ from detlab_hub.core.registry.formats import format_of
 from detlab_hub.core.registry.semver import SemanticVersion
 from detlab_hub.core.rights import Action
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import checkpoint_for, experiment_for, is_deleting, model_for
+from detlab_hub.services.base.access import check_notes, checkpoint_for, experiment_for, is_deleting, model_for
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -113,6 +113,7 @@ class Versions(Service):
         def edit(unit: UnitOfWork) -> VersionView:
             parent = model_for(unit.session, caller, model, Action.VERSION_EDIT)
             row = version_of(unit.session, parent, version)
+            check_notes(wanted.notes, wanted.notes_before, row.notes, f"version {row.version}")
             changed = _write(row, wanted)
             if wanted.semver is not None and wanted.semver != row.semver:
                 check_semver(unit.session, parent, wanted.semver, row.version)

@@ -31,7 +31,7 @@ from detlab.schemas.wire.storage import DeletionView
 from detlab_hub.core.rights import Right
 from detlab_hub.core.searchers import SearcherConfigError
 from detlab_hub.core.searchers.hyperparameters import SpaceGrid
-from detlab_hub.services.base.access import rights_to
+from detlab_hub.services.base.access import may_read, rights_to
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.masking import masked_config, masked_storage
 from detlab_hub.services.base.pending import PendingReasons
@@ -105,7 +105,15 @@ def experiment_view(
 ) -> ExperimentView:
     """Make the view that a caller gets of one experiment, by default with its config."""
     view = experiment_views(s, [row], caller, reasons, full=full)[0]
-    return view.model_copy(update={"card": endings.of_experiment(s, row)}) if full else view
+    if not full:
+        return view
+    return view.model_copy(update={"card": endings.of_experiment(s, row), "forked_from": _forked_from(s, row, caller)})
+
+
+def _forked_from(s: Session, row: ExperimentRow, caller: Caller) -> int | None:
+    """Return what an experiment is a fork of, if the caller may know of that one; its owner does, as long as it is."""
+    found = row.source.get("forked_from")
+    return found if isinstance(found, int) and may_read(s, caller, found) else None
 
 
 def _experiment_view(
@@ -157,7 +165,7 @@ def _experiment_view(
         config=masked_config(row.config) if full else None,
         failure=None if row.failure is None else FailureView.model_validate(row.failure),
         log_retention_days=row.log_retention_days,
-        source=row.source,
+        source={key: value for key, value in row.source.items() if key != "forked_from"},
         unmanaged=bool(row.config.get("unmanaged")),
     )
 

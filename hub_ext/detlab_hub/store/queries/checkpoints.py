@@ -95,6 +95,12 @@ def latest(s: Session, trial_id: int) -> CheckpointRow | None:
     return None if newest is None else s.get(CheckpointRow, newest)
 
 
+def in_trash(s: Session, uuid: str) -> bool:
+    """Whether a checkpoint is deleted and can still be restored."""
+    removal = s.get(RemovalRow, uuid)
+    return removal is not None and removal.begun_at is None
+
+
 def removals(s: Session) -> list[tuple[RemovalRow, CheckpointRow]]:
     """Return the removals that are not done, oldest first, each with its checkpoint."""
     query = select(RemovalRow, CheckpointRow).join(CheckpointRow, CheckpointRow.uuid == RemovalRow.uuid)

@@ -17,7 +17,7 @@ const NOTES = 100_000;
 export function Annotations({ experiment: e, me, onSaved }: {
   experiment: ExperimentView; me: UserView | null; onSaved(view: ExperimentView): void;
 }): ReactElement {
-  const { api, notify } = useApp();
+  const { api, navigate, notify } = useApp();
   const [editing, setEditing] = useState(false);
   // Neither the snapshot nor the stream has the notes: they are loaded, and again when somebody has changed something.
   const full = useLoaded(`${e.id} ${e.edited_at ?? ''}`, signal => api.get<ExperimentView>(`experiments/${e.id}`, signal));
@@ -42,6 +42,11 @@ export function Annotations({ experiment: e, me, onSaved }: {
   const archived = e.archived_at !== null && e.archived_at !== undefined;
   return (
     <div className="det-annotations">
+      {full.data?.forked_from != null && (
+        <p className="det-about">
+          Forked from <button type="button" className="det-link" onClick={() => navigate({ kind: 'experiment', id: full.data!.forked_from! })}>experiment {full.data.forked_from}</button>
+        </p>
+      )}
       {e.description && <p className="det-description">{nameText(e.description, DESCRIPTION)}</p>}
       {notes && <div className="det-notes" role="note" aria-label="Notes" tabIndex={0}>{lines(notes)}</div>}
       <div className="det-annotations-actions">
@@ -81,7 +86,7 @@ function EditForm({ experiment: e, notes, onSave, onCancel }: {
       ...(now.name !== before.name && { name: now.name }),
       ...(now.description !== before.description && { description: now.description }),
       ...(now.labels !== before.labels && { labels }),
-      ...(now.notes !== before.notes && { notes: now.notes })
+      ...(now.notes !== before.notes && { notes: now.notes, notes_before: before.notes })
     };
     void onSave(changes);
   };

@@ -83,7 +83,7 @@ function Shown({ feed, state, tab, onTab }: {
         ]}
         actions={experimentActions(e, me)} onAction={run}
       >
-        <ActionButton label="Clone…" why={readOnly(me)} onRun={() => navigate({ kind: 'new', from: e.id })} />
+        <ActionButton label="Fork…" why={readOnly(me)} onRun={() => navigate({ kind: 'new', from: e.id })} />
       </Header>
       <div className="det-head-progress">
         <Progress value={e.state === 'COMPLETED' ? 1 : e.progress} label="Progress of the search" tone={missedMetric(e) ? 'warn' : stateTone(e.state)} />

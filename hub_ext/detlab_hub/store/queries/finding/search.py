@@ -22,7 +22,7 @@ from detlab_hub.core.filters.fields import (
 )
 from detlab_hub.core.filters.grammar import AllOf
 from detlab_hub.core.filters.meaning import Meaning, Number, fields
-from detlab_hub.core.rights import ObjectKind, Person
+from detlab_hub.core.rights import Person
 from detlab_hub.store import values
 from detlab_hub.store.queries.finding.conditions import condition_of
 from detlab_hub.store.queries.finding.expressions import (
@@ -35,7 +35,7 @@ from detlab_hub.store.queries.finding.expressions import (
     selected,
     source_of,
 )
-from detlab_hub.store.queries.rights import ways
+from detlab_hub.store.queries.rights import ways_to_experiments
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.queries.trial_order import MetricOrder
 from detlab_hub.store.tables import ExperimentRow
@@ -99,7 +99,7 @@ def page(s: Session, viewer: Person, wanted: WantedRows, limit: int, after: int 
     named = [*fields(wanted.meaning), *(key.field for key in wanted.sort)]
     source = source_of(s, wanted.table, named, now)
     orders = [order for key in wanted.sort for order in _orders(source, key)]
-    shown = ways(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
+    shown = ways_to_experiments(viewer)
     mine = or_(false(), *shown)
     query = selected(source, source.key, of_trial=needs_trial(named)).where(mine)
     query = query.where(*wanted.more, condition_of(source, wanted.meaning))
