@@ -225,11 +225,11 @@ def _changed(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: A value is wrong, or a length is no greater than before.
     """
-    made = {**config, "searcher": dict(config["searcher"])}
+    made = {**config, "searcher": dict(config.get("searcher") or {})}
     wrong = []
     for path, given in changes.items():
         block, _, key = path.rpartition(".")
-        before, value = (config[block] if block else config).get(key), given
+        before, value = ((config.get(block) or {}) if block else config).get(key), given
         if path in LENGTHS:
             value = _with_unit(given, before)
             if value is None:
