@@ -380,6 +380,14 @@ def _check(caller: Caller, row: ExperimentRow, thing: Thing, action: Action | No
     )
 
 
+def has_secrets_of(caller: Caller, owner: str) -> bool:
+    """Whether what the caller submits may have the secrets of what `owner` has submitted.
+
+    A notebook run submits as its owner, and reads no secrets of theirs: not by its own code either.
+    """
+    return owns(caller, owner) and caller.run is None
+
+
 # --- notes
 
 

@@ -22,6 +22,12 @@ function open(over: Partial<ExperimentView> = {}): Shown & { saved: ExperimentVi
 }
 
 describe('annotations', () => {
+  it('say what it is a fork of, and lead there', async () => {
+    const { done } = open({ forked_from: 3 });
+    fireEvent.click(await screen.findByRole('button', { name: 'experiment 3' }));
+    expect(done).toEqual(['navigate {"kind":"experiment","id":3}']);
+  });
+
   it('show description and notes as text, line by line', async () => {
     open({ notes: `one\n${HOSTILE}`, description: HOSTILE });
     const notes = await screen.findByRole('note', { name: 'Notes' });
@@ -39,7 +45,7 @@ describe('annotations', () => {
     fireEvent.change(screen.getByLabelText('Notes'), { target: { value: 'new\nlines' } });
     fireEvent.click(screen.getByRole('button', { name: 'Save' }));
     await waitFor(() => expect(saved).toHaveLength(1));
-    expect(api.bodies).toEqual([{ labels: ['a', 'c'], notes: 'new\nlines' }]);
+    expect(api.bodies).toEqual([{ labels: ['a', 'c'], notes: 'new\nlines', notes_before: 'old' }]);
     expect(screen.queryByRole('form')).toBeNull();
   });
 
