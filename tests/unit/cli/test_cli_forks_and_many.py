@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detlab.cli.commands.experiments.many import IDS, spec_of
+from detlab.cli.commands.experiments.batches import IDS, spec_of
 from detlab.schemas.wire import ExperimentState
 
 CONFIG = {

@@ -15,8 +15,8 @@ from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import acting, archive, label_group, unarchive
 from detlab.cli.commands.experiment_move import move
 from detlab.cli.commands.experiment_share import share
+from detlab.cli.commands.experiments.batches import IDS, act_on_many, chosen, many_options
 from detlab.cli.commands.experiments.forking import continue_command, fork, retry
-from detlab.cli.commands.experiments.many import IDS, act_on_many, chosen, many_options
 from detlab.cli.commands.finding.comparison import compare
 from detlab.cli.commands.finding.finding import (
     column_option,

@@ -8,7 +8,7 @@ from typing import Literal
 
 import click
 
-from detlab.cli.commands.experiments.many import IDS, act_on_many, chosen, many_options, spec_of
+from detlab.cli.commands.experiments.batches import IDS, act_on_many, chosen, many_options, spec_of
 from detlab.cli.commands.log_retention import set_group
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup

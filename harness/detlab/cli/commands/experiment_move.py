@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from detlab.cli.commands.experiments.many import IDS, act_on_many, chosen, many_options, tell_undo
+from detlab.cli.commands.experiments.batches import IDS, act_on_many, chosen, many_options, tell_undo
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import clean, say, say_json
 from detlab.schemas.wire.batches import BatchRequest

@@ -16,7 +16,7 @@ from detlab.errors import BundleError, Problem
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.expconf.raw.secret_keys import MASK, SECRET_BLOCKS, holds_secret
 from detlab_hub.services.admission.bundles import may_use
-from detlab_hub.services.base.access import experiment_for, owns
+from detlab_hub.services.base.access import experiment_for, has_secrets_of
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.masking import masked_config, masked_storage
 from detlab_hub.services.base.warm_start import as_asked
@@ -55,8 +55,7 @@ def forked_experiment(s: Session, caller: Caller, experiment_id: int | None) -> 
     if experiment_id is None:
         return None
     row = experiment_for(s, caller, experiment_id)
-    # A notebook run submits as its owner, and reads no secrets of theirs: not by its own code either.
-    own = owns(caller, row.owner) and caller.run is None
+    own = has_secrets_of(caller, row.owner)
     return ForkedExperiment(row.id, row.owner, as_asked(row.config), row.bundle, own)
 
 

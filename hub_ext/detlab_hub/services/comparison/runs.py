@@ -302,10 +302,9 @@ class _OfTrial:
 
 def _metrics(s: Session, sides: Sequence[_Side], names: Sequence[str]) -> tuple[list[RunMetric], int]:
     """Return the rows of metrics, those of the searches first, and how many are left out."""
-    rows = {row.id: row for side in sides for row in side.trials}
-    most = max(100, MOST_SUMMARIES // max(1, len(rows)))
-    found = {key: _of_one(s, row, names or None, most) for key, row in rows.items()}
-    counts = [curves.count_series(s, key, None, names or None) for key in rows]
+    ids = list(dict.fromkeys(row.id for side in sides for row in side.trials))
+    counts = comparison.series_counts(s, ids, names or None)
+    found = _of_trials(s, ids, names or None, few=sum(counts.values()) <= MOST_SUMMARIES)
     keys = {(group, name) for one in found.values() for group, some in one.summaries.items() for name in some}
     searched = {side.view.metric for side in sides}
     order = {"validation": 0, "training": 1}
@@ -314,22 +313,24 @@ def _metrics(s: Session, sides: Sequence[_Side], names: Sequence[str]) -> tuple[
         return not (key[0] == "validation" and key[1] in searched), order.get(key[0], 2), key
 
     shown = sorted(keys, key=rank)[:MOST_METRICS]
-    left_out = max([len(keys), *counts]) - len(shown)
+    left_out = max([len(keys), *counts.values()]) - len(shown)
     return [_metric(sides, found, key) for key in shown], left_out
 
 
-def _of_one(s: Session, row: TrialRow, names: Sequence[str] | None, most: int) -> _OfTrial:
-    # Those of the validation first: a trial may have thousands of others.
-    summaries = curves.summaries_of(s, [row.id], "validation", names, most).get(row.id, {})
-    summaries = {**curves.summaries_of(s, [row.id], None, names, most).get(row.id, {}), **summaries}
-    at_best: dict[_Key, float] = {}
-    if row.best_step is not None:
-        series = [
-            *curves.at_step(s, row.id, row.best_step, "validation", most),
-            *curves.at_step(s, row.id, row.best_step, None, most),
-        ]
-        at_best = {(one.group, one.name): one.values[0] for one in series}
-    return _OfTrial(summaries, at_best)
+def _of_trials(s: Session, ids: Sequence[int], names: Sequence[str] | None, *, few: bool) -> dict[int, _OfTrial]:
+    """Return the metrics of trials; of each as many as fit, if they are not few."""
+    if few:
+        whole = curves.summaries_of(s, ids, None, names)
+        best = comparison.values_at_best(s, ids, MOST_SUMMARIES)
+        return {key: _OfTrial(whole.get(key, {}), best.get(key, {})) for key in ids}
+    most = max(20, MOST_SUMMARIES // len(ids))
+    found = {}
+    for key in ids:
+        # Those of the validation first: a trial may have thousands of others.
+        first = curves.summaries_of(s, [key], "validation", names, most).get(key, {})
+        others = curves.summaries_of(s, [key], None, names, most).get(key, {})
+        found[key] = _OfTrial({**others, **first}, comparison.values_at_best(s, [key], most).get(key, {}))
+    return found
 
 
 def _metric(sides: Sequence[_Side], found: Mapping[int, _OfTrial], key: _Key) -> RunMetric:

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
@@ -42,7 +41,7 @@ from detlab_hub.services.lifecycle.transitions import (
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries import checkpoints, limits
-from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.queries import trials as trials_of
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, TrialRow
 
 _log = logging.getLogger(__name__)
@@ -143,8 +142,7 @@ def _cannot(row: ExperimentRow, why: str) -> Conflict:
 
 def _tell_what_it_missed(unit: UnitOfWork, row: ExperimentRow, going_on: set[int]) -> None:
     """Tell the search of the ends that came while its experiment was being stopped; it knows the others."""
-    query = select(TrialRow).where(TrialRow.experiment_id == row.id).order_by(TrialRow.idx)
-    for trial in unit.session.scalars(query).all():
+    for trial in trials_of.of_experiment(unit.session, row.id):
         if trial.id in going_on or not TrialState(trial.state).terminal:
             continue
         early = "invalid_hp" if trial.end_reason == EndReason.INVALID_HP else _EARLY.get(trial.state)
@@ -225,11 +223,11 @@ def _changed(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: A value is wrong, or a length is no greater than before.
     """
-    made = {**config, "searcher": dict(config["searcher"])}
+    made = {**config, "searcher": dict(config.get("searcher") or {})}
     wrong = []
     for path, given in changes.items():
         block, _, key = path.rpartition(".")
-        before, value = (config[block] if block else config).get(key), given
+        before, value = ((config.get(block) or {}) if block else config).get(key), given
         if path in LENGTHS:
             value = _with_unit(given, before)
             if value is None:
@@ -276,7 +274,7 @@ def _chosen(s: Session, row: ExperimentRow, trial_ids: Sequence[int], *, longer:
         Conflict: There is none, or one that is named cannot.
         NotFound: The experiment has no such trial.
     """
-    here = list(s.scalars(select(TrialRow).where(TrialRow.experiment_id == row.id).order_by(TrialRow.idx)))
+    here = trials_of.of_experiment(s, row.id)
     if not trial_ids:
         chosen = [trial for trial in here if _is_unfinished(trial) or (longer and _is_finished(trial))]
         if not chosen:
@@ -320,7 +318,7 @@ def _check_checkpoints(s: Session, row: ExperimentRow, chosen: Sequence[TrialRow
     Raises:
         Conflict: Checkpoints are gone; the first few are named, and what to do.
     """
-    newest = _newest(s, [trial.id for trial in chosen])
+    newest = checkpoints.newest_of_each(s, [trial.id for trial in chosen])
     wrong, hints = [], []
     for trial in chosen:
         last = newest.get(trial.id)
@@ -349,15 +347,3 @@ def _way_out(s: Session, row: ExperimentRow, trial: TrialRow, last: CheckpointRo
             f"det experiment continue {row.id} … --from-earlier"
         )
     return f"train it anew: det experiment fork {row.id}"
-
-
-def _newest(s: Session, trial_ids: Sequence[int]) -> dict[int, CheckpointRow]:
-    """Return the checkpoint of the most steps of each trial since it began anew, there or not."""
-    found: dict[int, CheckpointRow] = {}
-    order = (CheckpointRow.steps_completed, CheckpointRow.created_at, CheckpointRow.uuid)
-    for part in chunks(list(trial_ids)):
-        query = select(CheckpointRow).join(TrialRow, TrialRow.id == CheckpointRow.trial_id)
-        query = query.where(CheckpointRow.trial_id.in_(part), CheckpointRow.run >= TrialRow.first_run)
-        for one in s.scalars(query.order_by(*order)):
-            found[one.trial_id] = one
-    return found

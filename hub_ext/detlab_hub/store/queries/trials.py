@@ -41,6 +41,11 @@ def stopping_of(s: Session, experiment_id: int, request_ids: Collection[str]) ->
     return found
 
 
+def of_experiment(s: Session, experiment_id: int) -> list[TrialRow]:
+    """Load the trials of an experiment, in the order of their creation."""
+    return list(s.scalars(select(TrialRow).where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.idx)))
+
+
 def next_index(s: Session, experiment_id: int) -> int:
     """Return the `idx` of the next trial to be created."""
     newest = s.scalar(select(func.max(TrialRow.idx)).where(TrialRow.experiment_id == experiment_id))

@@ -41,6 +41,12 @@ function open(over: Partial<ExperimentView> = {}): Shown & { saved: ExperimentVi
 }
 
 describe('annotations', () => {
+  it('say what it is a fork of, and lead there', async () => {
+    const { done } = open({ forked_from: 3 });
+    fireEvent.click(await screen.findByRole('button', { name: 'experiment 3' }));
+    expect(done).toEqual(['navigate {"kind":"experiment","id":3}']);
+  });
+
   it('show the description as text, and the notes as Markdown that runs nothing', async () => {
     open({ notes: `# one\n${HOSTILE} [x](javascript:alert(1)) <svg onload=alert(1)>`, description: HOSTILE });
     const notes = await screen.findByRole('note', { name: 'Notes' });

@@ -107,6 +107,19 @@ async def test_metrics_are_chosen_by_name_and_parts_have_all_rows(place: Compare
     assert (await place.compare(**asked)).model_dump_json() == whole
 
 
+async def test_of_thousands_of_metrics_those_of_the_validation_are_there_first(place: Compared, monkeypatch) -> None:
+    """Each trial has as many as fit, and the table says how many are left out."""
+    whole = await place.compare(trials=place.trials)
+    monkeypatch.setattr(runs, "MOST_SUMMARIES", 3)
+    assert [row for row in (await place.compare(trials=place.trials)).metrics if row.group == "validation"] == [
+        row for row in whole.metrics if row.group == "validation"
+    ]
+    monkeypatch.setattr(runs, "MOST_METRICS", 1)
+    few = await place.compare(trials=place.trials)
+    assert [row.name for row in few.metrics] == ["loss"]
+    assert few.metrics_left_out == len(whole.metrics) - 1
+
+
 async def test_i9_what_is_hidden_is_absent_like_what_there_is_not(place: Compared) -> None:
     """A shared link: the reader sees what they may, and of the rest its id alone."""
     experiment, trial = place.theirs

@@ -88,10 +88,11 @@ def fork(
         config = dict(made.config) if isinstance(made.config, dict) else {}
         if config_file:
             config = merged(Path(config_file), config)
-            for path, value in changes.items():
+            given = {key: wanted[key] for key in ("name", "workspace", "project") if wanted[key] is not None}
+            for path, value in {**given, **changes}.items():
                 put(config, path, value)
-        again = {**wanted, "name": name if config_file else None, "workspace": None, "project": None}
-        made = fork_of(earlier.view, {}, config=_edited(config) if edit else config, **{**again, "warm_start": False})
+        again = {**wanted, "name": None, "workspace": None, "project": None, "warm_start": False}
+        made = fork_of(earlier.view, {}, config=_edited(config) if edit else config, **again)
     reply = invocation.client.session.run(operations.submit(made))
     for warning in reply.warnings:
         note(problem_line(warning))
