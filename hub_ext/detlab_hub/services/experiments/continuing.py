@@ -19,7 +19,14 @@ from detlab.schemas.wire.continuing import ContinueExperiment
 from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.lifecycle import trial as trials
 from detlab_hub.core.rights import Action
-from detlab_hub.core.searchers import Reopened, SearcherInputError, TrialExited, TrialExitedEarly, method_class
+from detlab_hub.core.searchers import (
+    Reopened,
+    SearcherInputError,
+    SearcherNotInstalled,
+    TrialExited,
+    TrialExitedEarly,
+    method_class,
+)
 from detlab_hub.core.searchers.events import ExitReason
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.base import audit, references
@@ -93,7 +100,7 @@ def _go_on(
     unit: UnitOfWork, row: ExperimentRow, caller: Caller, changes: dict[str, Any], wanted: ContinueExperiment
 ) -> None:
     longer = any(path in changes for path in LENGTHS)
-    if longer and not method_class(row.searcher_name).trains_on:
+    if longer and not _trains_on(row.searcher_name):
         raise _cannot(row, f"trials of a search by {row.searcher_name} cannot train on once they have ended")
     row.config = _changed(row.config, changes)
     chosen = _chosen(unit.session, row, wanted.trial_ids, longer=longer)
@@ -102,6 +109,14 @@ def _go_on(
     detail = ", ".join(f"{path}: {value}" for path, value in changes.items()) or f"{len(chosen)} trials"
     audit.note(unit, caller, Action.EXPERIMENT_CONTINUE.value, f"experiment {row.id}", detail)
     finish_turn(unit)
+
+
+def _trains_on(name: str) -> bool:
+    """Whether trials of a search method may train on for longer; those of one that is not installed may not."""
+    try:
+        return method_class(name).trains_on
+    except SearcherNotInstalled:
+        return False
 
 
 def reopen(unit: UnitOfWork, row: ExperimentRow, caller: Caller, chosen: Sequence[TrialRow]) -> None:

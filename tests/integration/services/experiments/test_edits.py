@@ -9,6 +9,7 @@ from services_scripted import ALICE, BOB, ROOT, config, training
 
 from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.wire import EditExperiment, ExperimentState, GrantRequest
+from detlab.schemas.wire.registry import CreateModel, CreateVersion, EditModel, EditVersion
 from detlab_hub.services.base.audit import Audit
 from detlab_hub.services.cluster.overview import Overview
 from detlab_hub.services.experiments.edits import Edits
@@ -16,6 +17,8 @@ from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.services.experiments.timeline import Timeline
 from detlab_hub.services.finding.finding import RunFinder
+from detlab_hub.services.registry.models import Models
+from detlab_hub.services.registry.versions import Versions
 
 
 async def actions(world) -> list[tuple[str, str, str]]:
@@ -156,3 +159,36 @@ async def test_notes_that_somebody_has_changed_meanwhile_are_not_replaced_unseen
     await edit(world, number, description="beside the notes", notes_before="whatever")
     assert (await edit(world, number, notes="of both", notes_before="of alice")).notes == "of both"
     assert (await edit(world, number, notes="who says nothing replaces anything")).notes.startswith("who")
+
+
+async def test_two_people_who_edit_one_note_do_not_overwrite_each_other(ended) -> None:
+    world, number = ended
+    await world.services[Grants].put(ALICE, number, GrantRequest(kind="user", name="bob", write=True))
+    await edit(world, number, notes="by alice", notes_before="")
+    with pytest.raises(Conflict, match=f"the notes of experiment {number} have been changed") as found:
+        await edit(world, number, BOB, notes="by bob", notes_before="", name="other")
+    assert found.value.hint == "Open them again, and write yours into them"
+    view = await world.view(number)
+    assert (view.notes, view.name) == ("by alice", "first")
+    assert (await edit(world, number, notes="by alice", notes_before="")).notes == "by alice"  # sent twice
+    assert (await edit(world, number, BOB, notes="by both", notes_before="by alice")).notes == "by both"
+    assert (await edit(world, number, BOB, labels=["z"], notes_before="old")).labels == ["z"]
+
+
+async def test_two_people_who_edit_the_notes_of_a_model_or_a_version_do_not_either(make_world) -> None:
+    world = await make_world(training(2))
+    await world.add_agent()
+    made = await world.submit(config())
+    await world.finish(made.id)
+    [trial] = await world.trials(made.id)
+    await world.services[Models].create(ALICE, CreateModel(name="m"))
+    await world.services[Versions].register(ALICE, "m", CreateVersion(checkpoint=trial.latest_checkpoint))
+    edits = (
+        lambda **said: world.services[Models].edit(ALICE, "m", EditModel(**said)),
+        lambda **said: world.services[Versions].edit(ALICE, "m", "1", EditVersion(**said)),
+    )
+    for change in edits:
+        await change(notes="first", notes_before="")
+        with pytest.raises(Conflict, match="have been changed since you opened them"):
+            await change(notes="second", notes_before="")
+        assert (await change(notes="second", notes_before="first")).notes == "second"
