@@ -40,7 +40,7 @@ export function TrialView({ id, tab: first = 'metrics' }: { id: number; tab?: Tr
     settle?.({ kind: 'trial', id, tab: next });
   };
   const e = state?.experiment;
-  const gone = useGone<Experiment>(e && me !== null && e.owner !== me ? `experiments/${e.id}` : null);
+  const gone = useGone<Experiment>(e && me !== null && e.owner !== me ? `experiments/${e.id}` : null, view => feed?.learnExperiment(view));
   let body: ReactElement;
   if (gone) body = <Gone what={`trial ${id}`} />;
   else if (feed && state?.trial) body = <Shown feed={feed} state={state} tab={tab} onTab={choose} visible={visible} />;
