@@ -34,7 +34,7 @@ def test_experiments_are_described_by_a_list_with_commas(master: FakeMaster, det
     assert [one["id"] for one in det_json("e", "describe", "1,2")] == [1, 2]
     refused = det("e", "describe", "1,x")
     assert refused.exit_code == 2
-    assert "'x' is not a valid integer" in refused.stderr
+    assert "is no id of an experiment" in refused.stderr
 
 
 def test_the_best_by_another_metric_is_downloaded(master: FakeMaster, det: Det) -> None:
