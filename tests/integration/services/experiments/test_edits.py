@@ -54,6 +54,14 @@ async def test_an_edit_is_kept_audited_and_told_once(ended) -> None:
     assert edits == [("alice", "experiment.edit", "name, description, notes, labels")]
 
 
+async def test_labels_that_differ_only_in_how_unicode_writes_them_are_one(ended) -> None:
+    world, number = ended
+    assert (await edit(world, number, labels=["cafe\u0301", "caf\xe9"])).labels == ["caf\xe9"]
+    assert (await edit(world, number, add_labels=["cafe\u0301"])).labels == ["caf\xe9"]
+    assert (await edit(world, number, remove_labels=["cafe\u0301"])).labels == []
+    assert (await world.submit(config(labels=["cafe\u0301", "caf\xe9", "Caf\xe9"]))).labels == ["caf\xe9", "Caf\xe9"]
+
+
 async def test_labels_are_replaced_and_bounded(ended) -> None:
     world, number = ended
     assert (await edit(world, number, labels=["b", "a", "b"], remove_labels=["a"])).labels == ["b"]
