@@ -118,6 +118,12 @@ async def test_i9_who_may_change_it_may_edit_it(ended) -> None:
         await edit(world, number, replace(ALICE, run="a1"), archived=True)
 
 
+async def left(world, number):
+    """Whether the one trial of an experiment has saved and freed its slots."""
+    (trial,), _ = await world.services[Experiments].trials(ALICE, number)
+    return trial.works_since is None
+
+
 async def test_took_counts_no_pause(make_world) -> None:
     world = await make_world(training(40))
     await world.add_agent()
@@ -132,6 +138,7 @@ async def test_took_counts_no_pause(make_world) -> None:
         view = await world.services[Experiments].pause(ALICE, made.id)
         assert view.paused_at == world.now
         await world.steps(4)
+        await world.until(lambda: left(world, made.id))
         world.now += 1000 - (world.now - view.paused_at)
         world.store.renew_lease()
         await world.services[Experiments].activate(ALICE, made.id)
