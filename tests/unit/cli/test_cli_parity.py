@@ -34,7 +34,17 @@ def test_experiments_are_described_by_a_list_with_commas(master: FakeMaster, det
     assert [one["id"] for one in det_json("e", "describe", "1,2")] == [1, 2]
     refused = det("e", "describe", "1,x")
     assert refused.exit_code == 2
-    assert "'x' is not a valid integer" in refused.stderr
+    assert "is no id of an experiment" in refused.stderr
+
+
+def test_a_label_of_ten_thousand_characters_is_refused_and_not_repeated(master: FakeMaster, det: Det) -> None:
+    master.add_experiment()
+    for act in ("add", "remove"):
+        refused = det("e", "label", act, 1, "x" * 10_000)
+        assert refused.exit_code == 2
+        assert "200 characters" in refused.stderr
+        assert len(refused.stderr) < 500
+    assert master.experiments[1].labels == []
 
 
 def test_the_best_by_another_metric_is_downloaded(master: FakeMaster, det: Det) -> None:

@@ -43,6 +43,11 @@ def test_of_every_block_that_has_a_name_or_a_type(raw: dict[str, Any], paths: se
     assert set(found) == {f"{place}.{path}".rstrip(".") for path in paths}
 
 
+def test_a_label_of_ten_thousand_characters_is_refused_by_its_place_and_not_repeated() -> None:
+    found = errors({**GOOD, "labels": ["fine", "x" * 10_000]})
+    assert found == {"labels[1]": "has 10,000 characters; a label may have 200"}
+
+
 @pytest.mark.parametrize("name", ["mine_of_a_plugin", 7, ["random"], "x" * 10_000])
 def test_a_name_that_resembles_none_makes_no_key_unknown(name: object) -> None:
     """It may be that of a method which only the master has."""

@@ -29,7 +29,7 @@ from detlab.cli.commands.finding.finding import (
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
 from detlab.cli.commands.shared.queue_settings import add_to
-from detlab.cli.commands.storage.collection import each_of, gc
+from detlab.cli.commands.storage.collection import gc
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import (
@@ -233,24 +233,20 @@ def _row(view: ExperimentView) -> tuple[object, ...]:
     )
 
 
-def _numbers(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> list[int]:
-    """Return ids, also those of Determined's lists with commas."""
-    return [int(click.types.convert_type(int)(word, option, context)) for word in each_of(given)]
-
-
 @experiment.command()
-@click.argument("experiment_ids", metavar="ID...", nargs=-1, required=True, callback=_numbers)
+@click.argument("experiment_ids", metavar="ID...", type=IDS, nargs=-1, required=True)
 @json_option
 @pass_invocation
-def describe(invocation: Invocation, experiment_ids: list[int]) -> None:
+def describe(invocation: Invocation, experiment_ids: tuple[Sequence[int], ...]) -> None:
     """Show the details of experiments: state, trials, best, failure, warnings.
 
     \b
     Examples:
       det experiment describe 7
+      det e describe 7-9,12
       det e describe 7 --json | jq .best
     """
-    found = [invocation.client.get_experiment(number) for number in experiment_ids]
+    found = [invocation.client.get_experiment(number) for spec in experiment_ids for number in spec]
     if invocation.as_json:
         told = [_told(item) for item in found]
         say_json(told[0] if len(told) == 1 else told)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from detlab.schemas.script_names import normal
 from detlab.schemas.text_limits import DESCRIPTION_CHARS, LABEL_CHARS, MOST_LABELS, NOTES_CHARS, TITLE_CHARS
 from detlab.schemas.wire.base import PersonRequest
 
 MOST_GLOBS = 1000
 
-Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARS)]
+Label = Annotated[str, Field(min_length=1, max_length=LABEL_CHARS), AfterValidator(normal)]
+"""In the one form in which Unicode writes it: two that look alike are one."""
 Labels = Annotated[list[Label], Field(max_length=MOST_LABELS)]
 Archived = Literal["no", "only", "any"]
 """Which experiments a list has: those that are not archived, the archived ones, or both."""

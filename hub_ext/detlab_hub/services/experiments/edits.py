@@ -6,6 +6,7 @@ The config stays as it was submitted: a name in it is that of the submission.
 from __future__ import annotations
 
 from detlab.errors import Conflict
+from detlab.schemas.script_names import normal
 from detlab.schemas.text_limits import MOST_LABELS
 from detlab.schemas.wire import EditExperiment, ExperimentState, ExperimentView
 from detlab_hub.core.rights import Action
@@ -65,9 +66,11 @@ def _write(row: ExperimentRow, wanted: EditExperiment) -> list[str]:
 
 
 def _label(row: ExperimentRow, wanted: EditExperiment) -> list[str]:
+    if wanted.labels is None and not (wanted.add_labels or wanted.remove_labels):
+        return []
     labels = list(row.labels if wanted.labels is None else wanted.labels) + wanted.add_labels
     gone = set(wanted.remove_labels)
-    labels = [label for label in dict.fromkeys(labels) if label not in gone]
+    labels = [label for label in dict.fromkeys(map(normal, labels)) if label not in gone]
     if labels == row.labels:
         return []
     if len(labels) > MOST_LABELS:

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.expconf.checks import search_plans
+from detlab.schemas.script_names import normal
 from detlab.schemas.wire import (
     Archived,
     CheckpointView,
@@ -587,7 +588,7 @@ def _experiment_row(
     row = ExperimentRow(
         name=config["name"],
         description=config.get("description"),
-        labels=config.get("labels") or [],
+        labels=list(dict.fromkeys(map(normal, config.get("labels") or []))),
         owner=caller.name,
         workspace_id=workspace_id,
         project_id=project_id,

@@ -57,6 +57,14 @@ async def test_an_edit_is_kept_audited_and_told_once(ended) -> None:
     assert edits == [("alice", "experiment.edit", "name, description, notes, labels")]
 
 
+async def test_labels_that_differ_only_in_how_unicode_writes_them_are_one(ended) -> None:
+    world, number = ended
+    assert (await edit(world, number, labels=["cafe\u0301", "caf\xe9"])).labels == ["caf\xe9"]
+    assert (await edit(world, number, add_labels=["cafe\u0301"])).labels == ["caf\xe9"]
+    assert (await edit(world, number, remove_labels=["cafe\u0301"])).labels == []
+    assert (await world.submit(config(labels=["cafe\u0301", "caf\xe9", "Caf\xe9"]))).labels == ["caf\xe9", "Caf\xe9"]
+
+
 async def test_labels_are_replaced_and_bounded(ended) -> None:
     world, number = ended
     assert (await edit(world, number, labels=["b", "a", "b"], remove_labels=["a"])).labels == ["b"]
@@ -113,6 +121,12 @@ async def test_i9_who_may_change_it_may_edit_it(ended) -> None:
         await edit(world, number, replace(ALICE, run="a1"), archived=True)
 
 
+async def left(world, number):
+    """Whether the one trial of an experiment has saved and freed its slots."""
+    (trial,), _ = await world.services[Experiments].trials(ALICE, number)
+    return trial.works_since is None
+
+
 async def test_took_counts_no_pause(make_world) -> None:
     world = await make_world(training(40))
     await world.add_agent()
@@ -127,6 +141,7 @@ async def test_took_counts_no_pause(make_world) -> None:
         view = await world.services[Experiments].pause(ALICE, made.id)
         assert view.paused_at == world.now
         await world.steps(4)
+        await world.until(lambda: left(world, made.id))
         world.now += 1000 - (world.now - view.paused_at)
         world.store.renew_lease()
         await world.services[Experiments].activate(ALICE, made.id)
