@@ -71,7 +71,7 @@ async def test_a_file_has_the_rows_of_the_list_in_its_order(world):
     usual = await rows(world, table=EXPERIMENTS)
     assert usual[0][:4] == ["id", "name", "owner", "label"]
     assert [row[1] for row in usual[1:]] == ["'=2+3", "mine"]
-    assert (await rows(world, column=['"=a,b\n"']))[0] == ["'\"=a,b\n\""]
+    assert (await rows(world, column=['"=a,b\n"']))[0] == ['\'"=a,b\n"']
 
 
 async def test_a_file_holds_what_its_reader_may_see(world):
