@@ -173,7 +173,7 @@ class _Parquet:
     def __init__(self, asked: ReadRequest) -> None:
         try:
             import pyarrow as arrow
-            import pyarrow.parquet as parquet
+            from pyarrow import parquet
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "pyarrow":
                 raise
