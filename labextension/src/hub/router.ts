@@ -85,7 +85,7 @@ export function pathOf(place: HubPlace): string {
     case 'runs':
       return `${place.table}${place.query ? `?${place.query}` : ''}`;
     case 'comparison':
-      return `compare?${place.trials ? `trials=${place.trials.join()}` : `experiments=${(place.experiments ?? []).join()}`}`;
+      return `compare?${place.trials.length ? `trials=${place.trials.join()}` : `experiments=${place.experiments.join()}`}`;
     case 'models':
     case 'storage':
       return place.kind;

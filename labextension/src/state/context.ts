@@ -23,7 +23,11 @@ export type Place =
     /** Filter, order and columns, as `writeRequest` writes them. */
     query?: string;
   }
-  | { kind: 'comparison'; trials?: readonly number[]; experiments?: readonly number[] }
+  | {
+    kind: 'comparison'; trials: number[]; experiments: number[];
+    /** Options as a query, made by `compareLink`. */
+    view?: string;
+  }
   | {
     kind: 'new'; path?: string;
     /** The experiment whose config and code it begins with. */

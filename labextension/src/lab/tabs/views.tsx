@@ -32,7 +32,7 @@ export function placeKey(place: Place): string {
   switch (place.kind) {
     case 'new': return `new:${place.from ?? ''}${place.path ?? ''}`;
     case 'runs': return `runs:${place.table}`;
-    case 'comparison': return `comparison:${place.trials ?? ''}:${place.experiments ?? ''}`;
+    case 'comparison': return `comparison:${place.trials.join()}:${place.experiments.join()}`;
     case 'models':
     case 'storage': return place.kind;
     case 'model': return `model:${place.name}`;
