@@ -261,6 +261,13 @@ describe('the table', () => {
     await user.type(name, 'better{Enter}');
     await waitFor(() => expect(shown.api.asked).toContain('DELETE saved-views?table=trials&name=good'));
     expect(shown.api.bodies.at(-1)).toMatchObject({ name: 'better', table: 'trials', filter: 'accuracy > 0.9 and label = paper', layout: { pinned: ['name'], heat: ['accuracy'] } });
+    const puts = shown.api.bodies.length;
+    await user.click(screen.getByRole('button', { name: 'Rename the view good' }));
+    const again = screen.getByRole('textbox', { name: 'New name of the view good' });
+    await user.clear(again);
+    await user.type(again, 'last week{Enter}');
+    expect(shown.done.at(-1)).toBe('notify There is a view “last week” already.');
+    expect(shown.api.bodies).toHaveLength(puts);
     await user.click(screen.getByRole('button', { name: 'Delete the view last week' }));
     await waitFor(() => expect(shown.api.asked).toContain('DELETE saved-views?table=trials&name=last+week'));
   });
