@@ -10,7 +10,6 @@ import csv
 import io
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from importlib import import_module
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from sqlalchemy import ColumnElement
@@ -173,7 +172,8 @@ class _Parquet:
 
     def __init__(self, asked: ReadRequest) -> None:
         try:
-            arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+            import pyarrow as arrow
+            from pyarrow import parquet
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "pyarrow":
                 raise

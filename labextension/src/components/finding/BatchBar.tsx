@@ -8,7 +8,8 @@ import { ActionButton, plural } from '../common';
 import { nameText } from '../common/text';
 import { Go } from '../admin/parts';
 import { readOnly } from '../view/actions';
-import { ACTIONS, labelAction, runBatch, type BatchAction, type BatchEnd } from './batch';
+import { useAct } from '../common/load';
+import { ACTIONS, labelAction, runBatch, undoBatch, type BatchAction, type BatchEnd } from './batch';
 import { Popover } from './Popover';
 import type { RunTable } from './request';
 
@@ -18,7 +19,8 @@ export const MOST_COMPARED = 50;
 export function BatchBar({ table, ids, onClear, onDone }: {
   table: RunTable; ids: readonly number[]; onClear(): void; onDone(): void;
 }): ReactElement {
-  const { api, confirm } = useApp();
+  const { api, confirm, notify } = useApp();
+  const act = useAct();
   const me = useStore(s => s.me);
   const [running, setRunning] = useState<{ action: BatchAction; count: number; of: number } | null>(null);
   const [end, setEnd] = useState<{ action: BatchAction; end: BatchEnd } | null>(null);
@@ -33,9 +35,15 @@ export function BatchBar({ table, ids, onClear, onDone }: {
     control.current = new AbortController();
     setEnd(null);
     setRunning({ action, count: 0, of: ids.length });
-    const found = await runBatch(api, action, ids, count => setRunning({ action, count, of: ids.length }), control.current.signal);
+    const found = await runBatch(api, table, action, ids, count => setRunning({ action, count, of: ids.length }), control.current.signal);
     setRunning(null);
     setEnd({ action, end: found });
+    onDone();
+  };
+  const undo = async (): Promise<void> => {
+    const taken = end!.end.undo;
+    setEnd(null);
+    if (await act(() => undoBatch(api, taken))) notify('Undone');
     onDone();
   };
   const compared = ids.slice(0, MOST_COMPARED);
@@ -57,19 +65,20 @@ export function BatchBar({ table, ids, onClear, onDone }: {
           {running.action.label}: {running.count} of {running.of} <button type="button" className="det-link" onClick={() => control.current?.abort()}>Stop</button>
         </span>
       )}
-      {end && <Ended noun={noun} action={end.action} end={end.end} onClose={() => setEnd(null)} />}
+      {end && <Ended noun={noun} action={end.action} end={end.end} onUndo={undo} onClose={() => setEnd(null)} />}
     </div>
   );
 }
 
 const SHOWN = 10;
 
-function Ended({ noun, action, end, onClose }: { noun: string; action: BatchAction; end: BatchEnd; onClose(): void }): ReactElement {
-  const parts = [`${plural(end.done, noun)} ${action.done}`, end.refused.length ? `${end.refused.length} refused` : '', end.left ? `${end.left} not begun` : ''];
+function Ended({ noun, action, end, onUndo, onClose }: { noun: string; action: BatchAction; end: BatchEnd; onUndo(): Promise<void>; onClose(): void }): ReactElement {
+  const parts = [`${plural(end.done, noun)} ${action.done}`, end.unchanged ? `${end.unchanged} as before` : '', end.refused.length ? `${end.refused.length} refused` : '', end.left ? `${end.left} not begun` : ''];
   return (
-    <div className="det-banner det-run-ended" data-tone={end.refused.length ? 'paused' : 'good'} role="status">
+    <div className="det-banner det-run-ended" data-tone={end.refused.length || end.problem ? 'paused' : 'good'} role="status">
       <div>
-        {parts.filter(Boolean).join(', ')}.
+        {parts.filter(Boolean).join(', ')}. {end.problem && nameText(end.problem, 300)}
+        {end.undo.length > 0 && <ActionButton label="Undo" onRun={onUndo} />}
         {end.refused.length > 0 && (
           <ul>
             {end.refused.slice(0, SHOWN).map(one => <li key={one.id}>{one.id}: {nameText(one.message, 300)}</li>)}

@@ -16,6 +16,11 @@ export function useViews(table: RunTable): Loaded<SavedView[]> {
   return useLoaded(`views ${table}`, signal => everyItem<SavedView>(api, `saved-views?table=${table}&limit=1000`, 'after', signal));
 }
 
+/** Names are kept in one form of Unicode. */
+function sameName(one: string, other: string): boolean {
+  return one.normalize('NFC').trim() === other.normalize('NFC').trim();
+}
+
 export function ViewsMenu({ table, request, views, why, onRequest }: {
   table: RunTable;
   request: TableRequest;
@@ -26,6 +31,7 @@ export function ViewsMenu({ table, request, views, why, onRequest }: {
 }): ReactElement {
   const mine = views.data ?? [];
   const current = mine.find(one => one.name === request.view);
+  const taken = (name: string): boolean => mine.some(one => sameName(one.name, name));
   const changed = current && changedSince(current, request);
   const label = request.view ? `View: ${nameText(request.view, 30)}${changed ? ' (changed)' : ''}` : 'Views';
   return (
@@ -37,7 +43,7 @@ export function ViewsMenu({ table, request, views, why, onRequest }: {
           <ul className="det-run-views">
             {mine.map(view => (
               <ViewItem
-                key={view.id} view={view} chosen={view === current} table={table} why={why} reload={views.reload}
+                key={view.id} view={view} chosen={view === current} taken={taken} table={table} why={why} reload={views.reload}
                 onPick={() => { onRequest(ofView(view)); close(); }}
                 onNamed={name => { if (view === current) onRequest({ ...request, view: name }); }}
               />
@@ -45,7 +51,7 @@ export function ViewsMenu({ table, request, views, why, onRequest }: {
           </ul>
           {request.view !== '' && <button type="button" className="det-link" onClick={() => { onRequest(PLAIN); close(); }}>Without a view</button>}
           <SaveForm
-            key={request.view} table={table} request={request} current={current} why={why}
+            key={request.view} table={table} request={request} current={current} taken={taken} why={why}
             onSaved={name => { views.reload(); onRequest({ ...request, view: name }); close(); }}
           />
         </>
@@ -54,10 +60,10 @@ export function ViewsMenu({ table, request, views, why, onRequest }: {
   );
 }
 
-function ViewItem({ view, chosen, table, why, reload, onPick, onNamed }: {
-  view: SavedView; chosen: boolean; table: RunTable; why: string | null; reload(): void; onPick(): void; onNamed(name: string): void;
+function ViewItem({ view, chosen, taken, table, why, reload, onPick, onNamed }: {
+  view: SavedView; chosen: boolean; taken(name: string): boolean; table: RunTable; why: string | null; reload(): void; onPick(): void; onNamed(name: string): void;
 }): ReactElement {
-  const { api, confirm } = useApp();
+  const { api, confirm, notify } = useApp();
   const act = useAct();
   const [name, setName] = useState<string | null>(null);
   const shown = nameText(view.name, 60);
@@ -65,7 +71,8 @@ function ViewItem({ view, chosen, table, why, reload, onPick, onNamed }: {
   const rename = async (): Promise<void> => {
     const next = name!.trim();
     setName(null);
-    if (!next || next === view.name) return;
+    if (!next || sameName(next, view.name)) return;
+    if (taken(next)) return notify(`There is a view “${nameText(next, 60)}” already.`, 'bad');
     const done = await act(async () => {
       await api.replace('saved-views', keptOf(table, next, ofView(view)));
       await gone(view.name);
@@ -99,16 +106,19 @@ function ViewItem({ view, chosen, table, why, reload, onPick, onNamed }: {
   );
 }
 
-function SaveForm({ table, request, current, why, onSaved }: {
-  table: RunTable; request: TableRequest; current: SavedView | undefined; why: string | null; onSaved(name: string): void;
+function SaveForm({ table, request, current, taken, why, onSaved }: {
+  table: RunTable; request: TableRequest; current: SavedView | undefined; taken(name: string): boolean; why: string | null; onSaved(name: string): void;
 }): ReactElement {
-  const { api, notify } = useApp();
+  const { api, confirm, notify } = useApp();
   const act = useAct();
   const [name, setName] = useState(current?.name ?? '');
   const wanted = name.trim();
   const none = why ?? (wanted ? null : 'Enter a name.');
   const save = async (): Promise<void> => {
     if (none) return;
+    const shown = nameText(wanted, 60);
+    const asked = { title: `Replace the view “${shown}”?`, body: 'It gets the filter, order and columns that are shown now.', yes: 'Replace', danger: true };
+    if (taken(wanted) && !sameName(wanted, current?.name ?? '') && !(await confirm(asked))) return;
     let kept = wanted;
     const done = await act(async () => { kept = (await api.replace<SavedView>('saved-views', keptOf(table, wanted, request))).name; });
     if (!done) return;

@@ -6,7 +6,7 @@ import { completions, experiments, trials, views } from '../../harness/finding';
 import { HOSTILE, overview } from '../../harness/fixtures';
 import { ApiError } from '../../state/api';
 import { FakeApi, show, type Shown } from '../../testing/app';
-import { labelAction, runBatch } from './batch';
+import { labelAction, runBatch, undoBatch } from './batch';
 import { groupsOf, moved } from './ColumnChooser';
 import { columnsOf, emptyColumns, heatOf, heatRange } from './columns';
 import { pagePath, PLAIN, readRequest, sorted, writeRequest, ofView } from './request';
@@ -261,6 +261,13 @@ describe('the table', () => {
     await user.type(name, 'better{Enter}');
     await waitFor(() => expect(shown.api.asked).toContain('DELETE saved-views?table=trials&name=good'));
     expect(shown.api.bodies.at(-1)).toMatchObject({ name: 'better', table: 'trials', filter: 'accuracy > 0.9 and label = paper', layout: { pinned: ['name'], heat: ['accuracy'] } });
+    const puts = shown.api.bodies.length;
+    await user.click(screen.getByRole('button', { name: 'Rename the view good' }));
+    const again = screen.getByRole('textbox', { name: 'New name of the view good' });
+    await user.clear(again);
+    await user.type(again, 'last week{Enter}');
+    expect(shown.done.at(-1)).toBe('notify There is a view “last week” already.');
+    expect(shown.api.bodies).toHaveLength(puts);
     await user.click(screen.getByRole('button', { name: 'Delete the view last week' }));
     await waitFor(() => expect(shown.api.asked).toContain('DELETE saved-views?table=trials&name=last+week'));
   });
@@ -296,10 +303,27 @@ describe('a batch', () => {
     api.answers['POST experiments/3/edit'] = {};
     api.answers['POST experiments/4/edit'] = new ApiError(0, { message: 'no answer' });
     const counts: number[] = [];
-    const end = await runBatch(api, labelAction('paper', true), [1, 2, 3, 4, 5], count => counts.push(count), new AbortController().signal);
-    expect(end).toEqual({ done: 2, refused: [{ id: 2, message: 'it has not ended' }, { id: 4, message: 'no answer' }], left: 1 });
-    expect(counts).toEqual([1, 2, 3]);
-    expect(api.bodies[0]).toEqual({ add_labels: ['paper'] });
+    const end = await runBatch(api, 'experiments', labelAction('paper', true), [1, 2, 3, 4, 5], count => counts.push(count), new AbortController().signal);
+    expect(end).toEqual({
+      done: 2, unchanged: 0, refused: [{ id: 2, message: 'it has not ended' }, { id: 4, message: 'no answer' }], left: 1, problem: 'no answer', undo: []
+    });
+    expect(counts).toEqual([1, 2, 3, 4]);
+    expect(api.bodies[1]).toEqual({ add_labels: ['paper'] });
+  });
+
+  it('of experiments is asked for at once where the master knows how, and goes on with what is left', async () => {
+    const { api } = opened();
+    const ids = Array.from({ length: 500 }, (_, i) => i + 1);
+    api.answers['POST experiments/batch'] = (body: { experiment_ids: number[]; act: string }) => ({
+      items: body.experiment_ids.slice(0, 60).map(id => ({ id, result: id === 7 ? 'refused' : id === 8 ? 'unchanged' : 'done', reason: id === 7 ? 'it is theirs' : '' })),
+      left: body.experiment_ids.slice(60), undo: [{ act: 'remove_labels', experiment_ids: body.experiment_ids.slice(0, 60) }]
+    });
+    const end = await runBatch(api, 'experiments', labelAction('paper', true), ids, () => undefined, new AbortController().signal);
+    expect(end).toMatchObject({ done: 498, unchanged: 1, refused: [{ id: 7, message: 'it is theirs' }], left: 0, problem: null });
+    expect(end.undo).toHaveLength(9);
+    expect(api.bodies[0]).toMatchObject({ act: 'add_labels', labels: ['paper'] });
+    await undoBatch(api, end.undo);
+    expect(api.bodies.at(-1)).toMatchObject({ act: 'remove_labels' });
   });
 
   it('asks before it kills, and compares by a link', async () => {
@@ -307,7 +331,7 @@ describe('a batch', () => {
     const shown = opened('', { 'POST trials/250/kill': {}, 'POST trials/249/kill': new ApiError(409, { message: 'it has ended' }) });
     for (const id of [250, 249]) await user.click(await screen.findByRole('checkbox', { name: `Select ${id}` }));
     await user.click(screen.getByRole('button', { name: 'Compare' }));
-    expect(shown.done).toContain('navigate {"kind":"comparison","trials":[250,249]}');
+    expect(shown.done).toContain('navigate {"kind":"comparison","trials":[250,249],"experiments":[]}');
     await user.click(screen.getByRole('button', { name: 'Kill' }));
     await waitFor(() => expect(screen.getByText(/1 trial killed, 1 refused/)).toBeTruthy());
     expect(shown.done).toContain('confirm Kill 2 trials?');
