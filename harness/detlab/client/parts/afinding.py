@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from detlab.client.operations import comparison, finding, saved_views
+from detlab.client.operations import finding, saved_views
+from detlab.client.operations.runs import comparison
 from detlab.client.ordering import archived_filter, several
 from detlab.client.tabular import FOUND_COLUMNS, found_rows, frame
 from detlab.client.transport.session import AsyncSession

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from detlab.schemas.wire.comparison import CodeComparison, RunComparison, RunCurves
-from detlab_hub.services.comparison.runs import RunComparisons
+from detlab_hub.services.comparison.comparison import RunComparisons
 from detlab_hub.web.base import Guarded, PartQuery, RowId
 from detlab_hub.web.paths import route
 from detlab_hub.web.scopes import needs

@@ -13,8 +13,8 @@ from detlab.errors import ConfigError
 from detlab.schemas.wire import GrantRequest
 from detlab.schemas.wire.comparison import MOST_CURVE_TRIALS, MOST_RUNS, RunComparison
 from detlab_hub.services.base.callers import Caller
-from detlab_hub.services.comparison import runs
-from detlab_hub.services.comparison.runs import RunComparisons
+from detlab_hub.services.comparison import comparison as runs
+from detlab_hub.services.comparison.comparison import RunComparisons
 from detlab_hub.services.experiments.experiments import Experiments
 from detlab_hub.services.experiments.grants import Grants
 from detlab_hub.store.tables import TrialRow

@@ -9,7 +9,7 @@ import click
 
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.output.printing import clean, counted, note, plain, say, say_json, show, table, wants_csv
-from detlab.client.operations import comparison
+from detlab.client.operations.runs import comparison
 from detlab.schemas.wire.comparison import CodeComparison, ComparedRun, RunComparison, RunMetric
 from detlab.schemas.wire.registry import Difference
 

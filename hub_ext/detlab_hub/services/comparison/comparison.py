@@ -32,7 +32,7 @@ from detlab_hub.services.base.masking import masked_config
 from detlab_hub.services.comparison.code import CodeDifferences, CodeSource
 from detlab_hub.services.comparison.differing import differences, flat
 from detlab_hub.services.views import pages
-from detlab_hub.store.queries import comparison
+from detlab_hub.store.queries.finding import comparison
 from detlab_hub.store.queries.metrics import curves
 from detlab_hub.store.tables import ExperimentRow, TrialRow
 
