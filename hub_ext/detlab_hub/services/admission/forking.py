@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from detlab.errors import BundleError, Problem
+from detlab.schemas.expconf.raw import structure
 from detlab.schemas.expconf.raw.paths import Path, render
 from detlab.schemas.expconf.raw.secret_keys import MASK, SECRET_BLOCKS, holds_secret
 from detlab_hub.services.admission.bundles import may_use
@@ -90,7 +91,8 @@ def with_secrets(
         given: What the workspace gives.
         default_storage: The `checkpoint_storage` that the cluster gives.
     """
-    if not isinstance(raw, Mapping) or not (masks := list(_masks(raw))):
+    _, safe = structure.inspect(raw)  # aliases may spell out without end; the check refuses such a config
+    if not safe or not isinstance(raw, Mapping) or not (masks := list(_masks(raw))):
         return raw, []
     made: Any = _copied(raw)
     made, masks = _without_given(made, masks, [given.get(_STORAGE), default_storage])
