@@ -172,7 +172,7 @@ def _check_free(s: Session, place: WorkspaceRow, name: str) -> None:
         raise Conflict(
             f"there is a project {known.name!r} in workspace {place.name!r} already, with the id {known.id}: names are "
             "the same if they differ only in case or in how Unicode writes them",
-            hint=f"det workspace list-projects {place.id} --archived any",
+            hint=f"det workspace list-projects {place.id} --all",
         )
 
 

@@ -191,7 +191,7 @@ def _check_free(s: Session, owner: str, name: str) -> None:
         raise Conflict(
             f"{owner} has made a workspace {known.name!r} already, with the id {known.id}: names are the same if they "
             "differ only in case or in how Unicode writes them",
-            hint="det workspace list --archived any",
+            hint="det workspace list --all",
         )
 
 

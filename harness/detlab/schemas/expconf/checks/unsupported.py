@@ -68,8 +68,12 @@ def container_keys(
         yield _ignored("resources.shm_size", f"{_PROCESSES}: shared memory is the node's own")
     for key in ("memory", "cpus"):
         if given[key] and not containers:
-            why = "counts when an agent is chosen, but a process is not held to it: only a container is"
-            yield Problem(f"resources.{key}", why, "runtime: docker", "warning")
+            why = (
+                "counts when an agent is chosen; the processes are held to it only where the agent has cgroups for them,"
+                " as one run by root has by default"
+            )
+            hint = "det agent describe AGENT tells whether; a container is always held: runtime: docker"
+            yield Problem(f"resources.{key}", why, hint, "warning")
 
 
 def _resources(config: ExperimentConfig, runtime: str) -> Iterator[Problem]:
