@@ -93,6 +93,8 @@ def _command(words: list[str], command: click.Command = det) -> str | None:
         command, words = below, words[1:]
         context = click.Context(command, info_name=command.name, parent=context)
         known |= {option for one in command.get_params(context) for option in (*one.opts, *one.secondary_opts)}
+    if isinstance(command, click.Group) and len(words) > 1 and words[1].isdigit():  # a word that takes a number
+        return f"{context.command_path} has no {words[0]}"
     given = [word.partition("=")[0] for word in words if re.fullmatch(r"--[a-z][a-z0-9-]*(=.*)?", word)]
     strange = [option for option in given if option not in known]
     if strange:
@@ -142,5 +144,6 @@ def test_mistakes_are_found() -> None:
     assert wrong("det experiment delete 1") is None
     assert wrong("det experiment delete 1 --no-such")
     assert mistaken("see det model register digits --model 12, or %det_model register 12 --model digits")
+    assert mistaken("see det experiment look 1")
     assert list(lines_of_screen("<code>det e delete {e.id}</code>")) == ["det e delete 1"]
     assert list(lines_of_source("hint = f'det e delete {x}'")) == ["det e delete  1"]
