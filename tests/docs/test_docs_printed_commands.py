@@ -16,7 +16,9 @@ from detlab_magics.magics import magic_functions
 
 _FRONT = ROOT / "labextension" / "src"
 _SCREENS = sorted(
-    path for path in _FRONT.rglob("*.ts*") if ".test." not in path.name and "harness" not in path.relative_to(_FRONT).parts
+    path
+    for path in _FRONT.rglob("*.ts*")
+    if ".test." not in path.name and "harness" not in path.relative_to(_FRONT).parts
 )
 _SOURCES = sorted(
     path
@@ -42,7 +44,13 @@ def lines_of_screen(text: str) -> Iterator[str]:
 def lines_of_source(text: str) -> Iterator[str]:
     """The texts of a Python source: strings, and formatted ones with the word 1 for each value."""
     tree = ast.parse(text)
-    within = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node) if part is not node}
+    within = {
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in ast.walk(node)
+        if part is not node
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else " 1" for part in node.values)

@@ -29,11 +29,15 @@ def missing(text: str) -> list[str]:
     name = (module[1] or module[2] or "client") if module else "client"
     made = re.search(rf"\b{name}\s*=|\bas {name}:", text)
     if module and not made:
-        found += [f"client.{word}" for word in re.findall(rf"(?<![\w.]){name}\.(\w+)\(", text) if not hasattr(client, word)]
+        found += [
+            f"client.{word}" for word in re.findall(rf"(?<![\w.]){name}\.(\w+)\(", text) if not hasattr(client, word)
+        ]
     whole = _WHOLE.search(text)
     if whole:
         name = whole[1] or whole[2]
-        found += [f"detlab.{word}" for word in re.findall(rf"(?<![\w.]){name}\.(\w+)\(", text) if not hasattr(detlab, word)]
+        found += [
+            f"detlab.{word}" for word in re.findall(rf"(?<![\w.]){name}\.(\w+)\(", text) if not hasattr(detlab, word)
+        ]
     return found
 
 

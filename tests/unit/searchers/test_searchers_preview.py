@@ -100,7 +100,7 @@ def test_searchers_preview_reports_at_multiples_of_n_and_at_the_end(run):
 
 
 def test_searchers_preview_shows_all_trials_where_the_first_rung_does_not_divide_max_time(run, tmp_path):
-    """The first rung is 6 of 27 epochs: without a report at 27 no trial ever left its bracket, and 2 of 6 were shown."""
+    """The first rung is 6 of 27 epochs: without a report at 27 none left its bracket, and 2 of 6 were shown."""
     (tmp_path / "odd.yaml").write_text(
         "entrypoint: model_def:T\nhyperparameters: {lr: {type: double, minval: 0.1, maxval: 1}}\n"
         "searcher: {name: adaptive_asha, metric: loss, time_metric: epoch, max_time: 27, max_trials: 6,"

@@ -97,9 +97,9 @@ def simulate(
 ) -> list[SimulatedTrial]:
     """Run a fresh search to its end, one trial after another in creation order.
 
-    Each trial reports at `report_every`, twice that, … and at `length`, where it ends if the searcher has not stopped or
-    paused it before. A resumed trial comes before new ones; a clone continues where its parent was. Constrained metrics, and
-    further objectives without a function, have the value of the searcher metric; time does not pass.
+    Each trial reports at `report_every`, twice that, … and at `length`, where it ends if the searcher has not stopped
+    or paused it before. A resumed trial comes before new ones; a clone continues where its parent was. Constrained
+    metrics, and further objectives without a function, have the value of the searcher metric; time does not pass.
 
     Args:
         searcher: A search that has not started.
@@ -109,8 +109,8 @@ def simulate(
         others: Functions of further metrics, by name.
 
     Raises:
-        EndlessSearchError: If invalid trials outnumber the search's budget a hundredfold, or the search is not over when
-            no trial trains any more.
+        EndlessSearchError: If invalid trials outnumber the search's budget a hundredfold, or the search is not over
+            when no trial trains any more.
     """
     return _Simulation(searcher, objective, report_every, length, others or {}).run()
 
@@ -238,7 +238,7 @@ class _Simulation:
         """Train a trial until it leaves its slots, or has ended; return whether it may train on."""
         request_id = course.trial.request_id
         while not course.stopped and course.at < self._length:
-            step = min(course.at + self._report_every, self._length)  # trials validate at their end, whatever the period
+            step = min(course.at + self._report_every, self._length)  # all validate at their end
             try:
                 course.metric = self._objective(course.trial, step)
             except ObjectiveError as error:

@@ -180,6 +180,8 @@ describe('words', () => {
     for (const why of whys('read')) expect(why).toMatch(/^Read-only: alice can allow you to change it .*det experiment share 12/);
     for (const why of whys('write', { ...bob, scopes: ['custom:detlab:read'] })) expect(why).toMatch(/custom:detlab:write/);
     expect(trialActions(trial(19, 20), null, bob)[0]!.why).toMatch(/not loaded yet/);
+    expect(trialActions(trial(19, 20), experiment({ searcher: 'single' }), bob)[0]!.tip).toBe('The trial ends now, and its experiment with it');
+    expect(trialActions(trial(19, 20), experiment({ searcher: 'random' }), bob)[0]!.tip).toBe('The trial ends now; its experiment continues');
     expect(experimentActions(experiment({ may: 'read', owner: 'x\u202e<b>' }), bob)[3]!.why).not.toMatch(/\u202e/);
   });
 

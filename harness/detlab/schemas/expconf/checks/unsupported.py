@@ -27,7 +27,10 @@ _HELD = {
         " groups, a container always",
         "ask your administrator how the agents run, or use runtime: docker",
     ),
-    "cpus": ("counts when an agent is chosen, but processes are not held to it: only a container is", "runtime: docker"),
+    "cpus": (
+        "counts when an agent is chosen, but processes are not held to it: only a container is",
+        "runtime: docker",
+    ),
 }
 """Of what counts for placement: whether processes are bound by it."""
 _NOT_YET = "has no effect in this runtime yet"
