@@ -172,6 +172,23 @@ find_trials = _of_current(Client.find_trials)
 compare = _of_current(Client.compare)
 compare_curves = _of_current(Client.compare_curves)
 compare_code = _of_current(Client.compare_code)
+act_on_experiments = _of_current(Client.act_on_experiments)
+complete_filter = _of_current(Client.complete_filter)
+empty_trash = _of_current(Client.empty_trash)
+get_cluster = _of_current(Client.get_cluster)
+get_project = _of_current(Client.get_project)
+get_queue = _of_current(Client.get_queue)
+get_trash = _of_current(Client.get_trash)
+iter_experiments = _of_current(Client.iter_experiments)
+iter_tasks = _of_current(Client.iter_tasks)
+list_saved_views = _of_current(Client.list_saved_views)
+register_folder = _of_current(Client.register_folder)  # type: ignore[arg-type]  # its further names might be `self`
+remove_view = _of_current(Client.remove_view)
+save_view = _of_current(Client.save_view)
+search_versions = _of_current(Client.search_versions)
+submit = _of_current(Client.submit)
+submit_task = _of_current(Client.submit_task)
+undo = _of_current(Client.undo)
 
 
 def login(

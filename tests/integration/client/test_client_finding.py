@@ -89,6 +89,9 @@ def test_det_prints_writes_and_keeps(det: Det, experiment_id: int, tmp_path: Pat
     assert "losses" in det("view", "list").stdout
     assert det("view", "remove", "losses").stdout == "Removed view losses of trials.\n"
     assert "yours are: none" in det("trial", "search", "--view", "losses").stderr
+    det("view", "save", "good", "label = found-label", "--table", "experiments", "-c", "loss")
+    listed = det("experiment", "list", "--view", "good", "--csv").stdout
+    assert [row["loss"] for row in csv.DictReader(io.StringIO(listed))] == ["1.0"]
     one = det("trial", "list", str(experiment_id), "--filter", "loss = 2", "--csv").stdout
     assert [row["best_validation"] for row in csv.DictReader(io.StringIO(one))] == ["2.0"]
     assert "found" in det("experiment", "list", "--filter", "label = found-label and hp.opt = adam").stdout

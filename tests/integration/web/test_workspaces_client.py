@@ -62,7 +62,7 @@ def test_a_team_by_commands(cluster: Cluster, ben: Client, tmp_path: Path) -> No
     assert (created["workspace"], created["project"]) == ("by commands", "digits")
     assert [one["id"] for one in said(cluster, "e", "list", *words)] == [created["id"]]
     assert [one["id"] for one in said(cluster, "p", "list-experiments", "by commands", "digits")] == [created["id"]]
-    assert "1 experiments lie in it" in refused(cluster, "p", "delete", number, "digits", "-y")
+    assert "1 experiment lies in it" in refused(cluster, "p", "delete", number, "digits", "-y")
     assert ben.get_experiment(created["id"]).view.may == "write"
     moved = cluster.det("e", "move", str(created["id"]), check=True).stdout
     assert "to Uncategorized / Uncategorized" in moved

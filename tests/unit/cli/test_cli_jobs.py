@@ -100,8 +100,13 @@ def test_why(det, det_json, master) -> None:
     assert "\x1b" not in shown
     assert det_json("job", "why", "--trial", 12)["items"][0]["reason"] == "no_free_slots"
     assert det_json("job", "why", "trial-12") == det_json("job", "why", "-t", "12")
-    assert det("job", "why", "command-1a").stdout.startswith("No tasks of command command-1a waits")
+    assert det("job", "why", "command-1a").stdout.startswith("No task of command command-1a waits")
     assert det("job", "why", 8).exit_code == 1
+
+
+def test_why_says_that_an_experiment_is_paused(det, master) -> None:
+    master.whys["7"] = JobWhy(job=master.jobs[0].model_copy(update={"state": "PAUSED", "slots_held": 0}))
+    assert "It is paused, and starts nothing until it is activated" in det("job", "why", 7).stdout
 
 
 def test_why_says_once_what_holds_of_several_tasks(det, master) -> None:

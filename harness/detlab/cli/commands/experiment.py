@@ -22,9 +22,11 @@ from detlab.cli.commands.finding.finding import (
     column_option,
     filter_hints,
     filter_option,
+    named_view,
     parquet_option,
     shown_values,
     sort_option,
+    view_option,
 )
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
@@ -124,6 +126,7 @@ experiment.add_command(retry)
 @filter_option
 @column_option
 @sort_option
+@view_option
 @parquet_option
 @click.option("--sort-by", type=click.Choice([key.name for key in ExperimentSortBy], case_sensitive=False))
 @click.option("--order-by", type=_DIRECTIONS, default="asc", help="With --sort-by: asc or desc.")
@@ -145,6 +148,7 @@ def list_command(
     filter_: str,
     columns: tuple[str, ...],
     sort: tuple[str, ...],
+    view_name: str | None,
     parquet: Path | None,
     sort_by: str | None,
     order_by: str,
@@ -162,6 +166,10 @@ def list_command(
       det e list --all --csv > experiments.csv
       det e list --json | jq '.[].id'
     """
+    if view_name is not None:
+        view = named_view(invocation, view_name, "experiments")
+        filter_, columns = filter_ or view.filter, columns or tuple(view.columns)
+        sort = sort or (() if sort_by else tuple(view.sort))
     found = invocation.client.list_experiments(
         ExperimentSortBy[sort_by.upper()] if sort_by else None,
         order_by.lower(),

@@ -7,6 +7,7 @@ import click
 from detlab.cli.commands.experiments.batches import IDS, act_on_many, chosen, many_options, tell_undo
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import clean, say, say_json
+from detlab.client.transport.calls import valid_request
 from detlab.schemas.wire.batches import BatchRequest
 
 
@@ -46,9 +47,8 @@ def move(
         return 0
     say(f"Moved experiment {found.id} to {clean(found.view.workspace)} / {clean(found.view.project)}")
     if None not in before and before != (found.view.workspace_id, found.view.project_id):
-        back = [str(one) for one in before]
-        tell_undo(
-            [BatchRequest(act="move", experiment_ids=[found.id], workspace=back[0], project=back[1],
-                          keep_storage=keep_storage)]
-        )  # fmt: skip
+        back_to = {"workspace": str(before[0]), "project": str(before[1])}
+        with valid_request("this cannot be undone"):
+            back = BatchRequest(act="move", experiment_ids=[found.id], keep_storage=keep_storage, **back_to)
+        tell_undo([back])
     return 0

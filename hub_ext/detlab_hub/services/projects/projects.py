@@ -115,8 +115,9 @@ class Projects(Service):
             view = _views(unit.session, caller, place, [row])[0]
             if view.experiments:
                 named = f"--workspace {word(view.workspace)} --project {word(row.name)}"
+                lies = "1 experiment lies" if view.experiments == 1 else f"{view.experiments} experiments lie"
                 raise Conflict(
-                    f"project {row.name!r} is not empty: {view.experiments} experiments lie in it",
+                    f"project {row.name!r} is not empty: {lies} in it",
                     hint=f"Move them (det experiment move) or delete them first: det experiment list {named} --all",
                 )
             audit.note(unit, caller, "project.delete", f"project {row.id}", row.name)
@@ -172,7 +173,7 @@ def _check_free(s: Session, place: WorkspaceRow, name: str) -> None:
         raise Conflict(
             f"there is a project {known.name!r} in workspace {place.name!r} already, with the id {known.id}: names are "
             "the same if they differ only in case or in how Unicode writes them",
-            hint=f"det workspace list-projects {place.id} --archived any",
+            hint=f"det workspace list-projects {place.id} --all",
         )
 
 

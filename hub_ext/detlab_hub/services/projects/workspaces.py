@@ -127,9 +127,13 @@ class Workspaces(Service):
             view = workspace_view(unit.session, row, caller)
             if view.experiments or view.models:
                 named = word(f"{row.owner}/{row.name}")
+                within = " and ".join(
+                    f"{count} {noun}{'' if count == 1 else 's'}"
+                    for count, noun in ((view.experiments, "experiment"), (view.models, "model"))
+                    if count
+                )
                 raise Conflict(
-                    f"workspace {row.name!r} is not empty: {view.experiments} experiments and {view.models} models lie "
-                    "in it",
+                    f"workspace {row.name!r} is not empty: it holds {within}",
                     hint="Move them (det experiment move, det model move) or delete them first: "
                     f"det experiment list --workspace {named} --all",
                 )
@@ -191,7 +195,7 @@ def _check_free(s: Session, owner: str, name: str) -> None:
         raise Conflict(
             f"{owner} has made a workspace {known.name!r} already, with the id {known.id}: names are the same if they "
             "differ only in case or in how Unicode writes them",
-            hint="det workspace list --archived any",
+            hint="det workspace list --all",
         )
 
 

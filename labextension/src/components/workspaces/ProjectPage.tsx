@@ -98,7 +98,7 @@ function More({ project, path, own, reload }: { project: ProjectView; path: stri
     notify(`Project ${name} was deleted.`, 'good');
     navigate({ kind: 'workspace', workspace: String(project.workspace_id) });
   };
-  const full = project.experiments ? `${plural(project.experiments, 'experiment')} lie in it: move or delete them first.` : null;
+  const full = project.experiments ? `${plural(project.experiments, 'experiment')} ${project.experiments === 1 ? 'lies in it: move or delete it' : 'lie in it: move or delete them'} first.` : null;
   return (
     <Menu
       label={`More actions of project ${name}`}

@@ -122,7 +122,7 @@ function More({ workspace, own, reload }: { workspace: WorkspaceView; own: strin
     notify(`Workspace ${name} was deleted.`, 'good');
     navigate({ kind: 'workspaces' });
   };
-  const full = workspace.experiments || workspace.models ? `${plural(workspace.experiments, 'experiment')} and ${plural(workspace.models, 'model')} lie in it: move or delete them first.` : null;
+  const full = workspace.experiments || workspace.models ? `It holds ${[workspace.experiments && plural(workspace.experiments, 'experiment'), workspace.models && plural(workspace.models, 'model')].filter(Boolean).join(' and ')}: move or delete first what lies in it.` : null;
   return (
     <Menu
       label={`More actions of workspace ${name}`}

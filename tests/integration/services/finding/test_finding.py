@@ -229,3 +229,14 @@ async def test_a_member_finds_by_a_filter_what_lies_in_their_workspace(world):
         told = await world.services[RunFinder].trials(caller, filter="label = team and acc > 5")
         assert told.notes == []  # the metric is known to them
     assert await found(world, "label = team", Caller("mallory")) == []
+
+
+async def test_a_workspace_is_named_with_its_owner_too(world):
+    """Lists show OWNER/NAME of another's; a filter by it matched nothing, and by the name alone all of that name."""
+    await world.workspace("lab", bob="viewer")
+    made = await world.submit(config(name="shared", workspace="lab", hyperparameters={"lr": 0.5}))
+    await world.finish(made.id)
+    for text in ("workspace = alice/lab", "workspace in ['alice/lab', 'other/lab']", "workspace = lab"):
+        assert await found(world, text, BOB) == ["shared"]
+    assert await found(world, "workspace = bob/lab", BOB) == []
+    assert "shared" not in await found(world, "workspace != alice/lab", BOB)

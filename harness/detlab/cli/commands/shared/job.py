@@ -199,7 +199,8 @@ def why(invocation: Invocation, job_id: str, trial: bool) -> None:
     if not found.items:
         slots = found.job.slots_held
         held = f"it holds {counted(slots, 'slot')}" if slots else "it requests no slots now"
-        say(clean(f"No tasks of {_named(found.job)} waits: {held}."))
+        paused = " It is paused, and starts nothing until it is activated." if found.job.state == "PAUSED" else ""
+        say(clean(f"No task of {_named(found.job)} waits: {held}.{paused}"))
         return
     for place, alike in enumerate(_alike(found.items)):
         if place:

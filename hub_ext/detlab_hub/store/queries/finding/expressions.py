@@ -167,6 +167,12 @@ def column_of(source: FilterSource, field: ColumnField) -> ColumnElement[Any]:  
             raise AssertionError(name)
 
 
+def workspace_reference() -> ColumnElement[Any]:
+    """Return `OWNER/NAME` of the workspace of an experiment, by which it is told from others of its name."""
+    place = select(WorkspaceRow.owner + "/" + WorkspaceRow.name).where(WorkspaceRow.id == ExperimentRow.workspace_id)
+    return place.correlate(ExperimentRow).scalar_subquery()
+
+
 def _plain(attribute: Any) -> ColumnElement[Any]:
     found: ColumnElement[Any] = attribute.expression if hasattr(attribute, "expression") else attribute
     return found
