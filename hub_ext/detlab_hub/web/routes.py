@@ -61,11 +61,16 @@ PAGES: list[tuple[str, type[Guarded]]] = [(route.path, cls) for route, cls in _D
 RELAYED: list[str] = [route.path for route, _ in _DECLARED if route.relayed]
 """The paths of the API that the Jupyter Server extension passes on."""
 
-_PATTERNS = {"experiment_id": r"[0-9]{1,18}", "trial_id": r"[0-9]{1,18}"}
+_PATTERNS = {
+    "experiment_id": r"[0-9]{1,18}",
+    "trial_id": r"[0-9]{1,18}",
+    "artifact_path": r".+",
+    "anything": r".*",
+}
 
 
 def pattern_of(path: str) -> str:
-    """Return the regular expression of a route; ids are digits, everything else is one segment."""
+    """Return the regular expression of a route; ids are digits, else one segment, but for paths of files."""
     parts = re.split(r"\{(\w+)\}", path)
     literal = [re.escape(part) for part in parts[::2]]
     groups = [f"(?P<{name}>{_PATTERNS.get(name, '[^/]+')})" for name in parts[1::2]]

@@ -25,6 +25,8 @@ from detlab_hub.store.tables import (
     OutputRow,
     RemovalRow,
     TaskRow,
+    TrackedFileRow,
+    TrackedRunRow,
     clean_text,
 )
 from detlab_hub.store.tables.base import decode_json
@@ -50,7 +52,7 @@ class Use:
 
     @property
     def other_bytes(self) -> int:
-        """Bytes of code and task outputs."""
+        """Bytes of code, task outputs and files of runs."""
         return self.output_bytes + sum(self.bundles.values())
 
     @property
@@ -90,6 +92,9 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
             outputs = _outputs(TaskRow.owner).where(visible(ObjectKind.USER, viewer, owner=TaskRow.owner))
             for name, size in s.execute(outputs):
                 found.setdefault(name, Use()).output_bytes += int(size)
+            files = _files(TrackedRunRow.owner).where(visible(ObjectKind.USER, viewer, owner=TrackedRunRow.owner))
+            for name, size in s.execute(files):
+                found.setdefault(name, Use()).output_bytes += int(size)
             # Of experiments that are deleted, too: what they freed is their owner's.
             freed = select(FreedRow.owner, func.sum(FreedRow.bytes)).group_by(FreedRow.owner)
             for name, size in s.execute(freed.where(visible(ObjectKind.USER, viewer, owner=FreedRow.owner))):
@@ -114,6 +119,8 @@ def of_user(s: Session, user: str) -> Use:
     found.bundles = {digest: size for _, digest, size in s.execute(_uploads().where(BundleUpload.name == name))}
     outputs = s.execute(_outputs(TaskRow.owner).where(TaskRow.owner == name)).first()
     found.output_bytes = 0 if outputs is None else int(outputs[1])
+    files = s.execute(_files(TrackedRunRow.owner).where(TrackedRunRow.owner == name)).first()
+    found.output_bytes += 0 if files is None else int(files[1])
     return found
 
 
@@ -149,6 +156,8 @@ def _by_group(s: Session, viewer: Person) -> tuple[dict[Key, Use], Use]:
         by_text.setdefault(text, Use()).bundles[digest] = size
     of_tasks = type_coerce(TaskRow.owner_groups, Text)
     for text, size in s.execute(_outputs(of_tasks)):
+        by_text.setdefault(text, Use()).output_bytes += int(size)
+    for text, size in s.execute(_files(type_coerce(TrackedRunRow.owner_groups, Text))):
         by_text.setdefault(text, Use()).output_bytes += int(size)
     code = select(of_tasks, BundleRow.digest, BundleRow.size).join(BundleRow, BundleRow.digest == TaskRow.bundle)
     for text, digest, size in s.execute(code.distinct()):
@@ -229,6 +238,12 @@ def _uploads() -> Select[str, str, int]:
 def _outputs(column: Any) -> Select[Any]:
     size = func.coalesce(func.sum(OutputRow.size), 0)
     return select(column, size).join(OutputRow, OutputRow.task_id == TaskRow.id).group_by(column)
+
+
+def _files(column: Any) -> Select[Any]:
+    """Return the statement of the files of runs by one of their columns."""
+    size = func.coalesce(func.sum(TrackedFileRow.size), 0)
+    return select(column, size).join(TrackedFileRow, TrackedFileRow.run_id == TrackedRunRow.id).group_by(column)
 
 
 def _total(uses: Iterable[Use]) -> Use:
