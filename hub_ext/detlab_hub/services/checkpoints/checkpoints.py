@@ -82,6 +82,8 @@ class Checkpoints(Service):
 
         def find(s: Session) -> tuple[CheckpointRow, OpenStore, int | None]:
             row, settings = checkpoint_for(s, caller, uuid), self._context.settings
+            if row.run_id is not None:
+                return row, OpenStore({"type": "directory", "container_path": str(settings.artifacts_dir)}), None
             owner = s.get_one(ExperimentRow, row.experiment_id).owner
             return row, readable(row.storage, settings.cluster_stores), uids.file_owner(s, settings.uids, owner)
 

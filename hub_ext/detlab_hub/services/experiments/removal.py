@@ -19,6 +19,7 @@ from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.core.rights import Action, ObjectKind
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import check_administers, experiment_for
+from detlab_hub.services.base.artifact_files import remove_roots
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import ServiceContext
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -30,6 +31,7 @@ from detlab_hub.services.views.deletions import deletion_views
 from detlab_hub.store.queries import experiments, rights
 from detlab_hub.store.queries.registry import models as registered
 from detlab_hub.store.queries.storage import collection
+from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, RemovalRow
 
 _log = logging.getLogger(__name__)
@@ -147,8 +149,11 @@ def act(unit: UnitOfWork, experiment_id: int) -> None:
 
 
 async def _remove_rows(context: ServiceContext, experiment_id: int) -> None:
+    roots = await context.read(lambda s: runs.roots_of_experiment(s, experiment_id))
     while not await context.write(lambda unit: _remove_some(unit, experiment_id)):
         _log.info("experiment %d: rows are being deleted", experiment_id)
+    if roots:
+        await context.workers.removals.run("", remove_roots, context.settings, roots)
 
 
 def _remove_some(unit: UnitOfWork, experiment_id: int) -> bool:

@@ -19,6 +19,7 @@ from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.projects.workspaces import ARCHIVED
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import workspaces
+from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import ProjectRow, WorkspaceRow, clean_text
 
 MOST = 10_000
@@ -112,6 +113,13 @@ class Projects(Service):
             place = workspace_for(unit.session, caller, workspace, Action.PROJECT_DELETE)
             row = _project_for(unit.session, place, project)
             view = _views(unit.session, caller, place, [row])[0]
+            tracked = runs.count_of_projects(unit.session, [row.id]).get(row.id, 0)
+            if tracked and not view.experiments:
+                raise Conflict(
+                    f"project {row.name!r} is not empty: {tracked} runs from elsewhere lie in it,"
+                    " deleted ones included",
+                    hint="Archive it instead: det project archive",
+                )
             if view.experiments:
                 named = f"--workspace {word(view.workspace)} --project {word(row.name)}"
                 raise Conflict(

@@ -20,6 +20,7 @@ from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.rights import USER
+from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import MemberRow, WorkspaceRow, clean_text
 
 MOST = 1000
@@ -131,6 +132,12 @@ class Workspaces(Service):
                     "in it",
                     hint="Move them (det experiment move, det model move) or delete them first: "
                     f"det experiment list --workspace {named} --all",
+                )
+            if tracked := runs.count_of_workspace(unit.session, row.id):
+                raise Conflict(
+                    f"workspace {row.name!r} is not empty: {tracked} runs from elsewhere lie in it,"
+                    " deleted ones included",
+                    hint="Archive it instead: det workspace archive",
                 )
             audit.note(unit, caller, "workspace.delete", f"workspace {row.id}", row.name)
             workspaces.delete_workspace(unit.session, row)

@@ -19,7 +19,13 @@ from detlab_hub.core.registry.formats import format_of
 from detlab_hub.core.registry.semver import SemanticVersion
 from detlab_hub.core.rights import Action
 from detlab_hub.services.base import audit
-from detlab_hub.services.base.access import checkpoint_for, experiment_for, is_deleting, model_for
+from detlab_hub.services.base.access import (
+    checkpoint_for,
+    checkpoint_owner,
+    experiment_for,
+    is_deleting,
+    model_for,
+)
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
@@ -32,7 +38,7 @@ from detlab_hub.services.registry.views import version_view, version_views
 from detlab_hub.services.views import experiment_views, pages
 from detlab_hub.store.idempotency import known_experiment, note_experiment
 from detlab_hub.store.queries.registry import models, search
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, VersionMetric, VersionRow, clean_text
+from detlab_hub.store.tables import CheckpointRow, ModelRow, VersionMetric, VersionRow, clean_text
 
 _COMPLETED = "COMPLETED"
 _REFUSED = {
@@ -280,7 +286,7 @@ def _checkpoint(s: Session, caller: Caller, wanted: CreateVersion) -> Checkpoint
             )
         uuid = best.checkpoint
     row = checkpoint_for(s, caller, uuid)
-    if is_deleting(s, row.experiment_id):
+    if row.run_id is None and is_deleting(s, row.experiment_id):
         raise Conflict(
             f"checkpoint {row.uuid} cannot be registered: experiment {row.experiment_id} is being deleted with it"
         )
@@ -301,7 +307,7 @@ def _check_may_register(s: Session, caller: Caller, model: ModelRow, checkpoint:
     Raises:
         Forbidden: They may not.
     """
-    owner = s.get_one(ExperimentRow, checkpoint.experiment_id).owner
+    owner = checkpoint_owner(s, checkpoint)
     if owner == model.owner:
         checkpoint_for(s, caller, checkpoint.uuid, Action.CHECKPOINT_REGISTER)
         return
@@ -354,8 +360,9 @@ def _register(
 
 def _facts(row: VersionRow) -> list[Fact]:
     lineage = row.lineage
-    experiment = ("experiment", str(lineage.get("experiment_id")), lineage.get("experiment_id"))
-    return [experiment, *version_facts(row.metadata_, lineage.get("hyperparameters") or {})]
+    number = lineage.get("experiment_id")
+    experiment = [] if number is None else [("experiment", str(number), number)]
+    return [*experiment, *version_facts(row.metadata_, lineage.get("hyperparameters") or {})]
 
 
 def _raise_semver(model: ModelRow, semver: str) -> None:

@@ -7,7 +7,7 @@ sees its experiment, and writes its trial and what it has made below it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
@@ -28,7 +28,7 @@ from detlab_hub.services.base.access import (
     may_read,
     no_such,
     person,
-    things,
+    tracked_thing,
     trial_for,
     workspace_for,
     workspace_things,
@@ -36,7 +36,7 @@ from detlab_hub.services.base.access import (
 from detlab_hub.services.base.callers import Caller, TaskCaller
 from detlab_hub.services.base.fencing import current_attempt
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.store.queries import rights, workspaces
+from detlab_hub.store.queries import workspaces
 from detlab_hub.store.tables import ExperimentRow, ProjectRow, TrackedRunRow, TrialRow, WorkspaceRow
 
 Tracker = Caller | TaskCaller
@@ -183,14 +183,8 @@ def _trial_of(found: TrackedRun) -> int | None:
 
 def thing_of_run(s: Session, caller: Caller, found: TrackedRun) -> Thing:
     """Return a run that is no trial as the table of rights knows it: below a trial, its experiment's grants apply."""
-    if found.experiment is not None:
-        return replace(things(s, caller, [found.experiment])[found.experiment.id], kind=ObjectKind.TRACKED_RUN)
     assert found.row is not None
-    who = person(caller)
-    place = found.row.workspace_id
-    roles = {} if place is None else rights.roles_among(s, [place], who)
-    members = {who.name: roles[place]} if place is not None and place in roles else {}
-    return Thing(ObjectKind.TRACKED_RUN, found.row.owner, members=members)
+    return tracked_thing(s, caller, found.row)
 
 
 # --- places

@@ -10,12 +10,12 @@ import asyncio
 import hashlib
 import logging
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from sqlalchemy.orm import Session
 
@@ -24,13 +24,15 @@ from detlab.files import sync_directory
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission import storage_quotas, upload_limits
 from detlab_hub.services.base.access import no_such
+from detlab_hub.services.base.artifact_files import file_path
 from detlab_hub.services.base.callers import Caller
-from detlab_hub.services.base.context import Service, ServiceContext
-from detlab_hub.services.base.settings import Settings
+from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.threads import user_of
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.checkpoints.archives import ArchiveContents
+from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.checkpoints.manifests import check_path
-from detlab_hub.services.tracking.access import TrackedRun, Tracker, run_for
+from detlab_hub.services.tracking.access import TrackedRun, Tracker, run_for, task_may_not
 from detlab_hub.services.tracking.experiments import BadRequest
 from detlab_hub.services.tracking.models import READY, model_for
 from detlab_hub.services.tracking.runs import writable
@@ -55,28 +57,47 @@ class FileFacts:
     """None: it is a folder."""
 
 
+class RootKind(StrEnum):
+    """What files are below."""
+
+    RUN = "run"
+    MODEL = "logged model"
+    CHECKPOINT = "checkpoint"
+
+
 @dataclass(frozen=True)
 class ArtifactPlace:
     """Where a path of a client leads to.
 
     Attributes:
-        root: A run, or a model.
-        is_model: Which of them.
+        root: A run, a logged model, or a checkpoint.
+        kind: Which of them.
         path: Below it; empty: itself.
     """
 
     root: str
-    is_model: bool
+    kind: RootKind
     path: str
+
+    @property
+    def is_model(self) -> bool:
+        """Whether it is below a logged model."""
+        return self.kind is RootKind.MODEL
 
 
 class RunArtifacts(Service):
     """Use cases of the files of runs."""
 
-    def __init__(self, context: ServiceContext) -> None:
+    def __init__(self, context: ServiceContext, checkpoints: Checkpoints) -> None:
         super().__init__(context)
+        self._checkpoints = checkpoints
         # Storing a file and removing a folder must not interleave.
         self._moving = asyncio.Lock()
+
+    @classmethod
+    def made_for(cls, services: ServiceLookup) -> Self:
+        """Make the one of a master."""
+        return cls(services.context, services[Checkpoints])
 
     async def put(self, caller: Tracker, place: ArtifactPlace, upload: Path) -> None:
         """Keep an uploaded file; one of the same path is replaced. The upload is moved away or removed.
@@ -111,18 +132,29 @@ class RunArtifacts(Service):
             NotFound: There is no such run or model for the caller.
         """
 
+        if place.kind is RootKind.CHECKPOINT:
+            files = (await self._checkpoints.get(_person(caller), place.root)).files
+            return _in_folder(place.path, [(path, files[path].size) for path in sorted(files)])
+
         def look(s: Session) -> Sequence[FileFacts]:
             _found(s, caller, place)
             rows = runs.files_under(s, place.root, place.path, MOST_LISTED)
-            found: dict[str, FileFacts] = {}
-            for row in rows:
-                rest = row.path[len(place.path) + 1 if place.path else 0 :]
-                first, slash, _ = rest.partition("/")
-                path = f"{place.path}/{first}" if place.path else first
-                found.setdefault(path, FileFacts(path, None if slash else row.size))
-            return list(found.values())
+            return _in_folder(place.path, [(row.path, row.size) for row in rows])
 
         return await self._context.read(look)
+
+    async def open_committed(self, caller: Tracker, place: ArtifactPlace) -> ArchiveContents:
+        """Open a file of a checkpoint.
+
+        Raises:
+            Forbidden: The caller is a trial, which has the task API for that.
+            NotFound: There is no such checkpoint or file for the caller.
+        """
+        person = _person(caller)
+        entry = (await self._checkpoints.get(person, place.root)).files.get(place.path)
+        if entry is None:
+            raise _no_file(place)
+        return await self._checkpoints.open_file(person, place.root, entry.digest)
 
     async def open(self, caller: Tracker, place: ArtifactPlace) -> tuple[BinaryIO, int]:
         """Open a file; return it with its size in bytes.
@@ -172,25 +204,26 @@ class RunArtifacts(Service):
                 await self._context.workers.moves.run(user_of(caller), _remove, file)
 
 
-def root_folder(settings: Settings, root: str) -> Path:
-    """Return the folder of a run's or a model's files; its name is a UUID."""
-    text = root.removeprefix("m-")
-    parts = text[:8], text[8:12], text[12:16], text[16:20], text[20:]
-    return settings.artifacts_dir / "-".join(parts)
+def _person(caller: Tracker) -> Caller:
+    if not isinstance(caller, Caller):
+        raise task_may_not("read checkpoints by this protocol")
+    return caller
 
 
-def file_path(settings: Settings, root: str, path: str) -> Path:
-    """Return where a file's bytes are."""
-    return root_folder(settings, root).joinpath(*PurePosixPath(path).parts)
-
-
-def remove_roots(settings: Settings, roots: Sequence[str]) -> None:
-    """Remove all files of some runs and models, which the database does not know any more."""
-    for root in roots:
-        shutil.rmtree(root_folder(settings, root), ignore_errors=True)
+def _in_folder(folder: str, files: Sequence[tuple[str, int]]) -> list[FileFacts]:
+    """Return the files and folders that are in a folder, of the paths and sizes of files."""
+    found: dict[str, FileFacts] = {}
+    before = f"{folder}/" if folder else ""
+    for path, size in files:
+        if path.startswith(before):
+            first, slash, _ = path.removeprefix(before).partition("/")
+            found.setdefault(f"{before}{first}", FileFacts(f"{before}{first}", None if slash else size))
+    return list(found.values())
 
 
 def _found(s: Session, caller: Tracker, place: ArtifactPlace, action: Action | None = None) -> TrackedRun:
+    if place.kind is RootKind.CHECKPOINT:
+        raise BadRequest("the files of a checkpoint stay as they are")
     if not place.is_model:
         return run_for(s, caller, place.root, action)
     row, _ = model_for(s, caller, place.root, action)
@@ -241,8 +274,7 @@ def _check_path(path: str) -> None:
 
 
 def _no_file(place: ArtifactPlace) -> NotFound:
-    what = "model" if place.is_model else "run"
-    return no_such(f"{what} {place.root} has no file {place.path[:200]!r}", exists=False)
+    return no_such(f"{place.kind} {place.root} has no file {place.path[:200]!r}", exists=False)
 
 
 def _digest_of(upload: Path) -> str:

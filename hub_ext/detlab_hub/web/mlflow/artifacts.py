@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from detlab_hub.core.rights import Action
-from detlab_hub.services.tracking.artifacts import ArtifactPlace, FileFacts, RunArtifacts
+from detlab_hub.services.tracking.artifacts import ArtifactPlace, FileFacts, RootKind, RunArtifacts
 from detlab_hub.services.tracking.experiments import BadRequest
 from detlab_hub.web.files import Download
 from detlab_hub.web.mlflow.base import ARTIFACTS, Empty, NotServed, ProtocolHandler, serves
@@ -15,8 +15,9 @@ from detlab_hub.web.scopes import needs
 from detlab_hub.web.uploads import Upload
 
 BYTES = "application/octet-stream"
-_OF_RUNS, _OF_MODELS = 3, 4
+_OF_RUNS, _OF_OTHERS = 3, 4
 """Parts of a path before that of a file: EXPERIMENT/RUN/artifacts, EXPERIMENT/models/MODEL/artifacts."""
+_KINDS = {"models": RootKind.MODEL, "checkpoints": RootKind.CHECKPOINT}
 
 
 def place_of(path: str) -> ArtifactPlace:
@@ -26,10 +27,10 @@ def place_of(path: str) -> ArtifactPlace:
         BadRequest: It is none that `artifact_uri` of a run or a model begins.
     """
     parts = path.strip("/").split("/")
-    if len(parts) >= _OF_MODELS and parts[1] == "models" and parts[3] == "artifacts":
-        return ArtifactPlace(parts[2], True, "/".join(parts[_OF_MODELS:]))
+    if len(parts) >= _OF_OTHERS and parts[1] in _KINDS and parts[3] == "artifacts":
+        return ArtifactPlace(parts[2], _KINDS[parts[1]], "/".join(parts[_OF_OTHERS:]))
     if len(parts) >= _OF_RUNS and parts[2] == "artifacts":
-        return ArtifactPlace(parts[1], False, "/".join(parts[_OF_RUNS:]))
+        return ArtifactPlace(parts[1], RootKind.RUN, "/".join(parts[_OF_RUNS:]))
     raise BadRequest(
         f"{path[:80]!r} is no path of files: EXPERIMENT/RUN/artifacts/… or EXPERIMENT/models/MODEL/artifacts/…"
     )
@@ -53,7 +54,11 @@ class Artifact(ProtocolHandler, Upload, Download):
     @needs("read", "task", cross_site="bearer", media=BYTES)
     async def get(self, artifact_path: str) -> None:
         """Download a file."""
-        await self.send_file(self.services[RunArtifacts].open(self.tracker, place_of(artifact_path)), BYTES)
+        place, service = place_of(artifact_path), self.services[RunArtifacts]
+        if place.kind is RootKind.CHECKPOINT:
+            await self.send_contents(service.open_committed(self.tracker, place), BYTES)
+        else:
+            await self.send_file(service.open(self.tracker, place), BYTES)
 
     @needs("write", "task", cross_site="bearer", action=Action.RUN_LOG, accepts=BYTES)
     async def put(self, artifact_path: str) -> Empty:
@@ -86,7 +91,7 @@ class RunFiles(ProtocolHandler):
     @needs("read", "task", cross_site="bearer")
     async def get(self, query: ListArtifacts) -> ArtifactsReply:
         """List a folder by whole paths."""
-        place = ArtifactPlace(query.id, False, query.path.strip("/"))
+        place = ArtifactPlace(query.id, RootKind.RUN, query.path.strip("/"))
         found = await self.services[RunArtifacts].list(self.tracker, place)
         uri = f"mlflow-artifacts:/0/{query.id}/artifacts"
         return ArtifactsReply(root_uri=uri, files=[_info(one, one.path) for one in found] or None)

@@ -9,6 +9,9 @@ branch_labels = None
 depends_on = None
 
 ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_GONE_VERSIONS = """
+DELETE FROM model_versions WHERE checkpoint_uuid IN (SELECT uuid FROM checkpoints WHERE run_id IS NOT NULL)
+"""
 
 
 def upgrade() -> None:
@@ -107,9 +110,23 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("root", "path", name=op.f("pk_tracked_files")),
     )
     op.create_index(op.f("ix_tracked_files_run_id"), "tracked_files", ["run_id"])
+    with op.batch_alter_table("checkpoints") as batch_op:
+        batch_op.alter_column("trial_id", existing_type=sa.BigInteger(), nullable=True)
+        batch_op.alter_column("experiment_id", existing_type=sa.BigInteger(), nullable=True)
+        batch_op.add_column(sa.Column("run_id", sa.Text(), nullable=True))
+        batch_op.create_foreign_key(op.f("fk_checkpoints_run_id"), "tracked_runs", ["run_id"], ["id"])
+    op.create_index(op.f("ix_checkpoints_run_id"), "checkpoints", ["run_id"])
 
 
 def downgrade() -> None:
+    op.execute(_GONE_VERSIONS)
+    op.execute("DELETE FROM checkpoints WHERE run_id IS NOT NULL")
+    op.drop_index(op.f("ix_checkpoints_run_id"), "checkpoints")
+    with op.batch_alter_table("checkpoints") as batch_op:
+        batch_op.drop_constraint(op.f("fk_checkpoints_run_id"), type_="foreignkey")
+        batch_op.drop_column("run_id")
+        batch_op.alter_column("experiment_id", existing_type=sa.BigInteger(), nullable=False)
+        batch_op.alter_column("trial_id", existing_type=sa.BigInteger(), nullable=False)
     for table in ("files", "models", "points", "series", "values", "runs"):
         op.drop_table(f"tracked_{table}")
     op.drop_column("projects", "tags")

@@ -16,6 +16,7 @@ from detlab_hub.store.tables import (
     ModelFact,
     ModelGrantRow,
     ModelRow,
+    TrackedRunRow,
     VersionLabelRow,
     VersionMetric,
     VersionRow,
@@ -56,7 +57,16 @@ def sharing(s: Session, uuid: str) -> list[ModelRow]:
         .where(VersionRow.checkpoint_uuid == uuid)
         .where(or_(ModelRow.owner == ExperimentRow.owner, VersionRow.owner == ExperimentRow.owner))
     )
-    return list(s.scalars(select(ModelRow).where(ModelRow.id.in_(query)).order_by(ModelRow.id)))
+    logged = (
+        select(VersionRow.model_id)
+        .join(ModelRow, ModelRow.id == VersionRow.model_id)
+        .join(CheckpointRow, CheckpointRow.uuid == VersionRow.checkpoint_uuid)
+        .join(TrackedRunRow, TrackedRunRow.id == CheckpointRow.run_id)
+        .where(VersionRow.checkpoint_uuid == uuid)
+        .where(or_(ModelRow.owner == TrackedRunRow.owner, VersionRow.owner == TrackedRunRow.owner))
+    )
+    either = or_(ModelRow.id.in_(query), ModelRow.id.in_(logged))
+    return list(s.scalars(select(ModelRow).where(either).order_by(ModelRow.id)))
 
 
 def page(
@@ -189,7 +199,9 @@ def pinned_of_experiment(s: Session, experiment_id: int) -> int:
     """Return how many checkpoints of an experiment have versions."""
     query = select(func.count(VersionRow.checkpoint_uuid.distinct()))
     query = query.join(CheckpointRow, CheckpointRow.uuid == VersionRow.checkpoint_uuid)
-    return int(s.scalar(query.where(CheckpointRow.experiment_id == experiment_id)) or 0)
+    logged = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
+    mine = or_(CheckpointRow.experiment_id == experiment_id, CheckpointRow.run_id.in_(logged))
+    return int(s.scalar(query.where(mine)) or 0)
 
 
 def moves(s: Session, model_id: int, *, limit: int, label: str | None = None) -> list[LabelMoveRow]:

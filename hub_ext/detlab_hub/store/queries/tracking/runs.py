@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from detlab_hub.store.queries.statements import chunks, upsert
 from detlab_hub.store.tables import (
+    CheckpointRow,
     TrackedFileRow,
     TrackedModelRow,
     TrackedPoint,
@@ -124,13 +125,18 @@ def count_files(s: Session, run_id: str) -> int:
     return s.scalar(query) or 0
 
 
-def delete_of_experiment(s: Session, experiment_id: int) -> list[str]:
-    """Remove all that clients have logged into an experiment; return the roots of the files that remain."""
+def roots_of_experiment(s: Session, experiment_id: int) -> list[str]:
+    """Return the runs, models and checkpoints of an experiment that have files of the master's own."""
     mine = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
-    roots = list(s.scalars(select(TrackedFileRow.root).where(TrackedFileRow.run_id.in_(mine)).distinct()))
+    files = s.scalars(select(TrackedFileRow.root).where(TrackedFileRow.run_id.in_(mine)).distinct())
+    return [*files, *s.scalars(select(CheckpointRow.uuid).where(CheckpointRow.run_id.in_(mine)))]
+
+
+def delete_of_experiment(s: Session, experiment_id: int) -> None:
+    """Remove the rows of all that clients have logged into an experiment."""
+    mine = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
     series = select(TrackedSeries.id).where(TrackedSeries.run_id.in_(mine))
     s.execute(delete(TrackedPoint).where(TrackedPoint.series_id.in_(series)))
     for table in (TrackedSeries, TrackedValue, TrackedFileRow, TrackedModelRow):
         s.execute(delete(table).where(table.run_id.in_(mine)))
     s.execute(delete(TrackedRunRow).where(TrackedRunRow.experiment_id == experiment_id))
-    return roots
