@@ -54,6 +54,7 @@ experiment       own   own   write write  read   own     write    read     -    
 checkpoint       own   own   write write  read   own     write    read     own    read    read   -    read -
 model            own   own   write write  read   own     write    read     -      -       -      -    -    -
 workspace        own   own   write -      -      own     write    read     -      -       -      -    -    -
+run from elsewhere own own   write write  read   own     write    read     write  read    -      -    -    -
 user task        own   own   write -      -      -       -        -        read   -       -      read -    -
 code bundle      read  read  read  -      -      -       -        -        -      -       -      -    read -
 job in the queue own   own   read  -      -      -       -        -        -      -       -      -    -    -

@@ -10,7 +10,7 @@ from detlab_hub.services.tracking.experiments import BadRequest
 from detlab_hub.web.files import Download
 from detlab_hub.web.mlflow.base import ARTIFACTS, Empty, NotServed, ProtocolHandler, serves
 from detlab_hub.web.mlflow.messages import ArtifactsQuery, ArtifactsReply, FileInfo, ListArtifacts
-from detlab_hub.web.paths import page
+from detlab_hub.web.paths import protocol
 from detlab_hub.web.scopes import needs
 from detlab_hub.web.uploads import Upload
 
@@ -36,7 +36,7 @@ def place_of(path: str) -> ArtifactPlace:
     )
 
 
-@page(f"{ARTIFACTS}artifacts/{{artifact_path}}")
+@protocol(f"{ARTIFACTS}artifacts/{{artifact_path}}")
 class Artifact(ProtocolHandler, Upload, Download):
     """One file."""
 
@@ -73,7 +73,7 @@ class Artifact(ProtocolHandler, Upload, Download):
         return Empty()
 
 
-@page(f"{ARTIFACTS}artifacts")
+@protocol(f"{ARTIFACTS}artifacts")
 class Artifacts(ProtocolHandler):
     """The files in a folder."""
 
@@ -97,7 +97,7 @@ class RunFiles(ProtocolHandler):
         return ArtifactsReply(root_uri=uri, files=[_info(one, one.path) for one in found] or None)
 
 
-@page(f"{ARTIFACTS}mpu/{{anything}}", f"{ARTIFACTS}presigned/{{anything}}")
+@protocol(f"{ARTIFACTS}mpu/{{anything}}", f"{ARTIFACTS}presigned/{{anything}}")
 class NoParts(ProtocolHandler):
     """Uploads in parts, and addresses to upload to."""
 

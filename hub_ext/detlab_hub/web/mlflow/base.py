@@ -15,7 +15,7 @@ from detlab_hub.services.base.limits.reached import TooFast
 from detlab_hub.services.tracking.access import Tracker
 from detlab_hub.services.tracking.experiments import AlreadyExists
 from detlab_hub.web.base import RETRY_AFTER, BodyTooLarge, Guarded, error_view
-from detlab_hub.web.paths import page
+from detlab_hub.web.paths import protocol
 
 H = TypeVar("H", bound=type[Guarded])
 TRACKING = "mlflow/api/2.0/mlflow/"
@@ -37,7 +37,7 @@ class NoEndpoint(errors.NotFound):
 
 CODES: dict[type[Exception], tuple[int, str]] = {
     errors.AuthError: (401, "UNAUTHENTICATED"),
-    errors.StaleAttempt: (403, "PERMISSION_DENIED"),
+    errors.StaleAttempt: (409, "PERMISSION_DENIED"),
     errors.Forbidden: (403, "PERMISSION_DENIED"),
     NoEndpoint: (404, "ENDPOINT_NOT_FOUND"),
     errors.NotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
@@ -127,7 +127,7 @@ class ErrorMessage(Message):
 
 def serves(*paths: str) -> Callable[[H], H]:
     """Serve paths of the tracking API by a class."""
-    return page(*(TRACKING + path for path in paths))
+    return protocol(*(TRACKING + path for path in paths))
 
 
 def skipped(token: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from detlab_hub.web.mlflow.base import Empty, NoEndpoint, ProtocolHandler
-from detlab_hub.web.paths import page
+from detlab_hub.web.paths import protocol
 from detlab_hub.web.scopes import needs
 
 OURS = {
@@ -26,7 +26,7 @@ OURS = {
 """Part of a path that is not served -> the name of ours."""
 
 
-@page("mlflow/health", "mlflow/version")
+@protocol("mlflow/health", "mlflow/version")
 class Health(ProtocolHandler):
     """Whether it is there."""
 
@@ -37,7 +37,7 @@ class Health(ProtocolHandler):
         self.finish("OK")
 
 
-@page("mlflow/{anything}")
+@protocol("mlflow/{anything}")
 class NotHere(ProtocolHandler):
     """Every other path of the protocol."""
 

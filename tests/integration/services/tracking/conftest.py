@@ -1,4 +1,4 @@
-"""A master of the scripted world behind real HTTP, for clients of MLflow; its users are known by tokens of the tests."""
+"""A master of the scripted world behind real HTTP, for clients of MLflow; users are known by tokens of the tests."""
 
 from __future__ import annotations
 

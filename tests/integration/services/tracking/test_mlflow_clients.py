@@ -39,10 +39,10 @@ client = MlflowClient()
 kept = client.get_run(run.info.run_id)
 client.set_tag(run.info.run_id, "late", "yes")
 client.log_metric(run.info.run_id, "late", 1.0)
-mlflow.download_artifacts = mlflow.artifacts.download_artifacts
-text = pathlib.Path(mlflow.download_artifacts(run_id=run.info.run_id, artifact_path="sub dir/hello é+%.txt")).read_text()
-found = mlflow.search_runs(experiment_names=["cifar"],
-    filter_string="metrics.loss < 0.3 and params.opt = 'adam' and tags.team LIKE 'vis%'", order_by=["metrics.loss DESC"])
+down = mlflow.artifacts.download_artifacts(run_id=run.info.run_id, artifact_path="sub dir/hello é+%.txt")
+text = pathlib.Path(down).read_text()
+where = "metrics.loss < 0.3 and params.opt = 'adam' and tags.team LIKE 'vis%'"
+found = mlflow.search_runs(experiment_names=["cifar"], filter_string=where, order_by=["metrics.loss DESC"])
 print(json.dumps({
     "status": kept.info.status, "name": kept.info.run_name, "params": kept.data.params,
     "metrics": {k: str(v) for k, v in kept.data.metrics.items()}, "team": kept.data.tags["team"],
