@@ -19,7 +19,7 @@ PASSED_ON = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"
 """The only variables of the agent that a task sees. Anything else may be a secret of the operator."""
 
 PLUGINS = Path(__file__).resolve().parent / "plugins"
-"""Has entry points for libraries of others, which are found by the metadata of packages: detlab may not be installed."""
+"""Entry points for libraries of others, found by the metadata of a package: detlab itself may not be installed."""
 
 NO_PROXY = ("no_proxy", "NO_PROXY")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

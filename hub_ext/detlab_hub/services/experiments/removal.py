@@ -19,11 +19,11 @@ from detlab_hub.core.lifecycle.table import check_move
 from detlab_hub.core.rights import Action, ObjectKind
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import check_administers, experiment_for
-from detlab_hub.services.base.artifact_files import remove_roots
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import ServiceContext
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints import event_files
+from detlab_hub.services.checkpoints.artifact_files import remove_roots
 from detlab_hub.services.checkpoints.collecting import check_none_pinned
 from detlab_hub.services.experiments.stored_files import Files, remove_event_files, remove_files
 from detlab_hub.services.streams.reads import SHARED, place_of

@@ -30,12 +30,12 @@ from detlab.schemas.wire.registry import (
 )
 from detlab_hub.core.rights import Action
 from detlab_hub.services.base.access import model_for
-from detlab_hub.services.base.artifact_files import file_path
 from detlab_hub.services.base.callers import READ, WRITE, Caller, TaskCaller
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.base.threads import user_of
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.checkpoints.artifact_files import file_path
 from detlab_hub.services.registry.labels import Labels
 from detlab_hub.services.registry.models import Models
 from detlab_hub.services.registry.versions import Versions

@@ -24,12 +24,12 @@ from detlab.files import sync_directory
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission import storage_quotas, upload_limits
 from detlab_hub.services.base.access import no_such
-from detlab_hub.services.base.artifact_files import file_path
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.threads import user_of
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints.archives import ArchiveContents
+from detlab_hub.services.checkpoints.artifact_files import file_path
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.checkpoints.manifests import check_path
 from detlab_hub.services.tracking.access import TrackedRun, Tracker, run_for, task_may_not

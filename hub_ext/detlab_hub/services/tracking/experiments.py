@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, DetlabError, NotFound, Problem
@@ -39,6 +39,7 @@ from detlab_hub.services.tracking.access import (
 )
 from detlab_hub.services.tracking.facts import PlaceFacts, place_facts
 from detlab_hub.store.queries import workspaces
+from detlab_hub.store.queries.tracking import places
 from detlab_hub.store.queries.tracking.search import number_matches, text_matches
 from detlab_hub.store.tables import ProjectRow, WorkspaceRow
 
@@ -201,18 +202,9 @@ class TrackedExperiments(Service):
         def look(s: Session) -> PlacePage:
             if isinstance(caller, TaskCaller):
                 return PlacePage([place_facts(place_for(s, caller, ""), caller)])
-            visible = workspaces.visible_to(person(caller))
-            query = select(ProjectRow, WorkspaceRow).join(WorkspaceRow, WorkspaceRow.id == ProjectRow.workspace_id)
-            query = query.where(visible, *(_clause(one) for one in clauses))
-            if deleted is not None:
-                query = query.where(
-                    ProjectRow.archived_at.is_not(None) if deleted else ProjectRow.archived_at.is_(None)
-                )
-            for one in by:
-                column = _columns()[one.key]
-                query = query.order_by(column.desc() if one.descending else column)
-            query = query.order_by(ProjectRow.created_at.desc(), ProjectRow.id.desc())
-            rows: list[Any] = list(s.execute(query.offset(skip).limit(limit + 1)))
+            visible, conditions = workspaces.visible_to(person(caller)), [_clause(one) for one in clauses]
+            columns = [_columns()[one.key].desc() if one.descending else _columns()[one.key] for one in by]
+            rows = places.projects(s, visible, conditions, columns, archived=deleted, skip=skip, limit=limit)
             items = [place_facts(TrackedPlace(project, place), caller) for project, place in rows[:limit]]
             return PlacePage(items, skip + limit if len(rows) > limit else None)
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.tracking import keys
@@ -23,11 +22,10 @@ from detlab_hub.services.tracking.access import (
     trial_of,
 )
 from detlab_hub.store.queries import workspaces
-from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.queries.tracking import points, runs
 from detlab_hub.store.queries.tracking.points import LoggedPoint
 from detlab_hub.store.queries.tracking.search import STATUS_OF
-from detlab_hub.store.tables import ExperimentRow, ProjectRow, TrackedRunRow, TrialRow
+from detlab_hub.store.tables import ExperimentRow, ProjectRow, TrackedRunRow
 
 NAME_TAG, USER_TAG, PARENT_TAG, SOURCE_TAG = (
     "mlflow.runName",
@@ -182,12 +180,8 @@ def as_text(value: Any) -> str:
 
 def loaded(s: Session, ids: Sequence[str]) -> list[TrackedRun]:
     """Load runs by their ids, in their order, whoever asks: the caller has been found to be allowed to read them."""
-    rows: dict[str, TrackedRunRow] = {}
-    trials: dict[int, TrialRow] = {}
-    for part in chunks(list(ids)):
-        rows.update((row.id, row) for row in s.scalars(select(TrackedRunRow).where(TrackedRunRow.id.in_(part))))
-        numbers = [number for one in part if (number := trial_of(one)) is not None]
-        trials.update((row.id, row) for row in s.scalars(select(TrialRow).where(TrialRow.id.in_(numbers))))
+    rows = runs.rows_of(s, ids)
+    trials = runs.trials_of(s, [number for one in ids if (number := trial_of(one)) is not None])
     found = []
     for one in ids:
         number, row = trial_of(one), rows.get(one)

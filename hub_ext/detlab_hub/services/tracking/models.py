@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, select
+from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden, NotFound
@@ -25,6 +25,7 @@ from detlab_hub.services.tracking.access import (
     task_may_not,
 )
 from detlab_hub.services.tracking.experiments import BadRequest, checked_tags, read_filter
+from detlab_hub.store.queries.tracking import places, runs
 from detlab_hub.store.queries.tracking.points import LoggedPoint
 from detlab_hub.store.queries.tracking.search import number_matches, text_matches
 from detlab_hub.store.tables import TrackedModelRow, TrackedRunRow
@@ -95,8 +96,7 @@ class LoggedModels(Service):
             row = found.row
             if row is None:
                 raise Conflict(f"run {run_id} has logged nothing: begin it first, by mlflow.start_run()")
-            known = select(TrackedModelRow.id).where(TrackedModelRow.run_id == row.id).limit(MOST_MODELS)
-            if len(unit.session.scalars(known).all()) >= MOST_MODELS:
+            if runs.count_models(unit.session, row.id) >= MOST_MODELS:
                 raise BadRequest(f"run {run_id} has logged {MOST_MODELS:,} models already")
             made = TrackedModelRow(
                 id=f"m-{uuid.uuid4().hex}",
@@ -157,7 +157,7 @@ class LoggedModels(Service):
 
         return await self._context.write(edit)
 
-    async def search(self, caller: Tracker, places: Sequence[str], *, where: str, limit: int, skip: int) -> ModelPage:
+    async def search(self, caller: Tracker, numbers: Sequence[str], *, where: str, limit: int, skip: int) -> ModelPage:
         """Return models of the runs of some experiments, the newest first.
 
         Raises:
@@ -168,14 +168,11 @@ class LoggedModels(Service):
         most = min(limit, PAGE_MODELS)
 
         def look(s: Session) -> ModelPage:
-            found = readable_places(s, caller, places)
+            found = readable_places(s, caller, numbers)
             projects = [one.project.id for one in found if one.project is not None]
             experiments = [one.experiment.id for one in found if one.experiment is not None]
-            run, row = TrackedRunRow, TrackedModelRow
-            query = select(row, run).join(run, run.id == row.run_id).where(run.deleted_at.is_(None))
-            query = query.where(run.project_id.in_(projects) | run.experiment_id.in_(experiments))
-            query = query.where(*(_clause(one) for one in clauses)).order_by(row.created_at.desc(), row.id)
-            rows: list[Any] = list(s.execute(query.offset(skip).limit(most + 1)))
+            conditions = [_clause(one) for one in clauses]
+            rows = places.models(s, projects, experiments, conditions, skip=skip, limit=most)
             return ModelPage([model_facts(*one) for one in rows[:most]], skip + most if len(rows) > most else None)
 
         return await self._context.look(user_of(caller), look)
@@ -197,7 +194,7 @@ def _clause(one: Clause) -> ColumnElement[bool]:
     column = columns[one.key]
     if LOGGED_MODEL_FIELDS[one.key] == "number":
         return number_matches(column, one.operator, float(one.values[0]))
-    return and_(text_matches(column, one.operator, one.values))
+    return text_matches(column, one.operator, one.values)
 
 
 def model_for(

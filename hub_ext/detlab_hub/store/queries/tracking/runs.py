@@ -16,6 +16,7 @@ from detlab_hub.store.tables import (
     TrackedRunRow,
     TrackedSeries,
     TrackedValue,
+    TrialRow,
     clean_text,
 )
 
@@ -27,6 +28,22 @@ def of_trial(s: Session, trial_id: int) -> TrackedRunRow | None:
     """Return the run that stands for a trial, if a client has logged into it."""
     query = select(TrackedRunRow).where(TrackedRunRow.trial_id == trial_id, TrackedRunRow.is_trial)
     return s.scalars(query).first()
+
+
+def rows_of(s: Session, run_ids: Collection[str]) -> dict[str, TrackedRunRow]:
+    """Return the rows of some runs, by their ids."""
+    found: dict[str, TrackedRunRow] = {}
+    for part in chunks(sorted(run_ids)):
+        found.update((row.id, row) for row in s.scalars(select(TrackedRunRow).where(TrackedRunRow.id.in_(part))))
+    return found
+
+
+def trials_of(s: Session, trial_ids: Collection[int]) -> dict[int, TrialRow]:
+    """Return some trials, by their ids."""
+    found: dict[int, TrialRow] = {}
+    for part in chunks(sorted(trial_ids)):
+        found.update((row.id, row) for row in s.scalars(select(TrialRow).where(TrialRow.id.in_(part))))
+    return found
 
 
 def put_values(s: Session, run_id: str, kind: str, values: Mapping[str, str]) -> None:
@@ -90,6 +107,12 @@ def count_of_workspace(s: Session, workspace_id: int) -> int:
 
 
 # --- models and files
+
+
+def count_models(s: Session, run_id: str) -> int:
+    """Return how many models a run has logged."""
+    query = select(func.count()).select_from(TrackedModelRow).where(TrackedModelRow.run_id == run_id)
+    return s.scalar(query) or 0
 
 
 def models_of(s: Session, run_id: str, most: int) -> list[TrackedModelRow]:
