@@ -70,6 +70,9 @@ class Door:
 
     async def run(self, code: str, token: str, *, version: str = "3", **environ: str) -> str:
         """Run code with a real client; return the last line that it has printed, and fail if it fails."""
+        if not CLIENTS[version].exists():
+            assert "CI" not in os.environ, "make setup-test makes .venv-mlflow and .venv-mlflow2"
+            pytest.skip("no environment with this version of MLflow: make setup-test")
         environment = {
             "PATH": os.defpath,
             "HOME": str(self.folder),

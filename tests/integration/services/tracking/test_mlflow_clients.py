@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from services_scripted import ALICE
 
+import detlab
+from detlab.launch.environment import entrypoint_environment
 from detlab_hub.services.experiments.trials import Trials
+from detlab_hub.services.registry.versions import Versions
 
 VERSIONS = pytest.mark.parametrize("version", ["3", "2"])
 
@@ -140,3 +144,79 @@ async def test_in_a_trial_the_first_run_is_the_trial_itself(door: Any, version: 
     assert found["training", "loss"] == ([0, 1, 2], [1.0, 0.5, 1 / 3])
     assert found["validation", "val_loss"] == ([0, 1, 2], [2.0, 1.0, 2 / 3])
     assert found["training", "no step"] == ([0, 1, 2], [0.1, 0.2, 0.3])
+
+
+REGISTERED = """
+import json, mlflow, numpy as np
+from mlflow import MlflowClient
+from sklearn.linear_model import LinearRegression
+X = np.arange(10.0).reshape(-1, 1); y = 2 * X[:, 0]
+client = MlflowClient()
+for _ in range(2):
+    with mlflow.start_run() as run:
+        mlflow.log_metric("r2", 1.0)
+        made = mlflow.sklearn.log_model(LinearRegression().fit(X, y), NAMED="model", registered_model_name="line")
+client.set_registered_model_alias("line", "champion", "1")
+client.set_model_version_tag("line", "1", "checked", "yes")
+client.set_registered_model_tag("line", "team", "vision")
+client.update_model_version("line", "2", "the second")
+first = client.get_model_version("line", "1")
+print(json.dumps({
+    "versions": sorted(v.version for v in client.search_model_versions("name = 'line'")),
+    "models": [m.name for m in client.search_registered_models()],
+    "alias": client.get_model_version_by_alias("line", "champion").version, "tags": first.tags,
+    "status": first.status, "second": client.get_model_version("line", "2").description,
+    "run": client.get_model_version("line", "2").run_id == run.info.run_id,
+    "by number": float(mlflow.sklearn.load_model("models:/line/2").predict([[4.0]])[0]),
+    "by alias": float(mlflow.pyfunc.load_model("models:/line@champion").predict(np.array([[4.0]]))[0]),
+    "latest": client.get_latest_versions("line")[0].version,
+    "model": client.get_registered_model("line").tags,
+}))
+"""
+
+
+@VERSIONS
+async def test_models_are_registered_found_and_loaded_again(door: Any, version: str) -> None:
+    code = REGISTERED.replace("NAMED", "name" if version == "3" else "artifact_path")
+    said = json.loads(await door.run(code, "alice", version=version))
+    assert (said["versions"], said["models"], said["alias"]) == (["1", "2"], ["line"], "1")
+    assert (said["tags"], said["status"], said["second"]) == ({"checked": "yes"}, "READY", "the second")
+    assert (said["by number"], said["by alias"]) == pytest.approx((8.0, 8.0))
+    assert (said["latest"], said["model"], said["run"]) == ("2", {"team": "vision"}, True)
+    found = await door.world.services[Versions].get(ALICE, "line", "champion")
+    assert found.format == "pickle"  # marked: loading it runs code
+    assert found.lineage.metrics == {"r2": 1.0}
+
+
+BY_FILE = """
+import json, mlflow, os, pathlib
+mlflow.set_experiment("any")
+with mlflow.start_run() as run:
+    mlflow.log_metric("loss", 1.0, step=1)
+pathlib.Path(os.environ["DET_TASK_DIR"], "token").write_text("dttask_stale")
+try:
+    mlflow.log_metric("loss", 1.0, run_id=run.info.run_id)
+    said = ""
+except Exception as error:
+    said = str(error)
+print(json.dumps({"run": run.info.run_id, "said": said}))
+"""
+
+
+@VERSIONS
+async def test_a_trials_client_reads_its_token_from_the_file_at_each_request(door: Any, version: str) -> None:
+    trial = await door.trial()
+    (door.folder / "token").write_text(trial.token)
+    info = {
+        **dict.fromkeys(("cluster_id", "agent_id", "experiment_id", "trial_id", "trial_seed", "allocation_id"), 1),
+        "master_url": door.base,
+        "task_id": "1",
+        "slot_ids": [],
+        "task_type": "TRIAL",
+    }
+    made = entrypoint_environment({}, {"info": info}, door.folder)
+    given = {name: value for name, value in made.items() if name.startswith(("MLFLOW", "PYTHONPATH", "DET_"))}
+    given["PYTHONPATH"] += f":{Path(detlab.__file__).parents[1]}"
+    said = json.loads(await door.run(BY_FILE, "", version=version, **given, MLFLOW_TRACKING_TOKEN=""))
+    assert said["run"] == f"{trial.id:032x}"
+    assert "UNAUTHENTICATED" in said["said"]
