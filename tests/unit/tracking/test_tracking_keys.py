@@ -65,8 +65,9 @@ def test_values_are_cut_as_mlflow_cuts_them_but_lists_that_clients_keep_in_tags_
 
 
 def test_a_step_that_is_taken_counts_on_and_a_repeated_request_changes_nothing() -> None:
-    assert free_steps([(0, 1), (0, 2), (0, 3)], {}, None) == [0, 1, 2]
-    assert free_steps([(0, 2), (0, 9)], {0: 1, 1: 2}, 1) == [2, 3]
-    assert free_steps([(5, 1), (5, 1)], {5: 1}, 5) == [None, None]
-    assert free_steps([(7, 1), (3, 2)], {}, 5) == [7, 3]  # late, but its own step is free
-    assert free_steps([(-4, 1)], {}, None) == [0]
+    one, two, three = (1, "0.1"), (1, "0.2"), (3, "0.2")
+    assert free_steps([(0, one), (0, two), (0, three)], {}, None) == [0, 1, 2]
+    assert free_steps([(0, two), (0, three)], {0: one, 1: one}, 1) == [2, 3]
+    assert free_steps([(5, one), (5, one)], {5: one}, 5) == [None, None]
+    assert free_steps([(7, one), (3, two)], {}, 5) == [7, 3]  # late, but its own step is free
+    assert free_steps([(-4, one)], {}, None) == [0]

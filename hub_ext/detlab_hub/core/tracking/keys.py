@@ -76,26 +76,30 @@ def places(key: str, searched: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys([place_of(key, searched), *([(group, rest)] if slash and rest else [])]))
 
 
-def free_steps(wanted: Iterable[tuple[int, int]], taken: dict[int, int], newest: int | None) -> Sequence[int | None]:
+Seen = tuple[int, str]
+"""Milliseconds and value, as a text, of a point: what a repeated request has the same."""
+
+
+def free_steps(wanted: Iterable[tuple[int, Seen]], taken: dict[int, Seen], newest: int | None) -> Sequence[int | None]:
     """Return the step at which each point of one metric is kept, as a trial has one value at a step.
 
     A client that names no step says 0 each time, so a step that is taken counts on from the newest. A point that is
     there already, as after a repeated request, has none.
 
     Args:
-        wanted: (step, milliseconds) of the points, in the order in which they came.
-        taken: Step -> milliseconds of the points that are there; the new ones are added.
+        wanted: Step of each point, and what it is, in the order in which they came.
+        taken: Step -> what the points are that are there; the new ones are added.
         newest: The greatest of all steps that are there.
     """
     found: list[int | None] = []
-    for said, ms in wanted:
+    for said, point in wanted:
         step = max(said, 0)
         if step in taken:
-            if taken[step] == ms:
+            if taken[step] == point:
                 found.append(None)
                 continue
             step = max(newest if newest is not None else step, step) + 1
-        taken[step] = ms
+        taken[step] = point
         newest = step if newest is None else max(newest, step)
         found.append(step)
     return found

@@ -156,7 +156,8 @@ def graph_of(s: Session, caller: Caller, model: ModelRow, version: VersionRow) -
     lineage = Lineage.model_validate(version.lineage)
     drawn = _Drawing()
     head = drawn.node("version", f"{reference_to(caller, model)}@{version.version}", version.semver or "")
-    saved = drawn.node("checkpoint", version.checkpoint_uuid, f"step {lineage.steps_completed}")
+    step = "" if lineage.steps_completed is None else f"step {lineage.steps_completed}"
+    saved = drawn.node("checkpoint", version.checkpoint_uuid, step)
     drawn.edge(head, saved, "is")
     if lineage.tracked_run:
         run = drawn.node("run", lineage.tracked_run)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, Forbidden
+from detlab.errors import Conflict, Forbidden, NotFound
 from detlab_hub.core.rights import (
     ACTIONS,
     Action,
@@ -138,7 +138,10 @@ def run_for(s: Session, caller: Tracker, run_id: str, action: Action | None = No
     if isinstance(caller, TaskCaller):
         return _for_task(s, caller, found, action)
     if found is not None and found.trial is not None:
-        trial_for(s, caller, found.trial.id, action)
+        try:
+            trial_for(s, caller, found.trial.id, action)
+        except NotFound as error:  # its number is in the id: the words are those of any other run
+            raise no_such(f"there is no run {run_id[:80]}", exists=True) from error
         return found
     thing = None if found is None else thing_of_run(s, caller, found)
     if found is None or thing is None or right_of(person(caller), thing) < Right.READ:

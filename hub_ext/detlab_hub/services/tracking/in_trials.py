@@ -62,10 +62,10 @@ def _steps(
 ) -> Sequence[int | None]:
     said = [max(point.step, 0) for point in those]
     newest = points.newest_step(unit.session, trial.id, group, name)
-    taken: dict[int, int] = {}
+    taken: dict[int, keys.Seen] = {}
     if newest is not None and min(said) <= newest:
         taken = points.steps_of(unit.session, trial.id, group, name, said)
-    return keys.free_steps([(point.step, point.time_ms) for point in those], taken, newest)
+    return keys.free_steps([(one.step, (one.time_ms, repr(float(one.value)))) for one in those], taken, newest)
 
 
 def mirror(unit: UnitOfWork, row: TrackedRunRow) -> None:

@@ -216,7 +216,7 @@ def model_for(
     except NotFound as error:
         raise type(error)(_no_model(model_id).message) from error
     except Forbidden:
-        if isinstance(caller, TaskCaller) and action is None:
+        if isinstance(caller, TaskCaller):
             raise task_may_not("use this model") from None
         raise
     assert found.row is not None

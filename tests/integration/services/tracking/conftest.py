@@ -37,9 +37,10 @@ class KnownUsers(Identifier):
     async def _by_token(self, bearer: str) -> Any:
         if not bearer.startswith("user:"):
             return await super()._by_token(bearer)
-        name, _, groups = bearer.removeprefix("user:").partition("+")
-        scopes = SCOPES | {ADMIN} if name == "root" else SCOPES
-        return Caller(name, scopes, admin=name == "root", groups=frozenset(filter(None, [groups])))
+        name, reads, _ = bearer.removeprefix("user:").partition("!read")
+        name, _, groups = name.partition("+")
+        scopes = {READ} if reads else SCOPES | {ADMIN} if name == "root" else SCOPES
+        return Caller(name, frozenset(scopes), admin=name == "root", groups=frozenset(filter(None, [groups])))
 
     async def _ask(self, question: Any) -> None:
         question.close()
@@ -102,7 +103,11 @@ class Door:
         if "node" not in world.agents:
             await world.add_agent(slots=4)
         view = await world.submit(config(**more), caller=Caller(owner, SCOPES))
-        await world.until(lambda: _task_of(world, view.id))
+
+        async def runs() -> bool:
+            return _task_of(world, view.id) is not None
+
+        await world.until(runs)
         task = _task_of(world, view.id)
         return SimpleNamespace(
             experiment=view.id, id=task.caller.trial_id, token=task.launch.task_token, task=task, caller=task.caller

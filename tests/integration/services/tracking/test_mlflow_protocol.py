@@ -213,9 +213,14 @@ async def test_another_attempt_begins_the_trial_anew_and_its_metrics_replace_tho
     for step in range(3):
         await task("POST", "runs/log-metric", run_id=first, key="loss", value=step, timestamp=step, step=step)
     trial.task._exit(1)
-    world = door.world
-    await world.until(lambda: [one for one in world.agents["node"].tasks.values() if one.caller.run > trial.caller.run])
-    (again,) = [one for one in world.agents["node"].tasks.values() if one.caller.run > trial.caller.run]
+    world, later = door.world, []
+
+    async def runs_again() -> bool:
+        later[:] = [one for one in world.agents["node"].tasks.values() if one.caller.run > trial.caller.run]
+        return bool(later)
+
+    await world.until(runs_again)
+    (again,) = later
     status, reply = await task("POST", "runs/log-metric", run_id=first, key="loss", value=9, timestamp=9, step=9)
     assert (status, reply["error_code"]) == (409, "PERMISSION_DENIED")
     task = door.of(again.launch.task_token)

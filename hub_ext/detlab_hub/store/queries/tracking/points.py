@@ -138,15 +138,15 @@ def history(s: Session, run_id: str, key: str, after: Position | None, limit: in
 # --- metrics of trials
 
 
-def steps_of(s: Session, trial_id: int, group: str, name: str, steps: Collection[int]) -> dict[int, int]:
-    """Return step -> milliseconds for those of some steps at which a trial has reported a metric."""
-    found: dict[int, int] = {}
+def steps_of(s: Session, trial_id: int, group: str, name: str, steps: Collection[int]) -> dict[int, tuple[int, str]]:
+    """Return step -> (milliseconds, value) for those of some steps at which a trial has reported a metric."""
+    found: dict[int, tuple[int, str]] = {}
     series = _of_trial(trial_id, group, name)
     for part in chunks(sorted(set(steps))):
-        query = select(MetricPoint.step, MetricPoint.time).where(
-            MetricPoint.series_id.in_(series), MetricPoint.step.in_(part)
-        )
-        found.update((step, round(time * 1000)) for step, time in s.execute(query))
+        query = select(MetricPoint.step, MetricPoint.time, MetricPoint.value, MetricPoint.flag)
+        query = query.where(MetricPoint.series_id.in_(series), MetricPoint.step.in_(part))
+        for step, time, value, flag in s.execute(query):
+            found[step] = round(time * 1000), repr(join(value, flag))
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Text, and_, case, cast, false, func, literal, or_, select
+from sqlalchemy import Boolean, ColumnElement, Text, and_, case, cast, false, func, literal, or_, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session, aliased
 from sqlalchemy.sql.functions import FunctionElement
@@ -56,6 +56,7 @@ STATUS_OF: Mapping[str, str] = {
 class TextLike(FunctionElement[bool]):
     """LIKE that minds the case on both databases; the pattern comes as LIKE has it and as GLOB has it."""
 
+    type = Boolean()
     inherit_cache = True
     name = "text_like"
 
