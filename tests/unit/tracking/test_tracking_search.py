@@ -14,7 +14,7 @@ from detlab_hub.core.tracking.search import (
     RUN_FIELDS,
     Clause,
     FieldOf,
-    OrderBy,
+    RunOrder,
     parse_filter,
     parse_order,
 )
@@ -85,13 +85,13 @@ def test_a_filter_that_cannot_be_read_says_where_and_why(text: str, said: str) -
 @pytest.mark.parametrize(
     ("text", "order"),
     [
-        ("metrics.loss", OrderBy(FieldOf.METRIC, "loss")),
-        ("metrics.`val loss` DESC", OrderBy(FieldOf.METRIC, "val loss", True)),
-        ("attribute.start_time ASC", OrderBy(FieldOf.ATTRIBUTE, "start_time")),
-        ("tags.mlflow.runName desc", OrderBy(FieldOf.TAG, "mlflow.runName", True)),
+        ("metrics.loss", RunOrder(FieldOf.METRIC, "loss")),
+        ("metrics.`val loss` DESC", RunOrder(FieldOf.METRIC, "val loss", True)),
+        ("attribute.start_time ASC", RunOrder(FieldOf.ATTRIBUTE, "start_time")),
+        ("tags.mlflow.runName desc", RunOrder(FieldOf.TAG, "mlflow.runName", True)),
     ],
 )
-def test_an_order_is_read(text: str, order: OrderBy) -> None:
+def test_an_order_is_read(text: str, order: RunOrder) -> None:
     assert parse_order(text, RUN_FIELDS) == order
 
 

@@ -98,7 +98,7 @@ class Clause:
 
 
 @dataclass(frozen=True)
-class OrderBy:
+class RunOrder:
     """One key of an order."""
 
     of: FieldOf
@@ -139,7 +139,7 @@ def parse_filter(text: str, fields: Mapping[str, FieldType]) -> tuple[Clause, ..
     return tuple(found)
 
 
-def parse_order(text: str, fields: Mapping[str, FieldType]) -> OrderBy:
+def parse_order(text: str, fields: Mapping[str, FieldType]) -> RunOrder:
     """Parse one key of an order: `metrics.loss ASC`.
 
     Raises:
@@ -185,7 +185,7 @@ class _Reader:
         values = self._list() if operator.endswith("IN") else (self._value(numeric),)
         return Clause(of, key, operator, values)
 
-    def order(self) -> OrderBy:
+    def order(self) -> RunOrder:
         of, key, _ = self._field()
         descending = False
         if not self.at_end:
@@ -193,7 +193,7 @@ class _Reader:
             if token.word not in {"ASC", "DESC"} or not self.at_end:
                 raise FilterError(f"ASC or DESC is expected, not {token.text[:40]!r}", token.column)
             descending = token.word == "DESC"
-        return OrderBy(of, key, descending)
+        return RunOrder(of, key, descending)
 
     def _is_number(self, of: FieldOf, key: str) -> bool:
         return of is FieldOf.METRIC or (of is FieldOf.ATTRIBUTE and self._fields[key] == "number")

@@ -20,7 +20,7 @@ from detlab_hub.core.tracking.search import (
     Clause,
     FieldOf,
     FieldType,
-    OrderBy,
+    RunOrder,
     parse_filter,
     parse_order,
 )
@@ -229,7 +229,7 @@ def _clause(one: Clause) -> ColumnElement[bool]:
 
 def read_filter(
     where: str, order: Sequence[str], fields: Mapping[str, FieldType]
-) -> tuple[tuple[Clause, ...], list[OrderBy]]:
+) -> tuple[tuple[Clause, ...], list[RunOrder]]:
     """Return a filter and an order.
 
     Raises:

@@ -74,7 +74,8 @@ def place_facts(place: TrackedPlace, caller: Tracker) -> PlaceFacts:
         tags = {"detlab.experiment": str(experiment.id)}
         if experiment.description:
             tags["mlflow.note.content"] = experiment.description
-        return PlaceFacts(place.id, experiment.name, experiment.archived_at is not None, created, created, tags)
+        deleted = experiment.archived_at is not None and isinstance(caller, Caller)  # its trials go on
+        return PlaceFacts(place.id, experiment.name, deleted, created, created, tags)
     project, workspace = place.project, place.workspace
     if project is None or workspace is None:
         return PlaceFacts(place.id, DEFAULT_NAME)

@@ -40,7 +40,7 @@ PAGE_MODELS = 200
 
 
 @dataclass(frozen=True)
-class ModelFacts:
+class LoggedModelFacts:
     """A model that a run has logged. Times in milliseconds."""
 
     id: str
@@ -60,7 +60,7 @@ class ModelFacts:
 class ModelPage:
     """A page of models, and how many to skip for the next; None: it is the last."""
 
-    items: Sequence[ModelFacts]
+    items: Sequence[LoggedModelFacts]
     next: int | None = None
 
 
@@ -76,7 +76,7 @@ class LoggedModels(Service):
         model_type: str,
         params: Mapping[str, str],
         tags: Mapping[str, str],
-    ) -> ModelFacts:
+    ) -> LoggedModelFacts:
         """Begin a model, whose files are uploaded next.
 
         Raises:
@@ -91,7 +91,7 @@ class LoggedModels(Service):
             )
         checked = checked_tags(tags)
 
-        def create(unit: UnitOfWork) -> ModelFacts:
+        def create(unit: UnitOfWork) -> LoggedModelFacts:
             found = run_for(unit.session, caller, run_id, Action.RUN_LOG)
             row = found.row
             if row is None:
@@ -114,7 +114,7 @@ class LoggedModels(Service):
 
         return await self._context.write(create)
 
-    async def get(self, caller: Tracker, model_id: str) -> ModelFacts:
+    async def get(self, caller: Tracker, model_id: str) -> LoggedModelFacts:
         """Return a model.
 
         Raises:
@@ -132,7 +132,7 @@ class LoggedModels(Service):
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         remove_tag: str | None = None,
-    ) -> ModelFacts:
+    ) -> LoggedModelFacts:
         """Change a model's status, parameters or tags.
 
         Raises:
@@ -144,7 +144,7 @@ class LoggedModels(Service):
             raise BadRequest(f"{status[:40]!r} is no status of a model: {', '.join(STATUSES)}")
         checked = checked_tags(tags or {})
 
-        def edit(unit: UnitOfWork) -> ModelFacts:
+        def edit(unit: UnitOfWork) -> LoggedModelFacts:
             row, run = model_for(unit.session, caller, model_id, Action.RUN_LOG)
             row.status = status or row.status
             row.params = _bounded({**row.params, **(params or {})})
@@ -227,9 +227,9 @@ def _no_model(model_id: str) -> NotFound:
     return NotFound(f"there is no logged model {model_id[:80]}")
 
 
-def model_facts(row: TrackedModelRow, run: TrackedRunRow) -> ModelFacts:
+def model_facts(row: TrackedModelRow, run: TrackedRunRow) -> LoggedModelFacts:
     """Return what is said of a model."""
-    return ModelFacts(
+    return LoggedModelFacts(
         id=row.id,
         place=str(run.experiment_id) if run.project_id is None else project_id(run.project_id),
         name=row.name,

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from detlab_hub.services.tracking.experiments import BadRequest
 from detlab_hub.services.tracking.facts import PlaceFacts, RunFacts
 from detlab_hub.services.tracking.logging import LoggedBatch
-from detlab_hub.services.tracking.models import ModelFacts
+from detlab_hub.services.tracking.models import LoggedModelFacts
 from detlab_hub.services.tracking.runs import STATUSES
 from detlab_hub.store.queries.tracking.points import LoggedPoint
 from detlab_hub.web.mlflow.base import Message
@@ -569,7 +569,7 @@ class SearchLoggedModels(Message):
     page_token: str = ""
 
 
-def model_message(facts: ModelFacts) -> LoggedModel:
+def model_message(facts: LoggedModelFacts) -> LoggedModel:
     """Return a model as a message."""
     info = LoggedModelInfo(
         model_id=facts.id,

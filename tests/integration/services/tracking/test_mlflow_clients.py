@@ -105,6 +105,48 @@ async def test_autolog_of_scikit_learn_ends_well_and_its_model_is_loaded_again(d
     assert {"training_confusion_matrix.png", "estimator.html"} <= set(said["files"])
 
 
+LEARNT = """
+import json, mlflow, numpy as np
+X = np.random.default_rng(1).random((40, 2)); y = (X[:, 0] > 0.5).astype(int)
+mlflow.autolog()
+if BOOSTED:
+    import lightgbm
+    data = lightgbm.Dataset(X[:30], y[:30])
+    lightgbm.train({"objective": "binary", "verbosity": -1, "min_data_in_leaf": 2, "num_threads": 1}, data,
+        num_boost_round=3, valid_sets=[lightgbm.Dataset(X[30:], y[30:])])
+else:
+    from sklearn.linear_model import LogisticRegression
+    LogisticRegression(C=0.5).fit(X, y)
+run = mlflow.last_active_run()
+print(json.dumps({"run": run.info.run_id, "files": [f.path for f in mlflow.MlflowClient().list_artifacts(run.info.run_id)]}))
+"""
+
+
+async def learnt(door: Any, version: str, boosted: bool) -> tuple[Any, dict[tuple[str, str], Any]]:
+    """Let a framework's autolog report into a trial; return the trial and its curves."""
+    trial = await door.trial()
+    said = json.loads(await door.run(LEARNT.replace("BOOSTED", str(boosted)), trial.token, version=version))
+    assert said["run"] == f"{trial.id:032x}"
+    view = await door.world.services[Trials].get(ALICE, trial.id)
+    assert view.state == "ACTIVE"
+    curves = await door.world.services[Trials].metrics(ALICE, trial.id)
+    return view, {(one.group, one.name): one for one in curves}
+
+
+@VERSIONS
+async def test_autolog_of_scikit_learn_in_a_trial_reports_into_it(door: Any, version: str) -> None:
+    view, curves = await learnt(door, version, boosted=False)
+    assert view.metadata["mlflow"]["params"]["C"] == "0.5"
+    assert curves["training", "training_accuracy_score"].values[0] > 0.6
+
+
+async def test_autolog_of_lightgbm_in_a_trial_draws_its_curve(door: Any) -> None:
+    view, curves = await learnt(door, "2", boosted=True)
+    assert view.metadata["mlflow"]["params"]["objective"] == "binary"
+    (curve,) = [one for (_, name), one in curves.items() if "binary_logloss" in name and len(one.steps) > 1]
+    assert curve.steps == [0, 1, 2]
+
+
 IN_TRIAL = """
 import json, mlflow
 from mlflow import MlflowClient
@@ -139,7 +181,7 @@ async def test_in_a_trial_the_first_run_is_the_trial_itself(door: Any, version: 
     assert view.state == "ACTIVE"
     assert view.metadata["mlflow"] == {"params": {"lr": "0.5", "mine": "x"}, "tags": {"team": "vision"}}
     assert any("lr was logged as '0.5', and is '0.1'" in said for said in view.warnings)
-    curves = await door.world.services[Trials].curves(ALICE, trial.id)
+    curves = await door.world.services[Trials].metrics(ALICE, trial.id)
     found = {(one.group, one.name): (one.steps, one.values) for one in curves}
     assert found["training", "loss"] == ([0, 1, 2], [1.0, 0.5, 1 / 3])
     assert found["validation", "val_loss"] == ([0, 1, 2], [2.0, 1.0, 2 / 3])

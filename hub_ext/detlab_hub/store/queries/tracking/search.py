@@ -19,7 +19,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from detlab.schemas.wire import TrialState
 from detlab_hub.core.filters.fields import FilterTable, HyperparameterField
 from detlab_hub.core.tracking import keys
-from detlab_hub.core.tracking.search import Clause, FieldOf, OrderBy
+from detlab_hub.core.tracking.search import Clause, FieldOf, RunOrder
 from detlab_hub.store import values
 from detlab_hub.store.queries.finding.expressions import FilterSource, hyperparameter_of
 from detlab_hub.store.queries.statements import chunks
@@ -279,7 +279,7 @@ def stored_value(run_id: Any, kind: str, key: str) -> Any:
     return query.correlate(TrackedRunRow, TrialRow).scalar_subquery()
 
 
-def name_ids(s: Session, clauses: Sequence[Clause | OrderBy]) -> dict[str, int]:
+def name_ids(s: Session, clauses: Sequence[Clause | RunOrder]) -> dict[str, int]:
     """Return the ids of the names of metrics that are asked for; one that nobody has logged has none."""
     wanted: set[str] = set()
     for one in clauses:
@@ -313,7 +313,7 @@ def ids(
     s: Session,
     sources: Collection[RunSource],
     clauses: Sequence[Clause],
-    order: Sequence[OrderBy],
+    order: Sequence[RunOrder],
     *,
     skip: int,
     limit: int,
@@ -340,7 +340,7 @@ def ids(
     return [str(row[0]) for row in found[skip : skip + limit + 1]]
 
 
-def _sort(found: list[tuple[Any, ...]], order: Sequence[OrderBy]) -> None:
+def _sort(found: list[tuple[Any, ...]], order: Sequence[RunOrder]) -> None:
     """Sort rows as their queries did: by the last key first, as the sort keeps what it finds."""
     found.sort(key=lambda row: row[0])
     found.sort(key=lambda row: row[1], reverse=True)
