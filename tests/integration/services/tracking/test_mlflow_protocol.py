@@ -195,7 +195,7 @@ async def test_trials_are_found_as_runs_of_their_experiment(door: Any) -> None:
 
 
 async def test_the_search_goes_by_what_a_client_logs(door: Any) -> None:
-    searcher = {"name": "single", "metric": "accuracy", "smaller_is_better": False, "max_time": 10}
+    searcher = {"name": "single", "metric": "accuracy", "smaller_is_better": False}
     trial = await door.trial(searcher=searcher)
     task = door.of(trial.token)
     run = await new_run(task, "0")
