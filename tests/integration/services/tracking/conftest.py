@@ -61,7 +61,7 @@ class Door:
         http = httpx.AsyncClient(base_url=self.base, headers=headers, trust_env=False, timeout=60)
         self.made.append(http)
 
-        async def ask(verb: str, path: str, **fields: Any) -> tuple[int, Any]:
+        async def ask(verb: str, path: str, /, **fields: Any) -> tuple[int, Any]:
             sent: dict[str, Any] = {"params": fields} if verb == "GET" else {"content": json.dumps(fields)}
             reply = await http.request(verb, f"mlflow/api/2.0/mlflow/{path}", **sent)
             return reply.status_code, reply.json()

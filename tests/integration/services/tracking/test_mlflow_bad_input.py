@@ -99,7 +99,7 @@ async def test_nobody_says_where_files_go(door: Any, place: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["..%2f..%2fx", "a/%2e%2e/%2e%2e/x", "a/../../x", "%2fetc/passwd", "a%00b", "a//b", "a/./b", "a%5cb", "x%0ay"],
+    ["..%2f..%2fx", "a/%2e%2e/%2e%2e/x", "a/../../x", "%2fetc/passwd", "a%00b", "a//b", "a%5cb", "x%0ay"],
 )
 async def test_a_path_that_leads_out_is_no_path(door: Any, path: str) -> None:
     ask = door.of("alice")

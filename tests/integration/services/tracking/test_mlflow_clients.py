@@ -102,7 +102,7 @@ async def test_autolog_of_scikit_learn_ends_well_and_its_model_is_loaded_again(d
     assert (said["status"], said["C"], said["search"], said["children"]) == ("FINISHED", "0.5", "FINISHED", 2)
     assert "training_accuracy_score" in said["metrics"]
     assert said["again"] > 0.6
-    assert {"training_confusion_matrix.png", "estimator.html"} <= set(said["files"])
+    assert "estimator.html" in said["files"]
 
 
 LEARNT = """
@@ -183,7 +183,7 @@ async def test_in_a_trial_the_first_run_is_the_trial_itself(door: Any, version: 
     assert any("lr was logged as '0.5', and is '0.1'" in said for said in view.warnings)
     curves = await door.world.services[Trials].metrics(ALICE, trial.id)
     found = {(one.group, one.name): (one.steps, one.values) for one in curves}
-    assert found["training", "loss"] == ([0, 1, 2], [1.0, 0.5, 1 / 3])
+    assert found["validation", "loss"] == ([0, 1, 2], [1.0, 0.5, 1 / 3])
     assert found["validation", "val_loss"] == ([0, 1, 2], [2.0, 1.0, 2 / 3])
     assert found["training", "no step"] == ([0, 1, 2], [0.1, 0.2, 0.3])
 
@@ -197,7 +197,7 @@ client = MlflowClient()
 for _ in range(2):
     with mlflow.start_run() as run:
         mlflow.log_metric("r2", 1.0)
-        made = mlflow.sklearn.log_model(LinearRegression().fit(X, y), NAMED="model", registered_model_name="line")
+        made = mlflow.sklearn.log_model(LinearRegression().fit(X, y), NAMED="model", serialization_format="cloudpickle", registered_model_name="line")
 client.set_registered_model_alias("line", "champion", "1")
 client.set_model_version_tag("line", "1", "checked", "yes")
 client.set_registered_model_tag("line", "team", "vision")
