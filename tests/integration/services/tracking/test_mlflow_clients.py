@@ -197,7 +197,8 @@ client = MlflowClient()
 for _ in range(2):
     with mlflow.start_run() as run:
         mlflow.log_metric("r2", 1.0)
-        made = mlflow.sklearn.log_model(LinearRegression().fit(X, y), NAMED="model", serialization_format="cloudpickle", registered_model_name="line")
+        fitted, how = LinearRegression().fit(X, y), {"serialization_format": "cloudpickle", "NAMED": "model"}
+        mlflow.sklearn.log_model(fitted, registered_model_name="line", **how)
 client.set_registered_model_alias("line", "champion", "1")
 client.set_model_version_tag("line", "1", "checked", "yes")
 client.set_registered_model_tag("line", "team", "vision")
