@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from detlab.launch.delivery.mlflow_auth import PROVIDER, TaskTokens, is_below
 from detlab.launch.environment import PLUGINS, entrypoint_environment
-from detlab.launch.mlflow_auth import PROVIDER, TaskTokens, is_below
 
 INFO: dict[str, Any] = {
     "master_url": "https://lab.example/services/detlab/",

@@ -169,7 +169,8 @@ def test_of_role_and_grant_a_user_has_the_better(who, thing):
         return
     most = Right(min(max(held), Right.WRITE if who.run else Right.OWN))
     by_uses = right_of(who, Thing(thing.kind, used_by=thing.used_by))
-    if thing.kind in {ObjectKind.EXPERIMENT, ObjectKind.CHECKPOINT, ObjectKind.MODEL, ObjectKind.WORKSPACE}:
+    in_workspaces = {ObjectKind.EXPERIMENT, ObjectKind.CHECKPOINT, ObjectKind.MODEL, ObjectKind.TRACKED_RUN}
+    if thing.kind in {*in_workspaces, ObjectKind.WORKSPACE}:
         assert right_of(who, thing) is max(right_of(who, bare), most, by_uses)
     else:
         assert right_of(who, thing) is right_of(who, bare)

@@ -162,7 +162,7 @@ def graph_of(s: Session, caller: Caller, model: ModelRow, version: VersionRow) -
     if lineage.tracked_run:
         run = drawn.node("run", lineage.tracked_run)
         drawn.edge(saved, run, "logged by")
-        if lineage.trial_id is None:
+        if not lineage.trial_id:
             return LineageGraph(nodes=list(drawn.nodes.values()), edges=drawn.edges)
         saved = run
     trial = drawn.node("trial", str(lineage.trial_id), "" if lineage.run is None else f"run {lineage.run}")

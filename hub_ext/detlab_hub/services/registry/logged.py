@@ -256,7 +256,7 @@ def _speaker(caller: Tracker) -> Caller:
     """Return for whom a trial speaks: its owner, with no more rights than a notebook run of theirs has."""
     if isinstance(caller, Caller):
         return caller
-    if caller.trial_id is None:
+    if not caller.trial_id:
         raise task_may_not("register models, if it is not a trial's")
     return Caller(caller.owner, frozenset({READ, WRITE}), run=caller.allocation_id)
 

@@ -263,7 +263,7 @@ def made_place(unit: UnitOfWork, caller: Caller, place: TrackedPlace) -> Tracked
 
 
 def _place_of_task(s: Session, task: TaskCaller) -> TrackedPlace:
-    experiment = None if task.trial_id is None else s.get(ExperimentRow, task.experiment_id)
+    experiment = s.get(ExperimentRow, task.experiment_id) if task.trial_id else None
     if experiment is None:
         raise task_may_not("log runs, if it is not a trial's")
     return TrackedPlace(experiment=experiment)

@@ -23,7 +23,7 @@ from detlab.errors import CheckpointError, NotFound
 from detlab.files import sync_directory
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission import storage_quotas, upload_limits
-from detlab_hub.services.base.access import no_such
+from detlab_hub.services.base.access import no_such, owns
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
 from detlab_hub.services.base.threads import user_of
@@ -234,7 +234,7 @@ def _owner(s: Session, caller: Tracker, place: ArtifactPlace) -> tuple[str, Sequ
     """Return whose quotas a file counts towards, with their groups."""
     found = _found(s, caller, place, Action.RUN_LOG)
     if isinstance(caller, Caller) and found.experiment is None:
-        return found.owner, sorted(caller.groups) if caller.name == found.owner else []
+        return found.owner, sorted(caller.groups) if owns(caller, found.owner) else []
     experiment = found.experiment
     assert isinstance(experiment, ExperimentRow)
     return experiment.owner, experiment.owner_groups

@@ -223,7 +223,7 @@ def _row_of(unit: UnitOfWork, trial: TrialRow, owner: str) -> TrackedRunRow:
 
 def _in_trial(unit: UnitOfWork, task: TaskCaller, tags: Mapping[str, str], name: str) -> TrackedRunRow:
     """Return the run that a trial's code begins."""
-    if task.trial_id is None:
+    if not task.trial_id:
         raise task_may_not("log runs, if it is not a trial's")
     s = unit.session
     attempt, trial = current_attempt(s, task)
