@@ -138,7 +138,7 @@ def misdeclared(rule: CrossSite, verb: str, *, public: bool, people: bool) -> st
     """
     if (rule is CrossSite.OPEN) != public:
         return "what is public is open to all sites, and nothing else is"
-    if rule.sessions != people and not (rule is CrossSite.BEARER and people):
+    if (not people) if rule is CrossSite.BEARER else rule.sessions != people:
         return "sessions are people's: a verb for people says when theirs counts, one for programs takes none"
     if rule in {CrossSite.PAGE, CrossSite.LINK} and verb not in READING:
         return f"a {verb} asks for the XSRF token"

@@ -105,7 +105,7 @@ class UpdateExperiment(ProtocolHandler):
 class DeleteExperiment(ProtocolHandler):
     """What nobody needs now."""
 
-    @needs("write", cross_site="bearer", action=Action.PROJECT_ARCHIVE)
+    @needs("write", cross_site="bearer", action=Action.PROJECT_EDIT)
     async def post(self, body: ExperimentId) -> Empty:
         """Archive an experiment with its runs; nothing is removed."""
         await self.services[Service].set_deleted(self.tracker, body.experiment_id, True)
@@ -116,7 +116,7 @@ class DeleteExperiment(ProtocolHandler):
 class RestoreExperiment(ProtocolHandler):
     """What somebody needs again."""
 
-    @needs("write", cross_site="bearer", action=Action.PROJECT_ARCHIVE)
+    @needs("write", cross_site="bearer", action=Action.PROJECT_EDIT)
     async def post(self, body: ExperimentId) -> Empty:
         """Restore an experiment with its runs."""
         await self.services[Service].set_deleted(self.tracker, body.experiment_id, False)

@@ -322,7 +322,7 @@ class FoundRegisteredModels(ProtocolHandler):
 class RenamedModel(ProtocolHandler):
     """Another name."""
 
-    @needs("write", cross_site="bearer", action=Action.MODEL_RENAME)
+    @needs("write", cross_site="bearer", action=Action.MODEL_EDIT)
     async def post(self, body: RenameModel) -> ModelReply:
         """Rename a registered model."""
         view = await self.services[LoggedVersions].edit_model(self.person, body.name, new_name=body.new_name)
