@@ -21,6 +21,13 @@ def file_path(settings: Settings, root: str, path: str) -> Path:
     return root_folder(settings, root).joinpath(*PurePosixPath(path).parts)
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder for the master alone, and those above it that are missing: `parents=True` leaves these open."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+
+
 def remove_roots(settings: Settings, roots: Sequence[str]) -> None:
     """Remove all files of some runs and models, which the database does not know any more."""
     for root in roots:

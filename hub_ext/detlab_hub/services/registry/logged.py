@@ -35,7 +35,7 @@ from detlab_hub.services.base.context import Service, ServiceContext, ServiceLoo
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.base.threads import user_of
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.checkpoints.artifact_files import file_path
+from detlab_hub.services.checkpoints.artifact_files import file_path, make_private
 from detlab_hub.services.registry.labels import Labels
 from detlab_hub.services.registry.models import Models
 from detlab_hub.services.registry.versions import Versions
@@ -299,5 +299,5 @@ def _link(settings: Settings, root: str, made: str, names: Mapping[str, str]) ->
     """Put the files of a snapshot beside those of their run, whose later replacements leave them as they are."""
     for path, name in names.items():
         target = file_path(settings, made, name)
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(target.parent)
         os.link(file_path(settings, root, path), target)

@@ -29,7 +29,7 @@ from detlab_hub.services.base.context import Service, ServiceContext, ServiceLoo
 from detlab_hub.services.base.threads import user_of
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.checkpoints.archives import ArchiveContents
-from detlab_hub.services.checkpoints.artifact_files import file_path
+from detlab_hub.services.checkpoints.artifact_files import file_path, make_private
 from detlab_hub.services.checkpoints.checkpoints import Checkpoints
 from detlab_hub.services.checkpoints.manifests import check_path
 from detlab_hub.services.tracking.access import TrackedRun, Tracker, run_for, task_may_not
@@ -287,7 +287,7 @@ def _digest_of(upload: Path) -> str:
 
 
 def _move(upload: Path, target: Path) -> None:
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(target.parent)
     upload.replace(target)
     sync_directory(target.parent)
 

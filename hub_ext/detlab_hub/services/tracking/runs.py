@@ -32,6 +32,7 @@ from detlab_hub.services.tracking.access import (
 )
 from detlab_hub.services.tracking.experiments import BadRequest, checked_tags, read_filter
 from detlab_hub.services.tracking.facts import NAME_TAG, PARENT_TAG, RunFacts, loaded, run_facts
+from detlab_hub.store.bounded import bounded
 from detlab_hub.store.queries.tracking import runs, search
 from detlab_hub.store.tables import TrackedRunRow, TrialRow, clean_text
 
@@ -41,6 +42,8 @@ MOST_PLACES = 200
 """Experiments of one search."""
 PAGE_RUNS = 1000
 MOST_SKIPPED = 1_000_000
+SECONDS = 10.0
+"""After which a search is given up."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,8 @@ class TrackedRuns(Service):
 
         def look(s: Session) -> RunPage:
             sources = _sources(s, readable_places(s, caller, places), search.name_ids(s, [*clauses, *by]), deleted)
-            ids = search.ids(s, sources, clauses, by, skip=min(skip, MOST_SKIPPED), limit=most)
+            with bounded(s, SECONDS, "the search", "Search in fewer experiments, or by tags and parameters alone."):
+                ids = search.ids(s, sources, clauses, by, skip=min(skip, MOST_SKIPPED), limit=most)
             items = _within(run_facts(s, loaded(s, ids[:most])))
             more = len(ids) > len(items)
             return RunPage(items, skip + len(items) if more and items else None)
