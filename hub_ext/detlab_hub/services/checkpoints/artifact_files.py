@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from detlab_hub.services.base.context import ServiceContext
 from detlab_hub.services.base.settings import Settings
 
 
@@ -26,6 +27,12 @@ def make_private(folder: Path) -> None:
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)
+
+
+async def remove_snapshots(context: ServiceContext, uuids: Sequence[str]) -> None:
+    """Remove the files of checkpoints of runs that the database does not know any more."""
+    if uuids:
+        await context.workers.removals.run("", remove_roots, context.settings, uuids)
 
 
 def remove_roots(settings: Settings, roots: Sequence[str]) -> None:

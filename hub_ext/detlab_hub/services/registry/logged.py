@@ -29,6 +29,7 @@ from detlab.schemas.wire.registry import (
     VersionView,
 )
 from detlab_hub.core.rights import Action
+from detlab_hub.services.admission import storage_quotas
 from detlab_hub.services.base.access import model_for
 from detlab_hub.services.base.callers import READ, WRITE, Caller, TaskCaller
 from detlab_hub.services.base.context import Service, ServiceContext, ServiceLookup
@@ -44,7 +45,7 @@ from detlab_hub.services.tracking.experiments import AlreadyExists, BadRequest
 from detlab_hub.services.tracking.models import READY
 from detlab_hub.services.tracking.models import model_for as logged_model_for
 from detlab_hub.store.queries.tracking import runs
-from detlab_hub.store.tables import CheckpointRow, TrackedFileRow
+from detlab_hub.store.tables import CheckpointRow, TrackedFileRow, TrackedRunRow
 
 SOURCE = "mlflow.source"
 """In the metadata of a version: where a client said that it came from."""
@@ -145,6 +146,8 @@ class LoggedVersions(Service):
         """Make a checkpoint of the files of a source; return its uuid."""
         found = await self._context.read(lambda s: _files_of(s, caller, source))
         run_id, root, rows = found
+        owner, groups = await self._context.read(lambda s: _owner_of(s, run_id))
+        await storage_quotas.check_room(self._context, owner, groups, sum(row.size for row in rows))
         made = str(uuid.uuid4())
         settings, folder = self._context.settings, f"{source.folder}/" if source.folder else ""
         names = {row.path: row.path.removeprefix(folder) for row in rows}
@@ -293,6 +296,12 @@ def _files_of(s: Session, caller: Tracker, source: ModelSource) -> tuple[str, st
     if not rows:
         raise BadRequest(f"there are no files to be registered in {source.folder[:80]!r} of run {run_id}")
     return run_id, run_id, rows
+
+
+def _owner_of(s: Session, run_id: str) -> tuple[str, list[str]]:
+    """Return whose quotas a snapshot of a run counts towards, with their groups."""
+    run = s.get_one(TrackedRunRow, run_id)
+    return run.owner, run.owner_groups
 
 
 def _link(settings: Settings, root: str, made: str, names: Mapping[str, str]) -> None:

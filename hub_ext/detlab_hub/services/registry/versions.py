@@ -29,6 +29,7 @@ from detlab_hub.services.base.access import (
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.checkpoints.artifact_files import remove_snapshots
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import Fact, version_facts
 from detlab_hub.services.registry.labels import check_label, check_open, put_label, take_all, version_of
@@ -138,6 +139,8 @@ class Versions(Service):
     async def delete(self, caller: Caller, model: str, version: str, *, force: bool = False) -> VersionView:
         """Delete a version. Its checkpoint stays, and is pinned no longer; its number is never given again.
 
+        The snapshot of a model that a run has logged goes with its last version.
+
         Args:
             caller: Who asks.
             model: Its model.
@@ -148,6 +151,8 @@ class Versions(Service):
             Conflict: Labels point at it.
             Forbidden: The model is another user's.
         """
+
+        gone: list[str] = []
 
         def delete(unit: UnitOfWork) -> VersionView:
             parent = model_for(unit.session, caller, model, Action.VERSION_DELETE)
@@ -163,9 +168,12 @@ class Versions(Service):
             audit.note(unit, caller, "model.delete_version", f"model {parent.id}", f"version {row.version}")
             announce(unit, parent, "version", version=row.version, deleted=True)
             models.delete_version(unit.session, row)
+            gone[:] = models.drop_snapshots(unit.session, [view.checkpoint])
             return view
 
-        return await self._context.write(delete)
+        view = await self._context.write(delete)
+        await remove_snapshots(self._context, gone)
+        return view
 
     async def lineage(self, caller: Caller, model: str, version: str) -> LineageGraph:
         """Return the lineage of a version as a graph."""

@@ -8,6 +8,7 @@ import pytest
 from test_mlflow_protocol import new_experiment, new_run
 
 from detlab_hub.core.rights import ACTIONS
+from detlab_hub.store.queries.storage import usage
 from detlab_hub.web.mlflow.base import ProtocolHandler
 from detlab_hub.web.routes import PROTOCOLS
 from detlab_hub.web.scopes import CHANGING, PEOPLE, operation_of
@@ -188,6 +189,12 @@ async def test_a_trial_registers_what_it_has_logged_itself(door: Any) -> None:
     await bob("POST", "registered-models/create", name="digits")
     status, _ = await task("POST", "model-versions/create", name="bob/digits", source=f"runs:/{run}/model")
     assert status == 404
+    folder = door.world.settings.artifacts_dir / path.split("/")[2]
+    assert folder.is_dir()
+    assert door.world.store.write_sync(lambda s: usage.of_user(s, "alice").used) == 11 + 7  # the snapshot counts, too
+    assert (await alice("DELETE", "model-versions/delete", name="digits", version="1"))[0] == 200
+    assert not folder.exists()
+    assert (await alice.http.get(f"{FILES}/{path}/MLmodel")).status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from detlab_hub.store.tables import (
     ModelFact,
     ModelGrantRow,
     ModelRow,
+    ReferenceRow,
     TrackedRunRow,
     VersionLabelRow,
     VersionMetric,
@@ -234,6 +235,30 @@ def delete_version(s: Session, row: VersionRow) -> None:
         s.execute(delete(table).where(table.version_id == row.id))
     s.delete(row)
     s.flush()
+
+
+def snapshots_of(s: Session, model_id: int) -> list[str]:
+    """Return the checkpoints of a model's versions that are models which runs have logged."""
+    query = select(VersionRow.checkpoint_uuid).join(CheckpointRow, CheckpointRow.uuid == VersionRow.checkpoint_uuid)
+    return list(s.scalars(query.where(VersionRow.model_id == model_id, CheckpointRow.run_id.is_not(None))))
+
+
+def drop_snapshots(s: Session, uuids: Sequence[str]) -> list[str]:
+    """Remove those of some checkpoints that are models which runs have logged, and that nothing names any more.
+
+    Returns:
+        Which went; their files are to go next.
+    """
+    gone = []
+    for part in chunks(list(uuids)):
+        query = select(CheckpointRow).where(CheckpointRow.uuid.in_(part), CheckpointRow.run_id.is_not(None))
+        for column in (VersionRow.checkpoint_uuid, ReferenceRow.uuid):
+            query = query.where(CheckpointRow.uuid.not_in(select(column).where(column.in_(part))))
+        for row in s.scalars(query).all():
+            gone.append(row.uuid)
+            s.delete(row)
+    s.flush()
+    return gone
 
 
 def delete_model(s: Session, row: ModelRow) -> None:

@@ -92,9 +92,10 @@ def usage(s: Session, by: StorageBy, viewer: Person) -> tuple[dict[Key, Use], Us
             outputs = _outputs(TaskRow.owner).where(visible(ObjectKind.USER, viewer, owner=TaskRow.owner))
             for name, size in s.execute(outputs):
                 found.setdefault(name, Use()).output_bytes += int(size)
-            files = _files(TrackedRunRow.owner).where(visible(ObjectKind.USER, viewer, owner=TrackedRunRow.owner))
-            for name, size in s.execute(files):
-                found.setdefault(name, Use()).output_bytes += int(size)
+            mine = visible(ObjectKind.USER, viewer, owner=TrackedRunRow.owner)
+            for query in _files(TrackedRunRow.owner):
+                for name, size in s.execute(query.where(mine)):
+                    found.setdefault(name, Use()).output_bytes += int(size)
             # Of experiments that are deleted, too: what they freed is their owner's.
             freed = select(FreedRow.owner, func.sum(FreedRow.bytes)).group_by(FreedRow.owner)
             for name, size in s.execute(freed.where(visible(ObjectKind.USER, viewer, owner=FreedRow.owner))):
@@ -119,8 +120,9 @@ def of_user(s: Session, user: str) -> Use:
     found.bundles = {digest: size for _, digest, size in s.execute(_uploads().where(BundleUpload.name == name))}
     outputs = s.execute(_outputs(TaskRow.owner).where(TaskRow.owner == name)).first()
     found.output_bytes = 0 if outputs is None else int(outputs[1])
-    files = s.execute(_files(TrackedRunRow.owner).where(TrackedRunRow.owner == name)).first()
-    found.output_bytes += 0 if files is None else int(files[1])
+    for query in _files(TrackedRunRow.owner):
+        files = s.execute(query.where(TrackedRunRow.owner == name)).first()
+        found.output_bytes += 0 if files is None else int(files[1])
     return found
 
 
@@ -157,8 +159,9 @@ def _by_group(s: Session, viewer: Person) -> tuple[dict[Key, Use], Use]:
     of_tasks = type_coerce(TaskRow.owner_groups, Text)
     for text, size in s.execute(_outputs(of_tasks)):
         by_text.setdefault(text, Use()).output_bytes += int(size)
-    for text, size in s.execute(_files(type_coerce(TrackedRunRow.owner_groups, Text))):
-        by_text.setdefault(text, Use()).output_bytes += int(size)
+    for query in _files(type_coerce(TrackedRunRow.owner_groups, Text)):
+        for text, size in s.execute(query):
+            by_text.setdefault(text, Use()).output_bytes += int(size)
     code = select(of_tasks, BundleRow.digest, BundleRow.size).join(BundleRow, BundleRow.digest == TaskRow.bundle)
     for text, digest, size in s.execute(code.distinct()):
         by_text.setdefault(text, Use()).bundles[digest] = size
@@ -240,10 +243,15 @@ def _outputs(column: Any) -> Select[Any]:
     return select(column, size).join(OutputRow, OutputRow.task_id == TaskRow.id).group_by(column)
 
 
-def _files(column: Any) -> Select[Any]:
-    """Return the statement of the files of runs by one of their columns."""
-    size = func.coalesce(func.sum(TrackedFileRow.size), 0)
-    return select(column, size).join(TrackedFileRow, TrackedFileRow.run_id == TrackedRunRow.id).group_by(column)
+def _files(column: Any) -> list[Select[Any]]:
+    """Return the statements of the files of runs by one of their columns: what is uploaded, and what is registered."""
+    return [
+        select(column, func.coalesce(func.sum(table.size), 0))
+        .select_from(TrackedRunRow)
+        .join(table, table.run_id == TrackedRunRow.id)
+        .group_by(column)
+        for table in (TrackedFileRow, CheckpointRow)
+    ]
 
 
 def _total(uses: Iterable[Use]) -> Use:
