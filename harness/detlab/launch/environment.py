@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from detlab.launch.python_program import KEPT
 from detlab.launch.taskdir import RUN_TOKEN
 from detlab.loopback import VARIABLE as TRUSTED_UIDS
+from detlab.schemas.runtimes import PROCESS
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -115,19 +116,22 @@ def entrypoint_environment(base: Mapping[str, str], launch: Mapping[str, Any], t
     if "PYTHONPATH" in base and "PYTHONPATH" in experiment:
         env["PYTHONPATH"] = f"{experiment['PYTHONPATH']}:{base['PYTHONPATH']}"  # detlab itself may be on ours
     if env["DET_TASK_TYPE"] == "TRIAL" and "MLFLOW_TRACKING_URI" not in env:
-        env.update(mlflow_environment(env))
+        env.update(mlflow_environment(env, copied="PYTHONPATH" in base or env["DET_RUNTIME"] != PROCESS))
     return env
 
 
-def mlflow_environment(env: Mapping[str, str]) -> dict[str, str]:
+def mlflow_environment(env: Mapping[str, str], *, copied: bool) -> dict[str, str]:
     """Return what makes MLflow's client in a trial log into the trial; where its code names a server, that one counts.
 
     Args:
         env: The environment of the entrypoint without it.
+        copied: Whether detlab may be there without being installed, as in containers. A path that differs from the
+            agent's would have trials of the process runtime start cold.
     """
     master = env["DET_MASTER"].rstrip("/")
     found = {"MLFLOW_TRACKING_URI": f"{master}/mlflow", "MLFLOW_TRACKING_AUTH": "detlab"}
-    found["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), str(PLUGINS)]))
+    if copied:
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [env.get("PYTHONPATH"), str(PLUGINS)]))
     certificate = env.get("DET_MASTER_CERT_FILE") or env.get("SSL_CERT_FILE")
     if certificate and master.startswith("https:"):
         found["MLFLOW_TRACKING_SERVER_CERT_PATH"] = env.get("MLFLOW_TRACKING_SERVER_CERT_PATH", certificate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,18 +27,32 @@ INFO: dict[str, Any] = {
 }
 
 
-def environment(base: dict[str, str] | None = None, task_type: str = "TRIAL", **given: str) -> dict[str, str]:
-    info = {**INFO, "task_type": task_type}
-    return entrypoint_environment(base or {}, {"info": info, "environment": given}, Path("/d"))
+def environment(
+    base: dict[str, str] | None = None, task_type: str = "TRIAL", runtime: str = "process", **given: str
+) -> dict[str, str]:
+    launch = {"info": {**INFO, "task_type": task_type}, "environment": given, "runtime": runtime}
+    return entrypoint_environment(base or {}, launch, Path("/d"))
 
 
 def test_a_trial_has_the_address_and_the_name_of_the_provider_and_no_token() -> None:
-    env = environment({"DET_MASTER_CERT_FILE": "/c.pem"}, PYTHONPATH="/mine")
+    env = environment({"DET_MASTER_CERT_FILE": "/c.pem"})
     assert env["MLFLOW_TRACKING_URI"] == "https://lab.example/services/detlab/mlflow"
     assert env["MLFLOW_TRACKING_AUTH"] == PROVIDER
     assert env["MLFLOW_TRACKING_SERVER_CERT_PATH"] == "/c.pem"
-    assert env["PYTHONPATH"] == f"/mine:{PLUGINS}"
     assert "MLFLOW_TRACKING_TOKEN" not in env
+
+
+def test_in_a_container_the_provider_is_on_the_path_and_elsewhere_no_path_makes_a_trial_start_cold() -> None:
+    assert environment(runtime="docker", PYTHONPATH="/mine")["PYTHONPATH"] == f"/mine:{PLUGINS}"
+    assert environment({"PYTHONPATH": "/src"})["PYTHONPATH"] == f"/src:{PLUGINS}"
+    assert "PYTHONPATH" not in environment()
+    assert environment(PYTHONPATH="/mine")["PYTHONPATH"] == "/mine"
+
+
+def test_an_installed_detlab_names_the_same_provider() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (point,) = next(iter(distributions(path=[str(PLUGINS)]))).entry_points
+    assert project["entry-points"]["mlflow.request_auth_provider"] == {PROVIDER: point.value}
 
 
 def test_a_server_that_the_experiment_names_stays_the_one() -> None:

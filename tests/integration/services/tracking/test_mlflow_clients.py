@@ -257,7 +257,7 @@ async def test_a_trials_client_reads_its_token_from_the_file_at_each_request(doo
         "slot_ids": [],
         "task_type": "TRIAL",
     }
-    made = entrypoint_environment({}, {"info": info}, door.folder)
+    made = entrypoint_environment({}, {"info": info, "runtime": "docker"}, door.folder)
     given = {name: value for name, value in made.items() if name.startswith(("MLFLOW", "PYTHONPATH", "DET_"))}
     given["PYTHONPATH"] += f":{Path(detlab.__file__).parents[1]}"
     said = json.loads(await door.run(BY_FILE, "", version=version, **given, MLFLOW_TRACKING_TOKEN=""))
