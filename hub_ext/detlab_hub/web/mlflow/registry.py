@@ -259,13 +259,13 @@ def tags_of(metadata: Mapping[str, Any]) -> list[KeyValue] | None:
     return [KeyValue(key=key, value=str(value)) for key, value in metadata.items()] or None
 
 
-def _part_of_name(clauses: tuple[Clause, ...]) -> str | None:
-    """Return the part of the name that a filter asks for; what all models of ours fulfil is passed over.
+def _asked_name(clauses: tuple[Clause, ...]) -> tuple[str | None, bool]:
+    """Return the name that a filter asks for, and whether it is the whole; what all models fulfil is passed over.
 
     Raises:
         BadRequest: It asks for something else.
     """
-    found = None
+    found, whole = None, False
     for one in clauses:
         if one.of is FieldOf.TAG and one.key == "mlflow.prompt.is_prompt" and one.operator == "!=":
             continue
@@ -273,8 +273,13 @@ def _part_of_name(clauses: tuple[Clause, ...]) -> str | None:
             raise BadRequest(
                 "models are searched by a part of their name here", hint="det model list --label, det model search"
             )
-        found = str(one.values[0]).strip("%")
-    return found
+        found, whole = str(one.values[0]).strip("%"), one.operator == "="
+    return found, whole
+
+
+def _after(token: str, digits: int) -> int | None:
+    """Return the last item of the page before; None: there was none."""
+    return int(token) if token.isascii() and token.isdigit() and len(token) <= digits else None
 
 
 @serves("registered-models/create")
@@ -310,12 +315,13 @@ class FoundRegisteredModels(ProtocolHandler):
     async def get(self, query: SearchQuery) -> ModelsReply:
         """Return a page of registered models, the newest first."""
         clauses, _ = read_filter(query.filter, [], MODEL_FIELDS)
-        after = int(query.page_token) if query.page_token.isdigit() and len(query.page_token) < 19 else None
+        name, whole = _asked_name(clauses)
         found = await self.services[LoggedVersions].models(
-            self.person, name=_part_of_name(clauses), limit=min(query.max_results, 1000), after=after
+            self.person, name=name, limit=min(query.max_results, 1000), after=_after(query.page_token, 18)
         )
+        items = [model_of(one) for one in found.items if not whole or name in {one.name, one.reference}]
         token = None if found.after is None else str(found.after)
-        return ModelsReply(registered_models=[model_of(one) for one in found.items] or None, next_page_token=token)
+        return ModelsReply(registered_models=items or None, next_page_token=token)
 
 
 @serves("registered-models/rename")
@@ -462,19 +468,17 @@ class FoundVersions(ProtocolHandler):
     async def get(self, query: SearchQuery) -> VersionsReply:
         """Return a page of the versions of a model, the newest first."""
         clauses, _ = read_filter(query.filter, [], VERSION_FIELDS)
-        name = _part_of_name(clauses)
+        name, _ = _asked_name(clauses)
         if not name:
             raise BadRequest("versions are searched by the name of their model: name = 'digits'")
-        after = int(query.page_token) if query.page_token.isdigit() and len(query.page_token) < 10 else None
-        service = self.services[LoggedVersions]
+        service, limit = self.services[LoggedVersions], min(query.max_results, 1000)
         try:
-            found = await service.versions(self.person, name, min(query.max_results, 1000), after)
+            found = await service.versions(self.person, name, limit, _after(query.page_token, 9))
         except NotFound:
             return VersionsReply()
+        items = [version_message(one) for one in found.items]
         token = None if found.after is None else str(found.after)
-        return VersionsReply(
-            model_versions=[version_message(one) for one in found.items] or None, next_page_token=token
-        )
+        return VersionsReply(model_versions=items or None, next_page_token=token)
 
 
 @serves("model-versions/update")
