@@ -39,11 +39,12 @@ from detlab_hub.services.tracking.access import (
 )
 from detlab_hub.services.tracking.facts import PlaceFacts, place_facts
 from detlab_hub.store.queries import workspaces
+from detlab_hub.store.queries.statements import first_that_fit
 from detlab_hub.store.queries.tracking import places
 from detlab_hub.store.queries.tracking.search import number_matches, text_matches
 from detlab_hub.store.tables import ProjectRow, WorkspaceRow
 
-MOST_TAGS = 200
+MOST_TAGS, TAGS_CHARS = 200, 100_000
 _NAME = TypeAdapter(FolderName)
 
 
@@ -118,7 +119,7 @@ class TrackedExperiments(Service):
             if place.archived_at is not None:
                 raise Conflict(f"workspace {place.name!r} is archived: it takes nothing new")
             row = workspaces.add_project(s, place.id, project_name(rest), caller.name, unit.now)
-            row.tags = checked
+            row.tags = _bounded(checked)
             audit.note(unit, caller, "project.create", f"project {row.id}", f"{row.name} of workspace {place.id}")
             s.flush()
             return TrackedPlace(row, place).id
@@ -176,9 +177,7 @@ class TrackedExperiments(Service):
                 raise NotFound(f"experiment {number[:40]} has no tag {key[:80]!r}")
             if value is not None:
                 tags.update(checked_tags({key: value}))
-            if len(tags) > MOST_TAGS:
-                raise BadRequest(f"an experiment has {MOST_TAGS} tags at most")
-            row.tags = tags
+            row.tags = _bounded(tags)
 
         await self._context.write(put)
 
@@ -204,9 +203,12 @@ class TrackedExperiments(Service):
                 return PlacePage([place_facts(place_for(s, caller, ""), caller)])
             visible, conditions = workspaces.visible_to(person(caller)), [_clause(one) for one in clauses]
             columns = [_columns()[one.key].desc() if one.descending else _columns()[one.key] for one in by]
-            rows = places.projects(s, visible, conditions, columns, archived=deleted, skip=skip, limit=limit)
-            items = [place_facts(TrackedPlace(project, place), caller) for project, place in rows[:limit]]
-            return PlacePage(items, skip + limit if len(rows) > limit else None)
+            ids = places.projects(s, visible, conditions, columns, archived=deleted, skip=skip, limit=limit)
+            page = first_that_fit(s, ProjectRow, ids, limit)
+            items = [
+                place_facts(TrackedPlace(one, s.get_one(WorkspaceRow, one.workspace_id)), caller) for one in page.rows
+            ]
+            return PlacePage(items, skip + len(items) if page.more else None)
 
         if isinstance(caller, TaskCaller):
             return await self._context.read(look)
@@ -267,6 +269,12 @@ def checked_tags(tags: Mapping[str, str]) -> dict[str, str]:
         return {keys.check_key(key, "tag"): keys.cut_value(key, value) for key, value in tags.items()}
     except keys.BadKey as error:
         raise BadRequest(str(error)) from error
+
+
+def _bounded(tags: dict[str, str]) -> dict[str, str]:
+    if len(tags) > MOST_TAGS or sum(map(len, tags.values())) > TAGS_CHARS:
+        raise BadRequest(f"an experiment has {MOST_TAGS} tags with {TAGS_CHARS:,} characters at most")
+    return tags
 
 
 def _project_for(unit: UnitOfWork, caller: Tracker, number: str, action: Action) -> ProjectRow:

@@ -19,7 +19,7 @@ from detlab_hub.services.tracking.access import TrackedRun, Tracker, run_for
 from detlab_hub.services.tracking.experiments import BadRequest
 from detlab_hub.services.tracking.facts import NAME_TAG
 from detlab_hub.services.tracking.models import note_metrics
-from detlab_hub.services.tracking.runs import writable
+from detlab_hub.services.tracking.runs import check_size, writable
 from detlab_hub.store.queries.tracking import points, runs
 from detlab_hub.store.queries.tracking.points import LoggedPoint
 from detlab_hub.store.tables import TrackedRunRow
@@ -29,8 +29,6 @@ MOST_METRICS, MOST_PARAMS, MOST_TAGS, MOST_TOGETHER = 1000, 100, 100, 1000
 """In one request; MLflow's own limits."""
 MOST_NAMES = 10_000
 """Metrics of one run."""
-VALUES_CHARS, MOST_VALUES = 2 * 1024 * 1024, 5000
-"""Parameters and tags of one run."""
 INPUTS_BYTES = 256 * 1024
 """Of the data sets and models of one run, as JSON."""
 MOST_STEP = 2**53
@@ -80,7 +78,7 @@ class RunLogging(Service):
             _put_params(unit.session, row, batch)
             _put_tags(unit.session, row, batch.tags)
             if batch.params or batch.tags:
-                _check_size(unit.session, row)
+                check_size(unit.session, row)
             if batch.points:
                 _put_points(unit, caller, row, batch)
             if row.is_trial and (batch.params or batch.tags):
@@ -261,16 +259,6 @@ def _put_tags(s: Session, row: TrackedRunRow, tags: Sequence[tuple[str, str]]) -
     if name:
         row.name = name[:500]
     runs.put_values(s, row.id, runs.TAG, wanted)
-
-
-def _check_size(s: Session, row: TrackedRunRow) -> None:
-    count, chars = runs.size_of_values(s, row.id)
-    if count > MOST_VALUES or chars > VALUES_CHARS:
-        raise BadRequest(
-            f"run {row.id} would have {count:,} parameters and tags with {chars:,} characters;"
-            f" {MOST_VALUES:,} with {VALUES_CHARS:,} are the most",
-            hint="Log long texts as files: mlflow.log_text, mlflow.log_dict.",
-        )
 
 
 def _put_points(unit: UnitOfWork, caller: Tracker, row: TrackedRunRow, batch: LoggedBatch) -> None:

@@ -25,6 +25,7 @@ from detlab_hub.services.tracking.access import (
     task_may_not,
 )
 from detlab_hub.services.tracking.experiments import BadRequest, checked_tags, read_filter
+from detlab_hub.store.queries.statements import first_that_fit
 from detlab_hub.store.queries.tracking import places, runs
 from detlab_hub.store.queries.tracking.points import LoggedPoint
 from detlab_hub.store.queries.tracking.search import number_matches, text_matches
@@ -35,6 +36,8 @@ STATUSES = (PENDING, READY, FAILED)
 MOST_MODELS = 1000
 """Of one run."""
 MOST_ENTRIES, ENTRY_CHARS, NAME_CHARS = 1000, 8000, 500
+ENTRIES_CHARS = 256 * 1024
+"""Of the parameters of a model, and of its tags."""
 MOST_METRICS = 1000
 PAGE_MODELS = 200
 
@@ -104,7 +107,7 @@ class LoggedModels(Service):
                 name=name[:NAME_CHARS],
                 model_type=model_type[:NAME_CHARS],
                 params=_bounded(params),
-                tags=checked,
+                tags=_bounded(checked),
                 created_at=unit.now,
                 updated_at=unit.now,
             )
@@ -172,8 +175,10 @@ class LoggedModels(Service):
             projects = [one.project.id for one in found if one.project is not None]
             experiments = [one.experiment.id for one in found if one.experiment is not None]
             conditions = [_clause(one) for one in clauses]
-            rows = places.models(s, projects, experiments, conditions, skip=skip, limit=most)
-            return ModelPage([model_facts(*one) for one in rows[:most]], skip + most if len(rows) > most else None)
+            ids = places.models(s, projects, experiments, conditions, skip=skip, limit=most)
+            page = first_that_fit(s, TrackedModelRow, ids, most)
+            items = [model_facts(one, s.get_one(TrackedRunRow, one.run_id)) for one in page.rows]
+            return ModelPage(items, skip + len(items) if page.more else None)
 
         return await self._context.look(user_of(caller), look)
 
@@ -269,4 +274,7 @@ def note_metrics(unit: UnitOfWork, run: TrackedRunRow, logged: Mapping[int, tupl
 def _bounded(entries: Mapping[str, str]) -> dict[str, str]:
     if len(entries) > MOST_ENTRIES:
         raise BadRequest(f"a model has {MOST_ENTRIES} parameters, or tags, at most")
-    return {key[:NAME_CHARS]: value[:ENTRY_CHARS] for key, value in entries.items()}
+    kept = {key[:NAME_CHARS]: value[:ENTRY_CHARS] for key, value in entries.items()}
+    if sum(len(key) + len(value) for key, value in kept.items()) > ENTRIES_CHARS:
+        raise BadRequest(f"the parameters, or the tags, of a model have {ENTRIES_CHARS:,} characters at most")
+    return kept

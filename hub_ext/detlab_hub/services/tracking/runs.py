@@ -38,6 +38,8 @@ from detlab_hub.store.tables import TrackedRunRow, TrialRow, clean_text
 
 STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
 NAME_CHARS, USER_CHARS = 500, 256
+VALUES_CHARS, MOST_VALUES = 2 * 1024 * 1024, 5000
+"""Parameters and tags of one run."""
 MOST_PLACES = 200
 """Experiments of one search."""
 PAGE_RUNS = 1000
@@ -91,6 +93,7 @@ class TrackedRuns(Service):
             row.said_user = row.said_user or wanted.user[:USER_CHARS]
             unit.session.flush()
             runs.put_values(unit.session, row.id, runs.TAG, tags)
+            check_size(unit.session, row)
             if row.is_trial:
                 in_trials.mirror(unit, row)
             return run_facts(unit.session, loaded(unit.session, [row.id]))[0]
@@ -187,11 +190,26 @@ class TrackedRuns(Service):
             sources = _sources(s, readable_places(s, caller, places), search.name_ids(s, [*clauses, *by]), deleted)
             with bounded(s, SECONDS, "the search", "Search in fewer experiments, or by tags and parameters alone."):
                 ids = search.ids(s, sources, clauses, by, skip=min(skip, MOST_SKIPPED), limit=most)
-            items = _within(run_facts(s, loaded(s, ids[:most])))
+            items = _page(s, ids[:most])
             more = len(ids) > len(items)
             return RunPage(items, skip + len(items) if more and items else None)
 
         return await self._context.look(user_of(caller), look)
+
+
+def check_size(s: Session, row: TrackedRunRow) -> None:
+    """Check that a run has no more parameters and tags than it may.
+
+    Raises:
+        BadRequest: It has.
+    """
+    count, chars = runs.size_of_values(s, row.id)
+    if count > MOST_VALUES or chars > VALUES_CHARS:
+        raise BadRequest(
+            f"run {row.id} would have {count:,} parameters and tags with {chars:,} characters;"
+            f" {MOST_VALUES:,} with {VALUES_CHARS:,} are the most",
+            hint="Log long texts as files: mlflow.log_text, mlflow.log_dict.",
+        )
 
 
 def writable(unit: UnitOfWork, caller: Tracker, run_id: str) -> TrackedRunRow:
@@ -306,15 +324,27 @@ def _sources(
 
 PAGE_BYTES = 4 * 1024 * 1024
 """Of the runs of a page, about; the first is there in any case."""
+_FIRST = 10
+"""Runs that are read at first: one may have megabytes of parameters and tags. More at a time while they are small."""
 
 
-def _within(items: Sequence[RunFacts]) -> list[RunFacts]:
+def _page(s: Session, ids: Sequence[str]) -> list[RunFacts]:
+    """Return what is said of the first runs that fit a page, one at least."""
     fitting: list[RunFacts] = []
-    left = PAGE_BYTES
-    for one in items:
-        texts = sum(len(key) + len(value) + 30 for values in (one.params, one.tags) for key, value in values.items())
-        left -= 500 + texts + 100 * len(one.metrics)
-        if left < 0 and fitting:
-            break
-        fitting.append(one)
+    left, begin, size = PAGE_BYTES, 0, _FIRST
+    while begin < len(ids):
+        before = left
+        for one in run_facts(s, loaded(s, ids[begin : begin + size])):
+            left -= _size_of(one)
+            if left < 0 and fitting:
+                return fitting
+            fitting.append(one)
+        begin += size
+        if before - left < PAGE_BYTES // 8:
+            size *= 2
     return fitting
+
+
+def _size_of(one: RunFacts) -> int:
+    texts = sum(len(key) + len(value) + 30 for values in (one.params, one.tags) for key, value in values.items())
+    return 500 + texts + 100 * len(one.metrics)

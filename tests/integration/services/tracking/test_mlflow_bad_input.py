@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from test_mlflow_protocol import new_experiment, new_run
 
+from detlab_hub.services.tracking import logging, runs
+
 FILES = "mlflow/api/2.0/mlflow-artifacts/artifacts"
 
 
@@ -64,10 +66,8 @@ async def test_a_body_beyond_all_measure_is_refused_before_it_is_read(door: Any)
 
 
 async def test_a_run_has_an_end_to_what_it_keeps(door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from detlab_hub.services.tracking import logging
-
     monkeypatch.setattr(logging, "MOST_NAMES", 5)
-    monkeypatch.setattr(logging, "VALUES_CHARS", 1000)
+    monkeypatch.setattr(runs, "VALUES_CHARS", 1000)
     ask = door.of("alice")
     run = await new_run(ask, await new_experiment(ask))
     metrics = [{"key": f"m{n}", "value": 1, "timestamp": 1} for n in range(6)]
@@ -82,6 +82,22 @@ async def test_a_parameter_keeps_its_first_value(door: Any) -> None:
     run = await new_run(ask, await new_experiment(ask))
     for value, status in (("1", 200), ("1", 200), ("2", 400)):
         assert (await ask("POST", "runs/log-parameter", run_id=run, key="lr", value=value))[0] == status
+
+
+async def test_a_page_of_runs_ends_by_its_bytes(door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "PAGE_BYTES", 20_000)
+    ask = door.of("alice")
+    number = await new_experiment(ask)
+    made = [await new_run(ask, number, f"r{place}", place, note="x" * 7000) for place in range(5)]
+    found, token = [], ""
+    while True:
+        _, reply = await ask("POST", "runs/search", experiment_ids=[number], page_token=token)
+        found.append([one["info"]["run_id"] for one in reply["runs"]])
+        token = reply.get("next_page_token", "")
+        if not token:
+            break
+    assert [len(page) for page in found] == [2, 2, 1]
+    assert [one for page in found for one in page] == made[::-1]
 
 
 @pytest.mark.parametrize("name", ["", "13", "a:b", "x" * 300, "../up", "\x00"])

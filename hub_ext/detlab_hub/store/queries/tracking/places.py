@@ -20,15 +20,14 @@ def projects(
     archived: bool | None,
     skip: int,
     limit: int,
-) -> list[tuple[ProjectRow, WorkspaceRow]]:
-    """Return projects with their workspaces, the newest first, and one more than `limit` if there are more."""
-    query = select(ProjectRow, WorkspaceRow).join(WorkspaceRow, WorkspaceRow.id == ProjectRow.workspace_id)
+) -> list[int]:
+    """Return the ids of projects, the newest first, and one more than `limit` if there are more."""
+    query = select(ProjectRow.id).join(WorkspaceRow, WorkspaceRow.id == ProjectRow.workspace_id)
     query = query.where(visible, *conditions)
     if archived is not None:
         query = query.where(ProjectRow.archived_at.is_not(None) if archived else ProjectRow.archived_at.is_(None))
     query = query.order_by(*order, ProjectRow.created_at.desc(), ProjectRow.id.desc())
-    found: list[Any] = list(s.execute(query.offset(skip).limit(limit + 1)))
-    return [(project, workspace) for project, workspace in found]
+    return list(s.scalars(query.offset(skip).limit(limit + 1)))
 
 
 def models(
@@ -39,11 +38,10 @@ def models(
     *,
     skip: int,
     limit: int,
-) -> list[tuple[TrackedModelRow, TrackedRunRow]]:
-    """Return models that runs have logged, the newest first, and one more than `limit` if there are more."""
+) -> list[str]:
+    """Return the ids of models that runs have logged, the newest first, and one more than `limit` if there are more."""
     run, row = TrackedRunRow, TrackedModelRow
-    query = select(row, run).join(run, run.id == row.run_id).where(run.deleted_at.is_(None), *conditions)
+    query = select(row.id).join(run, run.id == row.run_id).where(run.deleted_at.is_(None), *conditions)
     query = query.where(or_(run.project_id.in_(project_ids), run.experiment_id.in_(experiment_ids)))
     query = query.order_by(row.created_at.desc(), row.id)
-    found: list[Any] = list(s.execute(query.offset(skip).limit(limit + 1)))
-    return [(model, of) for model, of in found]
+    return list(s.scalars(query.offset(skip).limit(limit + 1)))
