@@ -112,7 +112,7 @@ def trial_of(run_id: str) -> int | None:
         number = int(run_id, 16)
     except ValueError:
         return None
-    return number if number < 2**63 else None
+    return number if number < 2**63 and run_id_of(number) == run_id else None  # int() takes more ways to write it
 
 
 def task_may_not(what: str) -> Forbidden:

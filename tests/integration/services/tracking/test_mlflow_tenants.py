@@ -165,6 +165,20 @@ async def test_a_trials_token_reaches_its_experiment_and_no_more(door: Any) -> N
         assert (await task("POST", path, **fields))[0] == 403
 
 
+OTHERWISE = ("0" * 30 + "_1", "0" * 30 + " 1", "+" + "0" * 30 + "1", "0" * 31 + "\u0661", "0" * 31 + "1\n")
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+async def test_a_trial_has_one_id_as_a_run(door: Any, name: str) -> None:
+    """Python reads a number in more ways than one: each would have been another run of the same trial."""
+    trial = await door.trial()
+    task = door.of(trial.token)
+    assert await new_run(task, "0") == f"{trial.id:032x}"
+    assert trial.id == 1
+    for ask, status in ((task, 403), (door.of("alice"), 404)):
+        assert (await ask("POST", "runs/set-tag", run_id=name, key="a", value="b"))[0] == status
+
+
 async def test_a_trial_registers_what_it_has_logged_itself(door: Any) -> None:
     trial = await door.trial()
     task, alice = door.of(trial.token), door.of("alice")
