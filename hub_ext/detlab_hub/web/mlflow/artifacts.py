@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+from detlab.errors import DetlabError
 from detlab_hub.core.rights import Action
 from detlab_hub.services.tracking.artifacts import ArtifactPlace, FileFacts, RootKind, RunArtifacts
 from detlab_hub.services.tracking.experiments import BadRequest
+from detlab_hub.web.base import BodyTooLarge
 from detlab_hub.web.files import Download
 from detlab_hub.web.mlflow.base import ARTIFACTS, Empty, NotServed, ProtocolHandler, serves
 from detlab_hub.web.mlflow.messages import ArtifactsQuery, ArtifactsReply, FileInfo, ListArtifacts
@@ -50,6 +52,13 @@ class Artifact(ProtocolHandler, Upload, Download):
     def folder(self) -> Path:
         """Beside the stored files."""
         return self.services.settings.artifacts_dir
+
+    def too_large(self) -> DetlabError:
+        """Return the refusal with the operator's limit."""
+        return BodyTooLarge(
+            f"a file has {self.body_limit // 1024**2:,} MB at most here",
+            hint="Keep larger ones as checkpoints; an operator raises DetHub.artifact_limit_mb.",
+        )
 
     @needs("read", "task", cross_site="bearer", media=BYTES)
     async def get(self, artifact_path: str) -> None:
