@@ -22,6 +22,7 @@ logger = logging.getLogger("detlab.keras")
 WEIGHTS = "model_checkpoint.weights.h5"
 """Of a checkpoint: what `model.save_weights` writes, with the optimizer's state."""
 STATE = "callback_state.json"
+LENGTH_SETTING = "fit(epochs=…)"
 SEEDS = "seed_generator_state"
 """Name of the variables that hold the states of Keras' own random number generators, which the weights lack."""
 
@@ -105,12 +106,12 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         """Restore the checkpoint, if there is one.
 
         Raises:
-            FrameworkError: `fit` trains for another length than the search, or no DeterminedCallback wrote the checkpoint.
+            FrameworkError: `fit` trains for another length than the search, or the checkpoint is of something else.
             CheckpointError: It cannot be read.
         """
         if keras.backend.backend() != "torch":
             logger.warning("Keras runs on %s: DeterminedCallback was tested on torch", keras.backend.backend())
-        self._trial.check_length(batches=None, epochs=self.params.get("epochs"), setting="fit(epochs=…)")
+        self._check_length()
         if self._checkpoint is not None:
             self._trial.set_status("restoring")
             self._load(self._checkpoint)
@@ -162,6 +163,15 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         if self._trial.stopping and self._epoch + 1 < self.params.get("epochs", 0):
             self._trial.leave()
         self._trial.set_status("finishing")
+
+    def _check_length(self) -> None:
+        epochs, steps, length = self.params.get("epochs"), self.params.get("steps"), self._trial.length
+        if length is None or not epochs:
+            return
+        if length.unit == "epochs":
+            self._trial.check_length(batches=None, epochs=epochs, setting=LENGTH_SETTING)
+        elif steps:
+            self._trial.check_length(batches=epochs * steps, epochs=None, setting=LENGTH_SETTING)
 
     def _done_epochs(self) -> float | None:
         length = self.params.get("steps")

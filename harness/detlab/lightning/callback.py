@@ -163,7 +163,7 @@ class DetCheckpointCallback(Callback):
         self._trial.leave()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Store a checkpoint if one is due, or the trial is to stop; it leaves once the metrics of the epoch are out."""
+        """Store a checkpoint if one is due or the trial is to stop, which it does once the epoch's metrics are out."""
         every = self._checkpoint_epochs
         if self._trial.ask(trainer.global_step) or (every and (trainer.current_epoch + 1) % every == 0):
             self._save(trainer, 0)
