@@ -39,6 +39,9 @@ def require(package: str, *, extra: str, at_least: str, below: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version before what marks a pre-release, a build or a local one."""
+    """Return the numbers of a version before what marks a pre-release, a build or a local one; 5.0.0 is 5."""
     found = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(map(int, found.group().split("."))) if found else ()
+    numbers = [int(part) for part in found.group().split(".")] if found else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
