@@ -65,7 +65,8 @@ class DetLogger(Logger):
 
         Args:
             metrics: By name.
-            step: Lightning's, which counts from 0 the batch that it trains: `steps_completed` is one more.
+            step: Lightning's, which counts from 0 what it trains. It counts only without a Trainer to follow:
+                `steps_completed` is the Trainer's `global_step`, the steps of its optimizers.
         """
         trainer = self._trainer
         if trainer is None or trainer.state.fn is None:
@@ -80,11 +81,8 @@ class DetLogger(Logger):
         if group == VALIDATION and trainer._logger_connector._first_loop_iter is not None:
             self._trial.report("validation_batches", (step or 0) + 1, metrics)  # of its batches, counted by themselves
             return
-        steps = (step or 0) + 1 if fitting else trainer.global_step
-        told = dict(metrics)
-        if fitting:
-            told.update(counts(steps, epochs_of(trainer)))
-        self._trial.report(group, steps, told)
+        told = {**metrics, **counts(trainer.global_step, epochs_of(trainer))} if fitting else metrics
+        self._trial.report(group, trainer.global_step, told)
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Log them for people: the trial has its own from the search."""

@@ -60,7 +60,7 @@ class FrameworkTask:
     def checkpoints(self) -> list[dict[str, Any]]:
         return sorted(self.api.checkpoints.values(), key=lambda view: view["steps_completed"])
 
-    def start(self, program: str | Path, *, ranks: int = 1, **extra: str) -> subprocess.Popen[str]:
+    def start(self, program: str | Path, *, ranks: int = 1, **extra: Any) -> subprocess.Popen[str]:
         """Start a program of examples/frameworks, or another one."""
         self.set_info(slot_ids=list(range(ranks)), container_slot_counts=[ranks])
         base = {key: value for key, value in os.environ.items() if not key.startswith("DET_")}
@@ -98,9 +98,9 @@ class FrameworkTask:
             process.wait()
         return process.returncode, output
 
-    def interrupt(self, program: str, at_step: int, **extra: str) -> tuple[int, str]:
+    def interrupt(self, program: str, at_step: int, **extra: Any) -> tuple[int, str]:
         """Have the master ask the program to stop once it has reported a step; return how it ended."""
-        process = self.start(program, STEP_SECONDS="0.05", **extra)
+        process = self.start(program, **{"STEP_SECONDS": "0.1", **extra})
         reached = until(lambda: max(self.metrics("training"), default=0) >= at_step or process.poll() is not None)
         self.api.preempt()
         status, output = self.finish(process)
