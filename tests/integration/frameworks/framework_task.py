@@ -17,7 +17,7 @@ from detlab.testing.master import MasterDouble
 from testbed.task_dirs import make_task_dir
 
 ROOT = Path(__file__).parents[3]
-PYTHON = Path(os.environ.get("DETLAB_FRAMEWORKS") or ROOT / ".venv-frameworks") / "bin" / "python"
+PYTHON = ROOT / ".venv-frameworks" / "bin" / "python"
 EXAMPLES = ROOT / "examples" / "frameworks"
 
 

@@ -1,4 +1,4 @@
-"""Digits with Lightning where an epoch is no whole number of anything: gradients add up, validations within, workers."""
+"""Digits with Lightning where an epoch is no whole number of anything: summed gradients, validations in it, workers."""
 
 from __future__ import annotations
 
