@@ -17,7 +17,7 @@ from detlab.frameworks import random_states
 from detlab.frameworks.errors import FrameworkError
 from detlab.frameworks.trial import TrialControl
 from detlab.lightning.logger import DetLogger, epochs_of
-from detlab.lightning.position import Position, rewind
+from detlab.lightning.position import DataPosition, rewind
 
 logger = logging.getLogger("detlab.lightning")
 
@@ -56,7 +56,7 @@ class DetCheckpointCallback(Callback):
         self._trial = TrialControl(core_context)
         self._checkpoint_epochs = checkpoint_epochs
         self._files = contextlib.ExitStack()
-        self._position: Position | None = None
+        self._position: DataPosition | None = None
         self._epoch_began: dict[str, Any] | None = None
         self._saved_at: int | None = None
         self._resumed_at: int | None = None
@@ -74,7 +74,7 @@ class DetCheckpointCallback(Callback):
         self._resumed_at = int(self._trial.core.checkpoint.get_metadata(uuid)["steps_completed"])
         own = folder / _rank_file(self._trial.distributed.rank)
         if own.is_file():  # there are more ranks now than there were
-            self._position = Position(**json.loads(own.read_text(encoding="utf-8")))
+            self._position = DataPosition(**json.loads(own.read_text(encoding="utf-8")))
         return str(folder / CHECKPOINT)
 
     # --- the course of Lightning's hooks
@@ -189,7 +189,7 @@ class DetCheckpointCallback(Callback):
             "format": "lightning",
             "epoch": trainer.current_epoch,
         }
-        position = Position(now=random_states.capture(), epoch_began=self._epoch_began, batches=batches)
+        position = DataPosition(now=random_states.capture(), epoch_began=self._epoch_began, batches=batches)
         with self._trial.core.checkpoint.store_path(metadata, shard=True) as (folder, _):
             trainer.save_checkpoint(folder / CHECKPOINT)
             (folder / _rank_file(self._trial.distributed.rank)).write_text(position.to_json(), encoding="utf-8")

@@ -17,7 +17,7 @@ logger = logging.getLogger("detlab.lightning")
 
 
 @dataclasses.dataclass(frozen=True)
-class Position:
+class DataPosition:
     """Where one rank was.
 
     Attributes:
@@ -35,7 +35,7 @@ class Position:
         return json.dumps(dataclasses.asdict(self))
 
 
-def rewind(trainer: Trainer, position: Position) -> None:
+def rewind(trainer: Trainer, position: DataPosition) -> None:
     """Draw the data of an epoch again in the same order, and pass over the batches that were trained.
 
     Data loaders with a `state_dict` are left to Lightning, which has put them where they were. A module that takes its
