@@ -15,7 +15,7 @@ import detlab as det
 from detlab.keras import DeterminedCallback
 
 OFF_CLUSTER = {"lr": 3e-3, "dropout": 0.2}
-EPOCHS = 3
+EPOCHS = 4
 
 
 class Pace(keras.callbacks.Callback):

@@ -47,7 +47,7 @@ def main(core_context: det.core.Context) -> None:
     # The hyperparameter `training_arguments` counts before these, and the search says how many epochs.
     args = training_arguments(
         output_dir="out",
-        num_train_epochs=3,
+        num_train_epochs=4,
         per_device_train_batch_size=64 // core_context.distributed.size,
         per_device_eval_batch_size=215,
         learning_rate=3e-3,

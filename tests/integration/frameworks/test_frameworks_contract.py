@@ -14,7 +14,7 @@ import pytest
 from framework_task import EXAMPLES, FrameworkTask
 
 STEPS_PER_EPOCH = 18
-EPOCHS = 3
+EPOCHS = 4
 LAST = STEPS_PER_EPOCH * EPOCHS
 
 
@@ -75,11 +75,11 @@ def test_a_trial_that_stops_in_the_middle_goes_on_at_the_next_step_to_the_same_l
     assert status == 0, output
     assert list(losses(calm)) == list(range(1, LAST + 1))
     validations = calm.metrics("validation")
-    assert {step: metrics["epochs"] for step, metrics in validations.items()} == {18: 1, 36: 2, 54: 3}
-    assert {step: metrics["batches"] for step, metrics in validations.items()} == {18: 18, 36: 36, 54: 54}
+    assert {step: metrics["epochs"] for step, metrics in validations.items()} == {18: 1, 36: 2, 54: 3, 72: 4}
+    assert {step: metrics["batches"] for step, metrics in validations.items()} == {18: 18, 36: 36, 54: 54, 72: 72}
     assert 0 < validations[LAST][door.metric] <= 1
     assert losses(calm)[LAST] < losses(calm)[1]
-    assert [view["steps_completed"] for view in calm.checkpoints()] == [18, 36, 54]
+    assert [view["steps_completed"] for view in calm.checkpoints()] == [18, 36, 54, 72]
     assert calm.records("progress")
     assert calm.api.acks == 0
 
@@ -125,7 +125,7 @@ def test_of_two_ranks_one_reports_and_both_store(door: Door, new_task: Callable[
     status, output = task.run(door.program, ranks=2)
     assert status == 0, output
     assert list(losses(task)) == list(range(1, LAST + 1))
-    assert list(task.metrics("validation")) == [18, 36, 54]
+    assert list(task.metrics("validation")) == [18, 36, 54, 72]
     files = task.checkpoints()[-1]["files"]
     for rank in range(2):
         assert any(name.endswith((f"rng_state_{rank}.pth", f"rank-{rank}.json")) for name in files), list(files)
