@@ -1,4 +1,4 @@
-"""The searches of examples/frameworks on a cluster, with the frameworks themselves: rungs stop trials, the best is stored."""
+"""The searches of examples/frameworks on a cluster, with the frameworks themselves: rungs stop trials, the best is kept."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def config_of(door: str) -> dict[str, Any]:
     """What a search's yaml says, run by the Python that has the frameworks."""
     found: dict[str, Any] = yaml.safe_load((EXAMPLES / f"{door}.yaml").read_text(encoding="utf-8"))
     assert found["entrypoint"] == f"python3 {door}_digits.py"
-    variables = [f"PYTHONPATH={ROOT / 'harness'}", "HF_HUB_OFFLINE=1", "OMP_NUM_THREADS=1"]
+    variables = [f"PYTHONPATH={ROOT / 'harness'}", "HF_HUB_OFFLINE=1", "OMP_NUM_THREADS=1", "STEP_SECONDS=0.03"]
     return {**found, "entrypoint": ["env", *variables, str(PYTHON), f"{door}_digits.py"]}
 
 
