@@ -1,4 +1,4 @@
-"""The searches of examples/frameworks on a cluster, with the frameworks themselves: rungs stop trials, the best is kept."""
+"""The searches of examples/frameworks on a cluster, with the frameworks: rungs stop trials, the best is kept."""
 
 from __future__ import annotations
 
