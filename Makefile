@@ -220,12 +220,12 @@ $(VENV)-mlflow/.installed: tests/testbed/mlflow/requirements.txt | $(VENV)/.inst
 	@touch $@
 
 # What the doors to other frameworks are tried with: torch, NumPy and scikit-learn are ours, and detlab is the working tree's.
-$(VENV)-frameworks/.installed: tests/testbed/frameworks.txt constraints.txt | $(VENV)/.installed-test
+$(VENV)-frameworks/.installed: tests/testbed/frameworks.txt | $(VENV)/.installed-test
 	@echo "==> other frameworks into $(VENV)-frameworks (about half a minute, SIZE MB)"
 	$(PYTHON) -m venv $(VENV)-frameworks
 	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		"$$($(VENV)-frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-detlab.pth"
-	$(VENV)-frameworks/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt -r $<
+	$(VENV)-frameworks/bin/python -m pip --disable-pip-version-check install --quiet --no-deps -r $<
 	@touch $@
 
 $(VENV)-bench/.installed: pyproject.toml constraints.txt
