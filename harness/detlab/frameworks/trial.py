@@ -31,8 +31,12 @@ class TrialControl:
     Args:
         core_context: What `core.init()` gave.
 
+    Attributes:
+        resumed_at: Step of the checkpoint that this attempt resumes from, once it is known.
+        stopping: Whether the trial is to stop.
+
     Raises:
-        FrameworkError: It is something else.
+        FrameworkError: `core_context` is something else.
     """
 
     def __init__(self, core_context: core.Context) -> None:
@@ -50,6 +54,8 @@ class TrialControl:
         self._asked_at: tuple[int, float] | None = None
         self._next_question = 0
         self._progress_at = -math.inf
+        self._validated_at = -1
+        self.resumed_at: int | None = None
         self.stopping = False
 
     @property
@@ -103,6 +109,22 @@ class TrialControl:
             train.report_validation_metrics(steps_completed, kept)
         else:
             train.report_metrics(group, steps_completed, kept)
+
+    def report_validation(self, steps_completed: int, metrics: Mapping[str, Any], epochs: float | None) -> None:
+        """Report a validation with what the searcher measures time by, unless one of this step or a later one was.
+
+        Code often validates once more after training, or before it resumes: the searcher must not see that twice.
+
+        Args:
+            steps_completed: Steps of the optimizer.
+            metrics: By name.
+            epochs: Trained so far, if known.
+        """
+        if steps_completed <= self._validated_at or steps_completed < (self.resumed_at or 0):
+            logger.debug("not reported: another validation at step %d", steps_completed)
+            return
+        self._validated_at = steps_completed
+        self.report(VALIDATION, steps_completed, {**metrics, **counts(steps_completed, epochs)})
 
     def report_progress(self, done: float) -> None:
         """Report the share that is done, from 0 to 1, at most once a second, if this is the chief."""

@@ -15,7 +15,7 @@ import numpy as np
 from detlab import core
 from detlab.frameworks import random_states
 from detlab.frameworks.errors import FrameworkError
-from detlab.frameworks.trial import TRAINING, VALIDATION, TrialControl, counts
+from detlab.frameworks.trial import TRAINING, TrialControl, counts
 
 logger = logging.getLogger("detlab.keras")
 
@@ -126,13 +126,13 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         before, self._steps = self._steps, self._epoch_start + batch + 1
         period = self._period
         if period != "epoch" and self._steps // period > before // period:
-            self._report(TRAINING, logs, self._done_epochs())
+            self._report(logs, self._done_epochs())
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Report metrics of training and progress; store a checkpoint if one is due; ask whether to stop."""
         if self._period == "epoch":
             training = {name: value for name, value in (logs or {}).items() if not name.startswith("val_")}
-            self._report(TRAINING, training, epoch + 1)
+            self._report(training, epoch + 1)
         if epochs := self.params.get("epochs"):
             self._trial.report_progress((epoch + 1) / epochs)
         if self._checkpoint_epochs and (epoch + 1) % self._checkpoint_epochs == 0:
@@ -149,7 +149,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         told = dict(logs or {})
         if any(name.startswith("val_") for name in self._trial.searched_names):
             told.update({f"val_{name}": value for name, value in told.items()})
-        self._report(VALIDATION, told, self._epoch + 1)
+        self._trial.report_validation(self._steps, told, self._epoch + 1)
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """Store the last checkpoint; end the process, if the trial is to stop before its end.
@@ -179,8 +179,8 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
             return None
         return self._epoch + (self._steps - self._epoch_start) / length
 
-    def _report(self, group: str, logs: Mapping[str, Any] | None, epochs: float | None) -> None:
-        self._trial.report(group, self._steps, {**(logs or {}), **counts(self._steps, epochs)})
+    def _report(self, logs: Mapping[str, Any] | None, epochs: float | None) -> None:
+        self._trial.report(TRAINING, self._steps, {**(logs or {}), **counts(self._steps, epochs)})
 
     # --- checkpoints
 
@@ -216,7 +216,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
             if state["continue_id"] != self._continue_id:
                 logger.info("the weights of checkpoint %s are taken: it is another trial's", uuid)
                 return
-            self._steps = int(state["steps_completed"])
+            self._steps = self._trial.resumed_at = int(state["steps_completed"])
             self._epoch = self._saved_epoch = int(state["epoch"])
             self.model._initial_epoch = self._epoch + 1  # as Keras' BackupAndRestore does
             self._restore_random_states(folder / _rank_file(distributed.rank))

@@ -59,7 +59,7 @@ class DetCheckpointCallback(Callback):
         self._position: DataPosition | None = None
         self._epoch_began: dict[str, Any] | None = None
         self._saved_at: int | None = None
-        self._resumed_at: int | None = None
+        self._must_resume = False
         self.ckpt_path = self._fetch()
 
     def _fetch(self) -> str | None:
@@ -71,7 +71,8 @@ class DetCheckpointCallback(Callback):
         if not (folder / CHECKPOINT).exists():
             self._files.close()
             raise FrameworkError(f"checkpoint {uuid} has no {CHECKPOINT}: detlab.lightning did not write it")
-        self._resumed_at = int(self._trial.core.checkpoint.get_metadata(uuid)["steps_completed"])
+        self._trial.resumed_at = int(self._trial.core.checkpoint.get_metadata(uuid)["steps_completed"])
+        self._must_resume = True
         own = folder / _rank_file(self._trial.distributed.rank)
         if own.is_file():  # there are more ranks now than there were
             self._position = DataPosition(**json.loads(own.read_text(encoding="utf-8")))
@@ -87,7 +88,7 @@ class DetCheckpointCallback(Callback):
         """
         for found in trainer.loggers:
             if isinstance(found, DetLogger):
-                found.follow(trainer)
+                found.follow(trainer, self._trial.resumed_at)
         if stage != "fit":
             return
         size = self._trial.distributed.size
@@ -110,13 +111,14 @@ class DetCheckpointCallback(Callback):
         Raises:
             FrameworkError: Lightning has not.
         """
-        if self._resumed_at is not None and trainer.global_step != self._resumed_at:
+        if self._must_resume and trainer.global_step != self._trial.resumed_at:
             raise FrameworkError(
-                f"this attempt of the trial is to resume at step {self._resumed_at}, and the Trainer begins at"
+                f"this attempt of the trial is to resume at step {self._trial.resumed_at}, and the Trainer begins at"
                 f" {trainer.global_step}",
                 hint="Call trainer.fit(…, ckpt_path=callback.ckpt_path).",
             )
-        self._saved_at, self._resumed_at = self._resumed_at, None
+        if self._must_resume:
+            self._saved_at, self._must_resume = self._trial.resumed_at, False
         self._files.close()
         if self._position is not None:
             if self._position.batches:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers.logger import Logger
-from lightning.pytorch.trainer.states import RunningStage, TrainerFn
+from lightning.pytorch.trainer.states import RunningStage
 
 from detlab import core
 from detlab.frameworks.trial import TRAINING, VALIDATION, TrialControl, counts
@@ -56,9 +56,10 @@ class DetLogger(Logger):
         """The trial's context, for what Lightning does not log."""
         return self._trial.core
 
-    def follow(self, trainer: Trainer) -> None:
-        """Take groups and steps from a Trainer; `DetCheckpointCallback` calls it."""
+    def follow(self, trainer: Trainer, resumed_at: int | None) -> None:
+        """Take groups and steps from a Trainer, which resumes at a step; `DetCheckpointCallback` calls it."""
         self._trainer = trainer
+        self._trial.resumed_at = resumed_at
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Report metrics.
@@ -70,10 +71,8 @@ class DetLogger(Logger):
         """
         trainer = self._trainer
         if trainer is None or trainer.state.fn is None:
-            group = _group_by_name(metrics)
-            self._trial.report(group, (step or 0) + 1, metrics)
+            self._trial.report(_group_by_name(metrics), (step or 0) + 1, metrics)
             return
-        fitting = trainer.state.fn is TrainerFn.FITTING
         stage = trainer.state.stage
         if stage is RunningStage.SANITY_CHECKING:
             return
@@ -81,8 +80,11 @@ class DetLogger(Logger):
         if group == VALIDATION and trainer._logger_connector._first_loop_iter is not None:
             self._trial.report("validation_batches", (step or 0) + 1, metrics)  # of its batches, counted by themselves
             return
-        told = {**metrics, **counts(trainer.global_step, epochs_of(trainer))} if fitting else metrics
-        self._trial.report(group, trainer.global_step, told)
+        step, epochs = trainer.global_step, epochs_of(trainer)
+        if group == VALIDATION:
+            self._trial.report_validation(step, metrics, epochs)
+        else:
+            self._trial.report(group, step, {**metrics, **counts(step, epochs)})
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Log them for people: the trial has its own from the search."""

@@ -61,12 +61,19 @@ class DetCallback(transformers.TrainerCallback):
         self.user_data = user_data
         self._trial = TrialControl(core_context)
         self._check_processes(args)
-        self._resumed_at: int | None = None
+        self._warn_of_arguments(args)
+        self._must_resume = False
         self._training = False
         self._reported: dict[str, int] = {}
         self._pending: dict[str, Any] = {}
         self._saved_at: int | None = None
         self.load_last_checkpoint(args)
+
+    def _warn_of_arguments(self, args: transformers.TrainingArguments) -> None:
+        if args.save_only_model:
+            logger.warning("save_only_model: a trial that was stopped goes on with a new optimizer and schedule")
+        if args.load_best_model_at_end:
+            logger.warning("load_best_model_at_end: the best of this attempt is loaded, not that of earlier ones")
 
     def _check_processes(self, args: transformers.TrainingArguments) -> None:
         ranks = self._trial.distributed.size
@@ -100,7 +107,7 @@ class DetCallback(transformers.TrainerCallback):
                 f"checkpoint {uuid} has no {path.name}/trainer_state.json: no Trainer of transformers wrote it"
             )
         args.resume_from_checkpoint = str(path)
-        self._resumed_at = step
+        self._trial.resumed_at, self._must_resume = step, True
         logger.info("checkpoint %s is in %s", uuid, path)
 
     def on_train_begin(
@@ -111,9 +118,9 @@ class DetCallback(transformers.TrainerCallback):
         **_: Any,
     ) -> None:
         """Check that training resumes where it should, and trains for as long as the search."""
-        if self._resumed_at is not None and state.global_step != self._resumed_at:
+        if self._must_resume and state.global_step != self._trial.resumed_at:
             raise FrameworkError(
-                f"this attempt of the trial is to resume at step {self._resumed_at}, and the Trainer begins at"
+                f"this attempt of the trial is to resume at step {self._trial.resumed_at}, and the Trainer begins at"
                 f" {state.global_step}",
                 hint="Make DetCallback first, then call"
                 " trainer.train(resume_from_checkpoint=args.resume_from_checkpoint).",
@@ -124,7 +131,7 @@ class DetCallback(transformers.TrainerCallback):
             epochs=None if by_steps else args.num_train_epochs,
             setting=LENGTH_SETTING,
         )
-        self._resumed_at = None  # a second call of train() begins where it likes
+        self._must_resume = False  # a second call of train() begins where it likes
         self._training = True
         self._trial.set_status("training")
 
@@ -159,10 +166,14 @@ class DetCallback(transformers.TrainerCallback):
             self._report(VALIDATION, state, logs)
 
     def _report(self, group: str, state: transformers.TrainerState, logs: Mapping[str, Any]) -> None:
-        if self._reported.get(group) == state.global_step:
-            return  # an evaluation after training repeats the last one
-        self._reported[group] = state.global_step
-        self._trial.report(group, state.global_step, {**self._chosen(logs), **counts(state.global_step, state.epoch)})
+        step, epochs = state.global_step, state.epoch or 0.0
+        if group == VALIDATION:
+            self._trial.report_validation(step, self._chosen(logs), epochs)
+            return
+        if self._reported.get(group) == step:
+            return
+        self._reported[group] = step
+        self._trial.report(group, step, {**self._chosen(logs), **counts(step, epochs)})
 
     def _chosen(self, logs: Mapping[str, Any]) -> dict[str, Any]:
         if not self.filter_metrics:

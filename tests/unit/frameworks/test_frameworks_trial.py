@@ -36,6 +36,23 @@ def test_what_cannot_be_reported_is_left_out_with_one_warning(
     assert "loss" in reported[1]
 
 
+def test_a_validation_is_reported_once_for_a_step_and_not_before_training_resumes(
+    trial: TrialControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, dict[str, Any]]] = []
+    monkeypatch.setattr(
+        trial.core.train, "report_validation_metrics", lambda step, metrics: seen.append((step, metrics))
+    )
+    for step in (5, 5, 4, 6):
+        trial.report_validation(step, {"loss": 0.5}, 1.0)
+    assert seen == [(step, {"loss": 0.5, "batches": step, "epochs": 1}) for step in (5, 6)]
+    again = TrialControl(trial.core)
+    again.resumed_at = 8
+    for step in (0, 8, 9):
+        again.report_validation(step, {}, 1.0)
+    assert [step for step, _ in seen] == [5, 6, 8, 9]
+
+
 def test_off_cluster_nothing_stops_and_nothing_is_resumed(trial: TrialControl) -> None:
     assert not any(trial.should_stop(step) for step in range(1000))
     assert (trial.latest_checkpoint, trial.trial_id, trial.length) == (None, None, None)
