@@ -72,6 +72,9 @@ class DetCallback(transformers.TrainerCallback):
     def _warn_of_arguments(self, args: transformers.TrainingArguments) -> None:
         if args.save_only_model:
             logger.warning("save_only_model: a trial that was stopped goes on with a new optimizer and schedule")
+        compared = sorted(name for name in self._trial.searched_names if name.startswith("eval_"))
+        if compared and args.eval_strategy == "no":
+            logger.warning("the search compares %s, and with eval_strategy='no' training has none", compared[0])
         if args.load_best_model_at_end:
             logger.warning("load_best_model_at_end: the best of this attempt is loaded, not that of earlier ones")
 
