@@ -134,22 +134,25 @@ class DetCheckpointCallback(Callback):
         Raises:
             SystemExit: With code 0; the end of the epoch before has stored the checkpoint.
         """
-        if self._trial.stopping and self._saved_at == trainer.global_step:
-            self._trial.leave()
+        self._leave_if_stored(trainer)
         self._epoch_began = random_states.capture()
         loop = trainer.fit_loop
         renews = trainer.current_epoch > 0 and not loop.is_resuming and not loop.epoch_loop.restarting
         if not renews and loop._data_fetcher is not None:
             iter(loop._data_fetcher)  # as Lightning does at the start of each further epoch
 
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Leave, if the trial is to stop: Lightning logs a batch after its last hook, so not in that one.
+
+        Raises:
+            SystemExit: With code 0; the end of the batch before has stored the checkpoint.
+        """
+        self._leave_if_stored(trainer)
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Store a checkpoint and leave, if the trial is to stop.
-
-        Raises:
-            SystemExit: With code 0, after the checkpoint is stored.
-        """
+        """Report progress; store a checkpoint, if the trial is to stop."""
         length = trainer.num_training_batches
         self._trial.report_progress(_share_done(trainer))
         loop = trainer.fit_loop
@@ -162,7 +165,6 @@ class DetCheckpointCallback(Callback):
         ):
             return  # the next attempt would begin after the validation that is due now: stop a batch later
         self._save(trainer, batch_idx + 1)
-        self._trial.leave()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Store a checkpoint if one is due or the trial is to stop, which it does once the epoch's metrics are out."""
@@ -174,6 +176,10 @@ class DetCheckpointCallback(Callback):
         """Store the last checkpoint."""
         self._save(trainer, 0)
         self._trial.set_status("finishing")
+
+    def _leave_if_stored(self, trainer: Trainer) -> None:
+        if self._trial.stopping and self._saved_at == trainer.global_step:
+            self._trial.leave()
 
     def _save(self, trainer: Trainer, batches: int) -> None:
         """Store a checkpoint, unless there is one of this step.

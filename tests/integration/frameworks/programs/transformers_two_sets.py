@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import transformers
 from digits import load
-from transformers_digits import Digits, Pace, accuracy, build_model
+from transformers_digits import Classifier, Digits, Pace, accuracy
 
 import detlab as det
 from detlab.transformers import DetCallback, training_arguments
@@ -25,7 +25,7 @@ if __name__ == "__main__":
         )
         transformers.set_seed(args.seed)
         trainer = transformers.Trainer(
-            model=build_model(),
+            model=Classifier(),
             args=args,
             train_dataset=Digits(training),
             eval_dataset=sets,
