@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import transformers
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -118,6 +119,7 @@ class DetCallback(transformers.TrainerCallback):
         args: transformers.TrainingArguments,
         state: transformers.TrainerState,
         control: transformers.TrainerControl,
+        model: Any = None,
         **_: Any,
     ) -> None:
         """Check that training resumes where it should, and trains for as long as the search."""
@@ -128,6 +130,8 @@ class DetCallback(transformers.TrainerCallback):
                 hint="Make DetCallback first, then call"
                 " trainer.train(resume_from_checkpoint=args.resume_from_checkpoint).",
             )
+        if self._must_resume and isinstance(model, transformers.PreTrainedModel):
+            load_renamed(model, Path(str(args.resume_from_checkpoint)))
         by_steps = args.max_steps > 0
         self._trial.check_length(
             batches=args.max_steps if by_steps else None,
@@ -287,3 +291,23 @@ def metric_group(logs: Mapping[str, Any]) -> str | None:
     if "train_runtime" in logs and "loss" not in logs:
         return None
     return TRAINING
+
+
+def load_renamed(model: transformers.PreTrainedModel, path: Path) -> None:
+    """Load weights that have other names in a checkpoint than in memory, which the Trainer passes over when it resumes.
+
+    Seen with transformers 5.24: `save_pretrained` writes the names of earlier releases, `from_pretrained` knows them,
+    and the Trainer reads the file as it is, with a warning.
+
+    Args:
+        model: As the Trainer has loaded it; its parameters stay the same objects.
+        path: The folder that the Trainer has saved.
+    """
+    weights = path / "model.safetensors"
+    if not weights.is_file():
+        return
+    with safetensors.safe_open(weights, framework="pt") as file:
+        unknown = set(file.keys()) - set(model.state_dict())
+    if unknown:
+        logger.info("%d weights have other names in the checkpoint: they are loaded by from_pretrained", len(unknown))
+        model.load_state_dict(type(model).from_pretrained(path).state_dict())
