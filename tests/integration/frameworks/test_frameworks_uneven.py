@@ -60,3 +60,23 @@ def test_the_trainer_evaluates_several_sets_into_one_report(new_task: Callable[[
     assert [set(metrics) for metrics in validations.values()] == [wanted] * 3
     (kept,) = (task.root.parent / "checkpoints").glob(f"**/{stopped['uuid']}/checkpoint-{step}/my_data.json")
     assert json.loads(kept.read_text()) == {"who": "me"}
+
+
+@pytest.mark.timeout(300)
+def test_weights_that_a_checkpoint_names_otherwise_are_resumed_too(new_task: Callable[[str], FrameworkTask]) -> None:
+    """Regression: the Trainer of transformers 5.24 passed over them with a warning, and trained on from new ones."""
+    program = str(PROGRAMS / "transformers_renamed.py")
+    chosen = {"training_arguments": {"logging_steps": 1, "num_train_epochs": 2}}
+    losses = {}
+    for name in ("calm", "stopped"):
+        task = new_task(name)
+        task.set_info(hparams=chosen)
+        task.set_config(searcher={"name": "single", "metric": "eval_accuracy"})
+        if name == "stopped":
+            status, output = task.interrupt(program, at_step=5)
+            assert status == 0, output
+            task.set_info(latest_checkpoint=task.checkpoints()[-1]["uuid"], run=2)
+        status, output = task.run(program)
+        assert status == 0, output
+        losses[name] = {step: metrics["loss"] for step, metrics in task.metrics("training").items()}
+    assert losses["stopped"] == losses["calm"]
