@@ -56,6 +56,7 @@ def main(core_context: det.core.Context) -> None:
     # The hyperparameter `training_arguments` counts before these, and the search says how many epochs.
     args = training_arguments(
         output_dir="out",
+        use_cpu=not torch.cuda.is_available(),
         num_train_epochs=4,
         per_device_train_batch_size=64 // core_context.distributed.size,
         per_device_eval_batch_size=215,
