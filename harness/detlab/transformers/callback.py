@@ -85,7 +85,8 @@ class DetCallback(transformers.TrainerCallback):
             raise FrameworkError(
                 f"the Trainer has {args.world_size} processes, and core_context {ranks}",
                 hint="Start with `python3 -m detlab.launch.torch_distributed SCRIPT`, and make the context by"
-                " det.core.init(distributed=det.core.DistributedContext.from_torch_distributed()).",
+                " det.core.init(distributed=det.core.DistributedContext.from_torch_distributed()). Without a GPU"
+                " add TrainingArguments(use_cpu=True).",
             )
 
     # --- resuming
