@@ -23,7 +23,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import jobs
-from detlab_hub.store.tables import QuotaRow, StorageQuotaRow, clean_text
+from detlab_hub.store.tables import QuotaRow, StorageQuotaRow, WorkspaceRow, clean_text
 
 MOST = 10_000
 """Most quotas: the scheduler checks each one in every pass."""
@@ -120,11 +120,22 @@ def _set(
     return f"{words(amount)}, before {said}"
 
 
-def never(s: Session, user: str, groups: Collection[str], slots: int) -> str | None:
-    """Return why a user can never have `slots` at a time: a quota is lower. None if every quota allows them."""
+def never(s: Session, user: str, groups: Collection[str], slots: int, workspace_id: int | None = None) -> str | None:
+    """Return why a user can never have `slots` at a time: a quota is lower. None if every quota allows them.
+
+    Args:
+        s: A session.
+        user: Whose task it is.
+        groups: Of the user.
+        slots: How many it needs.
+        workspace_id: Where it lies; None: in no workspace that has a quota.
+    """
     for row in jobs.quotas_of(s, user, groups):
         if slots > row.slots:
             return f"needs {slots} slots, more than the quota of {row.kind} {row.name}: {row.slots}"
+    place = None if workspace_id is None else s.get(WorkspaceRow, workspace_id)
+    if place is not None and place.quota is not None and slots > place.quota:
+        return f"needs {slots} slots, more than the quota of workspace {place.owner}/{place.name}: {place.quota}"
     return None
 
 

@@ -311,9 +311,11 @@ def _requirements(row: ExperimentRow | TaskRow, pool: str, runtime: str) -> feas
     """Return the requirements of an existing job in another pool."""
     config = {**row.config, "runtime": row.config.get("runtime") or runtime}
     if isinstance(row, ExperimentRow):
-        required = feasibility.of_trial(row.owner, row.owner_groups, config, f"a trial of experiment {row.id}")
+        required = feasibility.of_trial(
+            row.owner, row.owner_groups, config, f"a trial of experiment {row.id}", row.workspace_id
+        )
     else:
-        required = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}")
+        required = feasibility.of_task(row.owner, row.owner_groups, config, f"task {row.id}", row.workspace_id)
     resources = {**required.resources, "resource_pool": pool, "max_slots": row.max_slots}
     return replace(required, resources=resources, what=f"{required.what} in the pool {pool}", fixed=True)
 
