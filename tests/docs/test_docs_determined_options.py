@@ -45,10 +45,10 @@ def test_what_is_refused_is_not_here() -> None:
     [
         (("experiment", "create", "-t", "a", "b"), "-t of Determined is not here: --dry-run"),
         (("e", "create", "--test-mode", "a", "b"), "--test-mode of Determined is not here: --dry-run"),
-        (("cmd", "list", "--workspace-name", "a"), "--workspace-name of Determined is not here"),
+        (("cmd", "run", "--preview", "a"), "--preview of Determined is not here"),
         (("j", "ls", "-p", "gpu"), "use --pool"),
         (("j", "update", "experiment-1", "--resource-pool=gpu"), "use --pool"),
-        (("nb", "start", "-w", "vision"), "-w of Determined is not here: user tasks are in no workspace"),
+        (("nb", "start", "--template", "a"), "--template of Determined is not here: the master has no templates"),
         (("user", "logout", "-a"), "det logout URL"),
         (("e", "list", "--frobnicate"), "No such option"),
         (("workspace", "create", "vision", "-n", "pods"), "-n of Determined is not here: the namespace of pods"),

@@ -35,7 +35,6 @@ from detlab_hub.store.queries import rights, workspaces
 from detlab_hub.store.queries.registry import models
 from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, TaskRow, TrialRow, WorkspaceRow, clean_text
 
-
 Key = TypeVar("Key", int, str)
 
 

@@ -180,6 +180,12 @@ def page(
     return list(s.scalars(query))
 
 
+def with_quotas(s: Session, viewer: Person) -> list[WorkspaceRow]:
+    """Return the workspaces with a quota of slots that a user may read, the oldest first."""
+    query = select(WorkspaceRow).where(WorkspaceRow.quota.is_not(None), visible_to(viewer))
+    return list(s.scalars(query.order_by(WorkspaceRow.id)))
+
+
 def page_of_projects(
     s: Session, workspace_id: int, *, limit: int, after: int | None = None, archived: bool | None = False
 ) -> list[int]:
