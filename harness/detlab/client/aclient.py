@@ -590,8 +590,11 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncW
         Raises:
             NotFound: There is no such workspace or project.
         """
-        wanted = {"kind": kind, "state": state, "owner": owner, "workspace": workspace, "project": project}
-        views = await self.session.run(task_operations.tasks(limit=limit, **wanted))
+        views = await self.session.run(
+            task_operations.tasks(
+                limit=limit, kind=kind, state=state, owner=owner, workspace=workspace, project=project
+            )
+        )
         return [AsyncTask(self.session, view) for view in views]
 
     async def iter_tasks(self) -> AsyncIterator[AsyncTask]:

@@ -55,6 +55,7 @@ checkpoint       own   own   write write  read   own     write    read     own  
 model            own   own   write write  read   own     write    read     -      -       -      -    -    -
 workspace        own   own   write -      -      own     write    read     -      -       -      -    -    -
 user task        own   own   write -      -      -       -        -        read   -       -      read -    -
+state of a user task own own write -   -      write   read     read     -      -       -      -    -    -
 code bundle      read  read  read  -      -      -       -        -        -      -       -      -    read -
 job in the queue own   own   read  -      -      -       -        -        -      -       -      -    -    -
 allocation       read  read  read  -      -      -       -        -        -      -       -      -    -    -

@@ -51,6 +51,10 @@ SERVER_NAME_CHARS = 255
 LIVE = tuple(state.value for state in TrialState if not state.terminal)
 
 
+class StateOnly(Forbidden):
+    """The caller sees the state of a task, as a member of its workspace, and asked for what is in it."""
+
+
 class UserTasks(Service):
     """Use cases of user tasks. All raise NotFound for a task that the caller may not know of."""
 
@@ -316,11 +320,12 @@ def owned_task(s: Session, caller: Caller, task_id: str, action: Action | None =
 
     Raises:
         NotFound: It does not exist, or is another user's: the caller cannot tell.
-        Forbidden: They may read it, and not do that; or its state alone, as a member of its workspace.
+        StateOnly: They see its state alone, as a member of its workspace.
+        Forbidden: They may read it, and not do that.
     """
     row = _named_task(s, caller, task_id)
     if row is not None and not may_open_task(caller, row) and may_see_task(s, caller, row):
-        raise Forbidden(
+        raise StateOnly(
             f"task {row.id} is {row.owner}'s: members of its workspace see its state, not what is in it",
             hint=f"det task describe {row.id}",
         )
