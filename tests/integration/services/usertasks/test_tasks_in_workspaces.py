@@ -1,4 +1,4 @@
-"""User tasks in workspaces: their members see the state of each, and nobody but its owner gets at what is in it (I9)."""
+"""User tasks in workspaces: members see the state of each, and nobody but its owner gets at what is in it (I9)."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ async def test_i9_nobody_but_its_owner_gets_at_what_is_in_a_task(make_world):
     await followed(ALICE)
     for member in (BOB, VIC, WANDA):
         for call in (
-            lambda: tasks.logs(member, task),
-            lambda: tasks.logs(member, task, regex="says"),
-            lambda: followed(member),
-            lambda: outputs.list(member, task),
-            lambda: outputs.open(member, task, "sha256:" + "0" * 64),
+            tasks.logs(member, task),
+            tasks.logs(member, task, regex="says"),
+            followed(member),
+            outputs.list(member, task),
+            outputs.open(member, task, "sha256:" + "0" * 64),
         ):
             with pytest.raises(Forbidden, match="see its state, not what is in it"):
-                await call()
+                await call
         for change in (JobUpdate(priority=1), JobUpdate(pool="default")):
             with pytest.raises(NotFound, match="there is no job"):
                 await jobs.update(member, task, change)
@@ -183,7 +183,7 @@ async def test_a_task_is_put_where_its_owner_may_put_something(make_world):
     # alice's workspace, and not her task
     assert (await world.services[UserTasks].get(ALICE, task)).opens is False
     await world.services[Workspaces].edit(ALICE, "lab", EditWorkspace(archived=True))
-    with pytest.raises(ConfigError, match="errors?"):
+    with pytest.raises(ConfigError, match="error"):
         await start(world, workspace="lab")
 
 
@@ -231,7 +231,7 @@ async def test_admins_of_its_workspace_may_end_a_task_and_others_may_not(make_wo
     for member in (BOB, VIC):
         with pytest.raises(Forbidden, match="admins of its workspace may end it now"):
             await world.services[UserTasks].end(member, task)
-    with pytest.raises(Forbidden, match="a notebook run may not|may end it now"):
+    with pytest.raises(Forbidden, match="may end it now"):
         await world.services[UserTasks].end(replace(WANDA, run="1.a.0"), task)
     with pytest.raises(NotFound):
         await world.services[UserTasks].end(EVE, task)
@@ -421,10 +421,9 @@ async def test_who_sets_and_sees_the_quota_of_a_workspace(make_world):
             await quotas.put(caller, quota("alice/lab", 9))
     with pytest.raises(NotFound, match="there is no workspace"):
         await quotas.put(ROOT, quota("alice/none", 1))
+    await world.submit(config())
+    personal = next(one for one in (await world.services[Workspaces].list(ALICE)).items if one.personal)
     with pytest.raises(Conflict, match="personal one, which has no quota"):
-        await made(world, project="Uncategorized")
-        await world.submit(config())
-        personal = next(one for one in (await world.services[Workspaces].list(ALICE)).items if one.personal)
         await quotas.put(ROOT, quota(str(personal.id), 1))
     await quotas.put(ROOT, quota("alice/lab", 4))
     assert [one.slots for one in (await quotas.list(VIC)).workspaces] == [4]
