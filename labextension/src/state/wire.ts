@@ -312,6 +312,7 @@ export interface CreateTaskReply {
   created: boolean;
   warnings: ProblemView[];
   config: Record<string, unknown>;
+  given: GivenView[];
 }
 
 /** POST models/{model}/versions: register a checkpoint; one of the two names it. A checkpoint that has a version of this model already gives that version again. */
@@ -1005,6 +1006,7 @@ export interface ProjectView {
   created_at: number;
   archived_at: number | null;
   experiments: number;
+  tasks: number;
   may: 'read' | 'write' | 'own';
   shortened: string[];
 }
@@ -1049,6 +1051,7 @@ export interface QueueView {
 export interface QuotaList {
   items: QuotaView[];
   storage: StorageQuotaView[];
+  workspaces: WorkspaceQuotaView[];
 }
 
 /** A quota of slots that stands, and what is used of it. */
@@ -1335,6 +1338,12 @@ export interface TaskView {
   kind: TaskKind;
   name: string;
   owner: string;
+  workspace: string;
+  workspace_id: number | null;
+  project: string;
+  project_id: number | null;
+  may: 'read' | 'write' | 'own';
+  opens: boolean;
   state: TrialState;
   allocation_state: AllocationState | null;
   display_state: string;
@@ -1523,6 +1532,15 @@ export interface WorkspaceList {
   after: number | null;
 }
 
+/** A quota of slots of all that lies in a workspace, and what is used of it. */
+export interface WorkspaceQuotaView {
+  workspace_id: number;
+  workspace: string;
+  slots: number;
+  held: number;
+  waiting: number;
+}
+
 /** A workspace. */
 export interface WorkspaceView {
   id: number;
@@ -1537,6 +1555,8 @@ export interface WorkspaceView {
   projects: number;
   experiments: number;
   models: number;
+  tasks: number;
+  quota: number | null;
   defaults: DefaultsView;
   shortened: string[];
 }
