@@ -10,7 +10,7 @@ from detlab.schemas.taskwire import CreateTask, CreateTaskReply, TaskKind, TaskP
 from detlab.schemas.wire import LogLine, TrialState, Wire
 from detlab.schemas.wire.projects import MoveTask
 from detlab_hub.core.rights import Action
-from detlab_hub.services.usertasks.task_places import TaskMoves
+from detlab_hub.services.usertasks.task_moves import TaskMoves
 from detlab_hub.services.usertasks.usertasks import UserTasks as UserTasksService
 from detlab_hub.web.base import Guarded, RowId
 from detlab_hub.web.experiments.trials import LogPage, LogsQuery

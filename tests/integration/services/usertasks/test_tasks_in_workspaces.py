@@ -27,7 +27,7 @@ from detlab_hub.services.queue.jobs import Jobs
 from detlab_hub.services.usertasks.outputs import Outputs
 from detlab_hub.services.usertasks.servers import Servers
 from detlab_hub.services.usertasks.spawns import Spawns
-from detlab_hub.services.usertasks.task_places import TaskMoves
+from detlab_hub.services.usertasks.task_moves import TaskMoves
 from detlab_hub.services.usertasks.usertasks import UserTasks
 from detlab_hub.store.tables import TaskRow
 
