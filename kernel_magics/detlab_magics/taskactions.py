@@ -80,7 +80,8 @@ def borrow(session: KernelSession, wish: Borrow, variables: MutableMapping[str, 
     )
     print_warnings(submitted.warnings)
     for one in submitted.given:
-        print(f"{plain(one.path)}: {plain(one.value)} (from {plain(one.source)})")
+        value = one.value if isinstance(one.value, str) else json.dumps(one.value)
+        print(f"{plain(one.path)}: {plain(value)} (from {plain(one.source)})")
     task = submitted.task
     assert task is not None  # only a dry run has none
     if wish.detach:

@@ -115,6 +115,8 @@ def print_workspace(one: WorkspaceView) -> None:
             ("projects", one.projects),
             ("experiments", one.experiments),
             ("models", one.models),
+            ("tasks", one.tasks),
+            ("quota", None if one.quota is None else f"{one.quota} slots"),
             ("created", moment(one.created_at)),
             ("archived", moment(one.archived_at)),
             *((f"gives {key}", one_line(value)) for key, value in given.items()),
