@@ -287,6 +287,7 @@ async def test_a_workspace_with_a_living_task_is_not_deleted_and_ended_ones_are_
     await world.services[UserTasks].end(BOB, task)
     await world.services[Projects].delete(ALICE, "lab", "digits")
     assert await ids(world, ALICE, workspace="lab") == []
+    world.now += 1
     other = await made(world, BOB, workspace="alice/lab")
     await world.services[UserTasks].end(ALICE, other)
     await world.services[Workspaces].delete(ALICE, "lab")
@@ -393,7 +394,9 @@ async def test_a_workspaces_quota_holds_back_what_lies_in_it_and_nothing_else(ma
     assert [(one.workspace, one.slots) for one in found.workspaces] == [("alice/lab", 2)]
     assert found.items == []
     first = await made(world, workspace="lab", resources={"slots": 1})
+    world.now += 1
     second = await made(world, BOB, workspace="alice/lab", resources={"slots": 1})
+    world.now += 1
     await world.submit(config(workspace="lab"))
     third = await made(world, BOB, workspace="alice/lab", resources={"slots": 1})
     elsewhere = await made(world, BOB, resources={"slots": 1})
