@@ -72,8 +72,8 @@ class Quotas(Service):
 
         def remove(unit: UnitOfWork) -> str | None:
             if to.kind == WORKSPACE:
-                if workspace_for(unit.session, caller, to.name).quota is None:
-                    raise NotFound(f"the workspace {to.name!r} has no quota", hint="det quota list")
+                if what == "storage" or workspace_for(unit.session, caller, to.name).quota is None:
+                    raise NotFound(f"the workspace {to.name[:300]!r} has no quota{of}", hint="det quota list")
                 return _set_of_workspace(unit.session, caller, to.name, None)
             if not jobs.remove_quota(unit.session, to.kind, to.name, what):
                 raise NotFound(f"the {to.kind} {to.name!r} has no quota{of}", hint="det quota list")

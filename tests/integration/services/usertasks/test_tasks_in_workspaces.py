@@ -434,6 +434,8 @@ async def test_who_sets_and_sees_the_quota_of_a_workspace(make_world):
     assert (await world.services[Workspaces].get(VIC, "alice/lab")).quota == 4
     with pytest.raises(ValueError, match="slots alone"):
         QuotaRequest(kind="workspace", name="alice/lab", storage=5)
+    with pytest.raises(NotFound, match="has no quota of storage"):
+        await quotas.remove(ROOT, QuotaTo(kind="workspace", name="alice/lab"), "storage")
     left = await quotas.remove(ROOT, QuotaTo(kind="workspace", name="alice/lab"))
     assert left.workspaces == []
     with pytest.raises(NotFound, match="has no quota"):
