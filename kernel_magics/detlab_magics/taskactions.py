@@ -47,7 +47,7 @@ class Borrow:
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskPlace:
     """Where a task is to lie, whose members see its state; None: one's personal workspace."""
 
     workspace: str | None = None
@@ -145,7 +145,7 @@ def tensorboard(
     trials: Sequence[int],
     *,
     new: bool = False,
-    place: Place = Place(),
+    place: TaskPlace = TaskPlace(),
 ) -> Task:
     """Start a TensorBoard of experiments and trials (or find the one that shows them), and show its link.
 

@@ -119,7 +119,7 @@ class TaskMagics(Magics):
             if self.session.latest is None:
                 raise MagicError("which experiment? None was submitted from this kernel", hint="%det_list, then the id")
             chosen = [self.session.latest]
-        place = taskactions.Place(args.workspace, args.project)
+        place = taskactions.TaskPlace(args.workspace, args.project)
         taskactions.tensorboard(self.session, chosen, args.trials or [], new=args.new, place=place)
 
     @magic_arguments()

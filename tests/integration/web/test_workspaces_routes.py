@@ -119,7 +119,7 @@ async def test_a_task_in_a_workspace_of_two_users(master: Any, cluster: Cluster)
             assert secret not in (await ben.get(f"tasks/{task['id']}")).text
             for path in ("logs", "logs/stream", "outputs", f"outputs/sha256:{'0' * 64}"):
                 assert (await ben.get(f"tasks/{task['id']}/{path}")).status_code == 403, path
-            assert (await ben.get(f"jobs/{task['id']}")).status_code == 404
+            assert (await ben.get(f"jobs/{task['id']}/why")).status_code == 404
             assert (await ben.post(f"tasks/{task['id']}/move", json={})).status_code == 403
             assert (await ben.post(f"tasks/{task['id']}/kill")).status_code == kills
         assert (await ada.get(f"tasks/{task['id']}")).json()["state"] != "ACTIVE"
