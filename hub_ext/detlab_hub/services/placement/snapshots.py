@@ -25,7 +25,8 @@ from detlab_hub.services.lifecycle.queue_fields import SINGLE_NODE
 from detlab_hub.services.placement.active_rows import PLACED, PlacedRow, WaitingRow, experiment_name, holder_of, job_of
 from detlab_hub.services.placement.remembered import PreviousPassTasks
 from detlab_hub.store.prepared import PreparedStatement
-from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow, WorkspaceRow
+from detlab_hub.store.queries import workspaces
+from detlab_hub.store.tables import AgentRow, AllocationRow, ExperimentRow, QuotaRow, TaskRow
 
 AN_HOUR = 3600.0
 Refusals = Mapping[tuple[int | str, str], float]
@@ -44,11 +45,6 @@ def _jobs(row: type[ExperimentRow | TaskRow], named_by: Any) -> PreparedStatemen
 _EXPERIMENTS = _jobs(ExperimentRow, AllocationRow.experiment_id)
 _TASKS = _jobs(TaskRow, AllocationRow.task_id)
 _QUOTAS = PreparedStatement(select(QuotaRow.kind, QuotaRow.name, QuotaRow.slots))
-_WORKSPACES = PreparedStatement(
-    select(WorkspaceRow.id, WorkspaceRow.owner, WorkspaceRow.name, WorkspaceRow.quota).where(
-        WorkspaceRow.quota.is_not(None)
-    )
-)
 _CLOSED = PreparedStatement(
     select(AgentRow.id, AgentRow.enabled, AgentRow.drain, AgentRow.slots_off).where(
         or_(AgentRow.enabled.is_(False), AgentRow.slots_off != [])
@@ -345,7 +341,7 @@ def _cluster_snapshot(
         placed=placed,
         holders=holders,
         quotas=_QUOTAS.all(s, {}),
-        of_workspaces=_WORKSPACES.all(s, {}),
+        of_workspaces=workspaces.quotas(s),
         refused=refused,
         at_preemption_limit=frozenset(trial_id for trial_id, count in counts if count >= settings.preemptions_per_hour),
         seats=seats,

@@ -39,6 +39,13 @@ _LABELS = select(ProjectRow.id, WorkspaceRow.owner, WorkspaceRow.name, ProjectRo
 _LABEL = PreparedStatement(_LABELS.where(ProjectRow.id == bindparam("project")))
 
 
+_QUOTAS = PreparedStatement(
+    select(WorkspaceRow.id, WorkspaceRow.owner, WorkspaceRow.name, WorkspaceRow.quota).where(
+        WorkspaceRow.quota.is_not(None)
+    )
+)
+
+
 def key_of(name: str) -> str:
     """Return what names have in common that differ only in case, in Unicode's form or in spaces."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", clean_text(name)).casefold())
@@ -178,6 +185,11 @@ def page(
     if archived is not None:
         query = query.where(WorkspaceRow.archived_at.is_not(None) if archived else WorkspaceRow.archived_at.is_(None))
     return list(s.scalars(query))
+
+
+def quotas(s: Session) -> list[Any]:
+    """Return (id, owner, name, slots) of each workspace with a quota: read in every pass of the scheduler."""
+    return list(_QUOTAS.all(s, {}))
 
 
 def with_quotas(s: Session, viewer: Person) -> list[WorkspaceRow]:
