@@ -102,7 +102,7 @@ describe('tasks', () => {
   it('are those of all members, with their state, and only the owner\'s and an admin\'s to end', async () => {
     const items = [task('sh-1', { ...others, kind: 'shell', name: HOSTILE }), task('nb-2', { ...others, owner: 'cleo', may: 'write', pending_reason: 'needs 4 slots' })];
     const { api } = open(items, { 'POST tasks/nb-2/kill': items[1] });
-    const rows = within(await screen.findByRole('table', { name: 'Tasks' })).getAllByRole('row').slice(1);
+    const rows = within(await screen.findByRole('region', { name: 'Tasks' })).getAllByRole('row').slice(1);
     expect(rows.map(row => row.textContent)).toEqual([expect.stringMatching(/shell.*ben.*digits.*default/), expect.stringMatching(/notebook.*cleo/)]);
     expect(document.querySelector('script, svg[onload]')).toBeNull();
     fireEvent.click(within(rows[0]!).getByRole('button', { name: /^Actions of/ }));
