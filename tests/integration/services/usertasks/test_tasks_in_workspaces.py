@@ -357,6 +357,24 @@ async def test_i9_a_role_that_is_taken_away_ends_what_members_see(make_world):
                 await call
 
 
+async def test_who_is_no_member_any_more_keeps_their_own_tasks_and_sees_nobody_elses(make_world):
+    world = await lab(make_world)
+    await world.add_agent(slots=2)
+    theirs, hers = await made(world, BOB, workspace="alice/lab"), await made(world, workspace="lab")
+    await world.services[MembersOfWorkspaces].remove(ALICE, "lab", GrantTo(kind="user", name="bob"))
+    assert (await world.services[UserTasks].get(BOB, theirs)).opens
+    assert await ids(world, BOB) == [theirs]
+    with pytest.raises(NotFound):
+        await world.services[UserTasks].get(BOB, hers)
+    with pytest.raises(ConfigError):
+        await start(world, BOB, workspace="alice/lab")
+    with pytest.raises(ConfigError):
+        await world.services[TaskMoves].move(BOB, theirs, MoveTask(workspace="alice/lab", project="digits"))
+    assert not (await world.services[UserTasks].get(WANDA, theirs)).opens
+    await world.services[UserTasks].end(WANDA, theirs)
+    assert (await world.services[TaskMoves].move(BOB, theirs, MoveTask())).workspace_id is None
+
+
 async def test_i9_streams_tell_members_the_state_and_end_with_the_role(make_world):
     world = await lab(make_world)
     task = await made(world, **MASKED)

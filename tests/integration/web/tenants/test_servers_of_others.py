@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 import pytest
@@ -177,7 +177,8 @@ def test_no_role_in_their_workspace_opens_the_tensorboard_or_the_shell(
     place = f"workspaces/{made['id']}"
     with cluster.client() as operator, cluster.client(servers.ben.token) as ben:
         mine = {one["server_name"]: one["id"] for one in operator.get("tasks").json()["items"] if one["url"]}
-        assert len(mine) >= 2
+        shell = mine["sh"]
+        bens = replace(cluster, extra={**cluster.extra, "DET_URL": cluster.url, "DET_TOKEN": servers.ben.token})
         for task in mine.values():
             operator.post(f"tasks/{task}/move", json={"workspace": "of servers"}).raise_for_status()
         for role in ("viewer", "editor", "admin", None):
@@ -191,6 +192,8 @@ def test_no_role_in_their_workspace_opens_the_tensorboard_or_the_shell(
             if role is not None:
                 assert {one["id"] for one in listed.json()["items"]} == set(mine.values())
                 assert not any(one["url"] or one["server_name"] or one["opens"] for one in listed.json()["items"])
+                opened = bens.det("shell", "open", shell)
+                assert (opened.returncode, f"only {cluster.user} opens it" in opened.stderr) == (1, True)
             test_a_neighbours_browser_gets_neither_the_tensorboard_nor_the_shell(servers, neighbour)
             test_a_neighbours_token_gets_neither_the_tensorboard_nor_the_shell(servers)
         for task in mine.values():
