@@ -60,7 +60,7 @@ def world(cluster: Cluster) -> Iterator[World]:
     with tenant(cluster, "ben", BEN) as ben, tenant(cluster, "ada", ADA) as ada, cluster.client(ben.token) as http:
         gone = deleted_experiment(cluster, ada)
         with cluster.client() as operator:
-            for kind, name in (("user", "ada"), ("group", f"{ADA}-group")):
+            for kind, name in (("user", "ada"), ("group", f"{ADA}-group"), ("workspace", ada.ids["workspace"])):
                 operator.put("quotas", json={"kind": kind, "name": name, "slots": 7}).raise_for_status()
         config = {"entrypoint": ["true"], "resources": {"slots": 0}}
         made = http.post("tasks", json={"kind": "command", "config": config, "name": f"{BEN} later"})
