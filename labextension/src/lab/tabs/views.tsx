@@ -13,6 +13,8 @@ import { AppContext, AppProvider, Place } from '../../state/context';
 import { detlabIcon } from '../icon';
 
 const RegistryTab = lazy(async () => ({ default: (await import('./RegistryTab')).RegistryTab }));
+const RunsTab = lazy(async () => ({ default: (await import('./RunsTab')).RunsTab }));
+const WorkspaceTab = lazy(async () => ({ default: (await import('./WorkspaceTab')).WorkspaceTab }));
 
 /** A view in its context. */
 export class View extends ReactWidget {
@@ -95,16 +97,16 @@ export function makeTab(
       case 'trial': return <TrialView id={place.id} tab={place.tab} />;
       case 'task': return <TaskView id={place.id} />;
       case 'runs':
-      case 'models':
-      case 'storage':
+      case 'comparison': return <Suspense fallback={<Loading />}><RunsTab place={place} /></Suspense>;
       case 'workspaces':
       case 'workspace':
       case 'project':
-      case 'shared':
+      case 'shared': return <Suspense fallback={<Loading />}><WorkspaceTab place={place} /></Suspense>;
+      case 'models':
+      case 'storage':
       case 'settings':
       case 'model':
       case 'version':
-      case 'comparison':
       case 'compare': return <Suspense fallback={<Loading />}><RegistryTab place={place} /></Suspense>;
       case 'new': return form(place);
     }
