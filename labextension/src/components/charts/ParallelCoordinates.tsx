@@ -5,7 +5,7 @@ import { KeyboardEvent, PointerEvent, ReactElement, useEffect, useMemo, useRef, 
 import { plural, significant } from '../common/format';
 import { nameText } from '../common/text';
 import { SaveFigure } from './SaveFigure';
-import { lineElement, PAPER, type Pen, pictureOf, SvgPen, textElement, type Picture as Saved } from './svg';
+import { lineElement, PAPER, type Pen, pictureOf, short, SvgPen, textElement, type Picture as Saved } from './svg';
 import { Axis, Brush, Item, axesOf, brushText, colourOf, moved, place, ticks, within, type Scale } from './parallel';
 
 export interface ParallelProps {
@@ -73,12 +73,12 @@ export function ParallelCoordinates(props: ParallelProps): ReactElement {
   return (
     <div className="det-parallel">
       <div className="det-curve-foot">
-      <p className="det-curve-hint" role="status">
-        {brushes.size ? `${chosen.length} of ${items.length} trials inside the brushes. ` : `${plural(items.length, 'trial')}. Drag along an axis to keep a part of it. `}
-        {lit !== null && litText(items.find(item => item.id === lit), axes)}
-        {brushes.size > 0 && <button type="button" className="det-link" onClick={() => setBrushes(new Map())}>Clear brushes</button>}
-      </p>
-      <SaveFigure name={`parallel coordinates of ${metric}`} picture={() => saved(picture)} />
+        <p className="det-curve-hint" role="status">
+          {brushes.size ? `${chosen.length} of ${items.length} trials inside the brushes. ` : `${plural(items.length, 'trial')}. Drag along an axis to keep a part of it. `}
+          {lit !== null && litText(items.find(item => item.id === lit), axes)}
+          {brushes.size > 0 && <button type="button" className="det-link" onClick={() => setBrushes(new Map())}>Clear brushes</button>}
+        </p>
+        <SaveFigure name={`parallel coordinates of ${metric}`} picture={() => saved(picture)} />
       </div>
       <div ref={host} className="det-parallel-scroll" tabIndex={0} role="group" aria-label={`Parallel coordinates of ${axes.length} axes`}>
         <div style={{ width, height, position: 'relative' }}>
@@ -152,7 +152,14 @@ function saved(picture: Picture): Saved {
     textElement(xs[i]!, 14, nameText(axis.name, 60), { anchor: 'middle', size: 12, fill: PAPER.ink, bold: axis.name === picture.metric }),
     textElement(xs[i]!, 29, axis.kind === 'log' ? 'log' : '', { anchor: 'middle', size: 10 }),
     lineElement(xs[i]!, yOf(0, height), xs[i]!, yOf(1, height)),
-    ...ticks(axis).map(tick => textElement(xs[i]! - 7, yOf(tick.at, height) + 3.5, nameText(tick.text, 24), { anchor: 'end', size: 10.5 }))
+    ...ticks(axis).flatMap(tick => {
+      const text = nameText(tick.text, 24);
+      const [right, y, wide] = [xs[i]! - 5, yOf(tick.at, height), text.length * TICK_CHAR + 4];
+      return [
+        `<rect x="${short(right - wide)}" y="${short(y - 7)}" width="${short(wide)}" height="14" rx="2" fill="${PAPER.ground}" fill-opacity="0.88"/>`,
+        textElement(right - 2, y + 3.5, text, { anchor: 'end', size: 10.5 })
+      ];
+    })
   ]);
   return pictureOf(width, height, [...pen.elements, ...marks]);
 }

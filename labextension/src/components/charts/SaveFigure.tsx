@@ -33,7 +33,7 @@ export function SaveFigure({ name, picture }: {
         { key: 'svg', label: 'Save as SVG', run: () => save('svg') }
       ]}
     >
-      ⭳
+      Save ▾
     </Menu>
   );
 }
