@@ -18,7 +18,8 @@ import { SettingsPage } from '../components/settings/SettingsPage';
 import { StoragePage } from '../components/storage';
 import { ProjectPage, SharedPage, WorkspacePage, WorkspacesPage } from '../components/workspaces';
 import { TaskView, TrialTab, TrialView } from '../components/trial';
-import { AppContext, AppProvider, Plotly, Question, WorkspaceTab } from '../state/context';
+import { loadPlotly } from '../hub/plotlyloader';
+import { AppContext, AppProvider, Question, WorkspaceTab } from '../state/context';
 import { Store } from '../state/store';
 import { LiveView } from '../widget/LiveView';
 import { Case, FixtureApi } from './api';
@@ -68,7 +69,7 @@ const app: AppContext = {
   confirm: question => ask(question),
   notify: message => void done.push(`notify ${message}`),
   theme: { chosen: () => 'system', choose: choice => void done.push(`theme ${choice}`) },
-  plotly: async () => ((await import(new URL('plotly.js', location.href).href)) as { default: Plotly }).default
+  plotly: () => loadPlotly(new URL('plotly.js', location.href).href)
 };
 
 function View(): ReactElement {
