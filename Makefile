@@ -221,7 +221,7 @@ $(VENV)-mlflow/.installed: tests/testbed/mlflow/requirements.txt | $(VENV)/.inst
 
 # What the doors to other frameworks are tried with: torch, NumPy and scikit-learn are ours, and detlab is the working tree's.
 $(VENV)-frameworks/.installed: tests/testbed/frameworks.txt | $(VENV)/.installed-test
-	@echo "==> other frameworks into $(VENV)-frameworks (about half a minute, 140 MB)"
+	@echo "==> other frameworks into $(VENV)-frameworks (about twenty seconds, 270 MB)"
 	$(PYTHON) -m venv $(VENV)-frameworks
 	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 		"$$($(VENV)-frameworks/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-detlab.pth"
