@@ -23,8 +23,8 @@ def require(package: str, *, extra: str, at_least: str, below: str) -> str:
     install = f"pip install 'detlab[{extra}]'"
     try:
         found = metadata.version(package)
-    except metadata.PackageNotFoundError as error:
-        raise FrameworkVersionError(f"detlab.{extra} needs {package}, which is not installed", hint=install) from error
+    except metadata.PackageNotFoundError:
+        raise FrameworkVersionError(f"detlab.{extra} needs {package}, which is not installed", hint=install) from None
     tested = f"{package} from {at_least} to below {below}"
     if _numbers(found) < _numbers(at_least):
         raise FrameworkVersionError(

@@ -12,11 +12,20 @@
 Needs the extra `keras`, and `KERAS_BACKEND=torch` in the environment before Keras is imported.
 """
 
+from detlab.frameworks.errors import FrameworkVersionError
 from detlab.frameworks.versions import require
 
 VERSION = require("keras", extra="keras", at_least="3.12", below="4")
 """Of the Keras that is installed."""
 
-from detlab.keras.callback import DeterminedCallback  # noqa: E402  # the version is checked first
+try:
+    from detlab.keras.callback import DeterminedCallback
+except ModuleNotFoundError as error:
+    if error.name not in {"tensorflow", "jax"}:
+        raise
+    raise FrameworkVersionError(
+        f"Keras runs on {error.name}, which is not installed",
+        hint="Set KERAS_BACKEND=torch in the environment, or in os.environ before the first `import keras`",
+    ) from None
 
 __all__ = ["DeterminedCallback"]

@@ -93,3 +93,12 @@ def test_a_door_refuses_another_version_before_it_imports_the_framework(
     status, output = task.run(script)
     assert status == 0, output
     assert f"refused: {package} {version} is {is_what} than detlab.{package} was tested with" in output
+
+
+def test_keras_on_a_backend_that_is_not_installed_is_told_of_torch(new_task: Callable[[str], FrameworkTask]) -> None:
+    task = new_task("task")
+    script = task.root / "work" / "asks.py"
+    script.write_text("import detlab.keras", encoding="utf-8")
+    status, output = task.run(script, KERAS_BACKEND="tensorflow")
+    assert status == 1
+    assert "FrameworkVersionError: Keras runs on tensorflow, which is not installed\nSet KERAS_BACKEND=torch" in output
