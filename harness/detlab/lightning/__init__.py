@@ -16,6 +16,6 @@ VERSION = require("lightning", extra="lightning", at_least="2.6", below="3")
 """Of the lightning that is installed."""
 
 from detlab.lightning.callback import DetCheckpointCallback  # noqa: E402  # the version is checked first
-from detlab.lightning.logger import DetLogger  # noqa: E402
+from detlab.lightning.logger import DetLogger  # noqa: E402  # likewise
 
 __all__ = ["DetCheckpointCallback", "DetLogger"]

@@ -15,6 +15,6 @@ VERSION = require("transformers", extra="transformers", at_least="5.0", below="6
 """Of the transformers that is installed."""
 
 from detlab.transformers.arguments import training_arguments  # noqa: E402  # the version is checked first
-from detlab.transformers.callback import DetCallback  # noqa: E402
+from detlab.transformers.callback import DetCallback  # noqa: E402  # likewise
 
 __all__ = ["DetCallback", "training_arguments"]
