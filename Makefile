@@ -219,7 +219,7 @@ $(VENV)-mlflow/.installed: tests/testbed/mlflow/requirements.txt | $(VENV)/.inst
 		"$$($(VENV)-mlflow/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-detlab.pth"
 	@touch $@
 
-# What the doors to other frameworks are tried with: torch, NumPy and scikit-learn are ours, and detlab is the working tree's.
+# What integrations with other frameworks are tried with: torch, NumPy and scikit-learn are ours, and detlab is the working tree's.
 $(VENV)-frameworks/.installed: tests/testbed/frameworks.txt | $(VENV)/.installed-test
 	@echo "==> other frameworks into $(VENV)-frameworks (about twenty seconds, 270 MB)"
 	$(PYTHON) -m venv $(VENV)-frameworks

@@ -1,4 +1,4 @@
-"""What all doors share: reports that cannot fail training, and when to ask whether to stop."""
+"""What all integrations share: reports that cannot fail training, and when to ask whether to stop."""
 
 from __future__ import annotations
 
