@@ -251,6 +251,14 @@ export interface Completions {
   column: number | null;
 }
 
+/** POST experiments/{experiment_id}/continue. */
+export interface ContinueExperiment {
+  config?: Record<string, unknown>;
+  trial_ids?: number[];
+  from_earlier?: boolean;
+  idempotency_key?: string | null;
+}
+
 /** POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text. */
 export interface CreateExperiment {
   config?: Record<string, unknown> | null;
@@ -888,6 +896,11 @@ export interface MoveLabel {
   reason?: string;
   expected?: number | null;
   idempotency_key?: string | null;
+}
+
+/** POST models/{model}/move: where it is to lie, and so who sees it. */
+export interface MoveModel {
+  workspace?: string;
 }
 
 /** GET tasks/{task_id}/outputs. */
