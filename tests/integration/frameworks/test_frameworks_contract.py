@@ -1,4 +1,4 @@
-"""What each integration with a framework does for a trial, tried with the framework itself on programs of examples/frameworks.
+"""What each integration does for a trial, tried with the framework itself on programs of examples/frameworks.
 
 One contract for all: metrics in their groups at their steps, with what a searcher measures time by; checkpoints; a stop
 in the middle that costs no step, and the same losses after it; the chief alone reports.

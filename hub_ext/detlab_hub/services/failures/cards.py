@@ -180,8 +180,8 @@ def _card(
         hint = _nccl_hint(s, row, hint)
     elif is_denied_storage(diagnosis.message) or is_refused_storage(diagnosis.message):
         hint = f"{_line_after(diagnosis) or _STORAGE_HINT}; {hint}"
-    elif is_untested_framework(diagnosis.message) and (told := _line_after(diagnosis)):
-        hint = f"{told}, where tasks run; the output: {command}"
+    elif is_untested_framework(diagnosis.message) and (line := _line_after(diagnosis)):
+        hint = f"{line}, where tasks run; the output: {command}"
     elif is_denied(diagnosis.message):
         hint = f"tasks of {row.owner} run as a user of their own (det user uids), whom ls -ld must let in there; {hint}"
     elif diagnosis.kind == "exception" and _STORAGE.match(diagnosis.message):
