@@ -1160,6 +1160,8 @@ export interface SaveView {
   sort?: string[];
   columns?: string[];
   layout?: Record<string, unknown>;
+  workspace?: string;
+  project?: string;
 }
 
 /** A saved view. A column that is gone since stays in it, and has no values. */
@@ -1173,11 +1175,13 @@ export interface SavedView {
   layout: Record<string, unknown>;
   owner: string;
   project_id: number | null;
+  project: string;
+  workspace: string;
   created_at: number;
   updated_at: number;
 }
 
-/** The views of the caller. */
+/** The views of the caller, and those of projects that they may read. */
 export interface SavedViewList {
   items: SavedView[];
   next: number | null;

@@ -6,14 +6,22 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, case, delete, func, or_, select
+from sqlalchemy import ColumnElement, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import ExperimentRow, MemberRow, ModelRow, ProjectRow, WorkspaceRow, clean_text
+from detlab_hub.store.tables import (
+    ExperimentRow,
+    MemberRow,
+    ModelRow,
+    ProjectRow,
+    SavedViewRow,
+    WorkspaceRow,
+    clean_text,
+)
 
 NOWHERE = "Uncategorized"
 """Name of everybody's personal workspace, and of the project in each where lies what names none."""
@@ -220,7 +228,8 @@ def count_of(s: Session, owner: str) -> int:
 
 
 def delete_project(s: Session, row: ProjectRow) -> None:
-    """Delete a project in which nothing lies."""
+    """Delete a project in which nothing lies; views that its members have become their owners' alone."""
+    s.execute(update(SavedViewRow).where(SavedViewRow.project_id == row.id).values(project_id=None))
     s.delete(row)
     s.flush()
 
@@ -228,6 +237,8 @@ def delete_project(s: Session, row: ProjectRow) -> None:
 def delete_workspace(s: Session, row: WorkspaceRow) -> None:
     """Delete a workspace in which nothing lies, with its members and projects."""
     s.execute(delete(MemberRow).where(MemberRow.workspace_id == row.id))
+    projects = select(ProjectRow.id).where(ProjectRow.workspace_id == row.id)
+    s.execute(update(SavedViewRow).where(SavedViewRow.project_id.in_(projects)).values(project_id=None))
     s.execute(delete(ProjectRow).where(ProjectRow.workspace_id == row.id))
     s.delete(row)
     s.flush()
