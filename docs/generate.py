@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from reference_pages.command_line import cli
 from reference_pages.determined import determined_names
+from reference_pages.determined_coverage import PAGE, come_from_determined
 from reference_pages.filters import filters
 from reference_pages.helm_values import helm_values
 from reference_pages.http_api import http_api
@@ -55,6 +56,7 @@ PAGES: dict[str, Callable[[], str]] = {
 MAKERS: dict[str, Callable[[], str]] = {
     **{f"docs/reference/{name}": make for name, make in PAGES.items()},
     "docs/explanation/architecture.md": architecture,
+    PAGE: come_from_determined,
     "server_ext/detlab_server/relayed.py": relayed,
     "README.md": readme,
 }

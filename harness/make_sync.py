@@ -29,6 +29,7 @@ MODULES = {
     "aresources.py": "resources.py",
     "asearch.py": "search.py",
     "atasks.py": "tasks.py",
+    "parts/abatches.py": "parts/batches.py",
     "parts/acollection.py": "parts/collection.py",
     "parts/aedits.py": "parts/edits.py",
     "parts/afiles.py": "parts/files.py",
@@ -56,7 +57,7 @@ REPLACEMENTS = (
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b__a(enter|exit|iter)__\b", r"__\1__"),
     (
-        r"\ba(calls|client|collection|edits|files|finding|lines|models|output|resources|search|tasks|feeds|workspaces)\b",
+        r"\ba(batches|calls|client|collection|edits|files|finding|lines|models|output|resources|search|tasks|feeds|workspaces)\b",
         r"\1",
     ),
     (r"\ba(read|iter_bytes)\b", r"\1"),

@@ -13,7 +13,6 @@ _TEMPLATE = "the master has no templates: keep the file and give it to --config-
 _PAGES = "the list is whole with --all; -n limits it"
 _WHOLE = "the list is always whole"
 _CONTAINER = "name the rank or the node: --rank, --node"
-_METRIC = "it sorts by the searcher's metric; of another: Experiment.top_n_checkpoints(sort_by=...) of the client"
 _LOGS = {"--container-id": _CONTAINER, "--allocation-id": "lines of all attempts are there; narrow them by --since"}
 _LIST = {"--workspace-name": _WORKSPACE}
 _START = {
@@ -23,12 +22,20 @@ _START = {
 }
 _BY_JSON = {"--yaml": "use --json", "--table": "it is what is printed without --json and --csv"}
 
+_NAMESPACE = "the namespace of pods is the agent's: det agent run --kubernetes-settings"
 _UIDS = "tasks run with uids of their users: det user uids"
 _OF_WORKSPACES = {
     "--agent-uid": _UIDS,
     "--agent-gid": _UIDS,
     "--agent-user": _UIDS,
     "--agent-group": _UIDS,
+    "--cluster-name": _NAMESPACE,
+    "--namespace": _NAMESPACE,
+    "--auto-create-namespace": _NAMESPACE,
+    "--auto-create-namespace-all-clusters": _NAMESPACE,
+    "--resource-quota": "det quota set --user NAME --slots N",
+    "--default-compute-pool": "det workspace set-defaults NAME --pool POOL",
+    "--default-aux-pool": "tasks without slots name their pool themselves: --config resources.resource_pool=POOL",
     "--checkpoint-storage-config": "det workspace set-defaults NAME --storage YAML",
     "--checkpoint-storage-config-file": "det workspace set-defaults NAME --storage YAML",
 }
@@ -55,9 +62,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "experiment list-trials": {"--limit": _WHOLE, "--offset": _WHOLE, "--pages": _WHOLE},
     "experiment list-checkpoints": {"--limit": _WHOLE, "--offset": _WHOLE},
     "experiment logs": _LOGS,
-    "experiment download": {"--sort-by": _METRIC, "--smaller-is-better": _METRIC},
     "trial describe": {"--csv": "use --metrics --json", "--limit": _WHOLE, "--offset": _WHOLE, "--pages": _WHOLE},
-    "trial download": {"--sort-by": _METRIC, "--smaller-is-better": _METRIC},
     "trial logs": _LOGS,
     "checkpoint download": {"--quiet": "use --json"},
     "notebook start": _START,
@@ -123,6 +128,7 @@ _SHORT: dict[str, dict[str, str]] = {
     "experiment create": {"-t": "--test-mode", "-g": "--git", "-p": "--publish"},
     "checkpoint download": {"-q": "--quiet"},
     "job list": {"-p": "--resource-pool"},
+    "workspace create": {"-n": "--namespace"},
     "notebook start": _WORKSPACES,
     "notebook list": _WORKSPACES,
     "shell start": _WORKSPACES,
@@ -157,9 +163,6 @@ COMMANDS: dict[str, str] = {
     "deploy local agent-down": "end the process of det agent run, or its service; det agent drain before",
     "deploy local logs": "det status names the log files of a cluster of this machine",
     "dev": "the API is plain HTTP: curl with the header `Authorization: token …` and a token of the Hub's",
-    "experiment continue": "det search extend ID, or a new experiment with searcher.source_checkpoint_uuid",
-    "experiment set priority": "det job update ID --priority N",
-    "experiment set weight": "det job update ID --weight N",
     "experiment set max-slots": "det search concurrency ID N",
     "master info": "det version; on the cluster's own machine det status",
     "master logs": "on the cluster's own machine, the log that det status names, or that of its service",
@@ -182,7 +185,6 @@ COMMANDS: dict[str, str] = {
     "token edit": "the Hub has users' tokens: its page /hub/token",
     "token login": "det login URL asks for a token",
     "trial set": "det experiment set log-retention ID",
-    "trial support-bundle": "det trial logs, det trial describe --json",
     "user create": _HUB_USERS,
     "user edit": _HUB_USERS,
     "user rename": _HUB_USERS,

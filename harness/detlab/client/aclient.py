@@ -29,6 +29,7 @@ from detlab.client.ordering import (
     several,
     sort_views,
 )
+from detlab.client.parts.abatches import AsyncBatchCalls
 from detlab.client.parts.afinding import AsyncFindingCalls
 from detlab.client.projects.acalls import AsyncWorkspaceCalls
 from detlab.client.registry.acalls import AsyncRegistryCalls
@@ -90,7 +91,7 @@ class AsyncSubmittedTask:
     bundle: Bundle | None
 
 
-class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncWorkspaceCalls):
+class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncWorkspaceCalls):
     """An asynchronous client of one cluster. Cheap to make: it connects on the first call.
 
     Args:
@@ -198,6 +199,8 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncWorkspaceCalls):
         idempotency_key: str | None = None,
         source: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
+        forked_from: int | None = None,
+        code: str | None = None,
     ) -> AsyncSubmitted:
         """Submit code and config; return the experiment with the master's warnings and the resolved config.
 
@@ -212,6 +215,8 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncWorkspaceCalls):
             idempotency_key: Requests with the same key create one experiment; default: a new key.
             source: Provenance for people (notebook, cell, line maps).
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
+            forked_from: The experiment as whose copy the config began; see `Experiment.fork`.
+            code: Digest of code that the master has, such as `bundle` of an experiment's view, instead of a bundle.
 
         Raises:
             ConfigError: The config has mistakes; all of them are in `problems`.
@@ -225,6 +230,8 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncWorkspaceCalls):
             idempotency_key=idempotency_key,
             source=source,
             progress=progress,
+            forked_from=forked_from,
+            code=code,
         )
         reply = await self.session.run(operations.submit(submission))
         experiment = AsyncExperiment(self.session, reply.experiment) if reply.experiment else None

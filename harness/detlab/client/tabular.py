@@ -237,4 +237,6 @@ def csv_text(rows: list[Row], columns: tuple[str, ...] = ()) -> str:
 def _cell(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
+    if isinstance(value, list | tuple):
+        value = ", ".join(map(str, value))
     return no_formula(visible(str(value), keep=""))

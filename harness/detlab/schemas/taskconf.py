@@ -37,7 +37,8 @@ from detlab.schemas.expconf.blocks.scalars import (
     ignored,
 )
 from detlab.schemas.expconf.checks import suggestions
-from detlab.schemas.expconf.checks.check import errors_of, from_pydantic, in_order
+from detlab.schemas.expconf.checks.check import errors_of, in_order
+from detlab.schemas.expconf.checks.translating import from_pydantic
 from detlab.schemas.expconf.checks.unsupported import container_keys
 from detlab.schemas.expconf.checks.walk import visit
 from detlab.schemas.expconf.podspec import mistakes

@@ -253,6 +253,9 @@ class StorageFound(Wire):
     """Begun, perhaps published, and never committed; or deleted, and still there."""
     never_count: int = 0
     never_bytes: int = 0
+    events: int = 0
+    """Folders of event files, of trials of any cluster: `det experiment delete-tb-files` removes those of one's own."""
+    events_bytes: int = 0
     unknown: list[FoundItem] = []
     """Nothing says whose these are: they are left alone."""
     unknown_count: int = 0

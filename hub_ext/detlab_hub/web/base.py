@@ -165,7 +165,10 @@ def error_view(error: BaseException) -> ErrorView:
             phrase = error.reason or HTTPStatus(error.status_code).phrase
             return ErrorView(code=f"http.{error.status_code}", message=phrase)
     return ErrorView(
-        code="internal", message="the master failed to answer; its log says why", hint="See logs/master.log"
+        code="internal",
+        message="the master failed to answer; its log says why",
+        hint="Whoever runs the master finds it in .detlab/logs/master.log where `det up` started it, else in its"
+        " service's log",
     )
 
 

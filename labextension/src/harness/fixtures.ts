@@ -35,7 +35,7 @@ export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
     time_metric: 'batches', max_time: 1000, log_retention_days: null, progress: 0.42, trials_total: 64, trials: { COMPLETED: 24, ERROR: 2, ACTIVE: 6, RUNNING: 4 },
     best: { trial_id: 117, trial_index: 17, steps_completed: 960, value: 0.0214, checkpoint: uuid(17) },
     created_at: BEGAN - 30, started_at: BEGAN, ended_at: null, pending_reason: null, warnings: [], bundle: 'sha256:ab',
-    config: CONFIG, failure: null, card: null, budgets: [], deletion: null, search_task: null, unmanaged: false, values: [], source: {}, ...over
+    config: CONFIG, failure: null, card: null, budgets: [], deletion: null, search_task: null, forked_from: null, unmanaged: false, values: [], source: {}, ...over
   };
 }
 
@@ -79,6 +79,7 @@ export function trial(index: number, count: number, over: Partial<TrialView> = {
     latest_validation: failed ? null : index === 17 ? 0.0219 : best * 1.04, latest_checkpoint: failed ? null : uuid(index),
     agent_id: running ? `node-${1 + (index % 2)}` : null, slots: running ? [`cuda:${index % 4}`] : [],
     started_at: BEGAN + (600 * index) / count, ended_at: running ? null : BEGAN + (600 * index) / count + steps / 8,
+    worked: running ? 0 : steps / 8, works_since: running ? BEGAN + (600 * index) / count : null,
     pending_reason: running && index >= count - 2 ? 'all 4 slots of pool default are in use' : null, stop_evidence: stopped ? 'at batches 300: 0.211 is worse than 0.183, the median of 12 trials (median)' : '', would_stop: [], parent: null, asked_by: '', asked_at: null, warnings: [],
     policy_matches: [], attempts: [], failure: failed ? FAILURE : null, card: null, summary: {}, summary_left_out: 0, metadata: {}, ...over
   };

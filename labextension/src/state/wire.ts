@@ -70,6 +70,38 @@ export interface AuditPage {
   next: number | null;
 }
 
+/** What became of one of them. */
+export interface BatchItem {
+  id: number;
+  result: 'done' | 'unchanged' | 'refused';
+  name: string;
+  state: string;
+  reason: string;
+  hint: string;
+}
+
+/** What became of each, in the order of the request. */
+export interface BatchReply {
+  items: BatchItem[];
+  left: number[];
+  next: number | null;
+  undo: BatchRequest[];
+}
+
+/** POST experiments/batch: either `experiment_ids` or a `filter`. */
+export interface BatchRequest {
+  act: 'pause' | 'activate' | 'cancel' | 'kill' | 'archive' | 'unarchive' | 'delete' | 'move' | 'add_labels' | 'remove_labels';
+  experiment_ids: number[];
+  filter: string;
+  archived: 'no' | 'only' | 'any';
+  before: number | null;
+  labels: string[];
+  workspace: string;
+  project: string;
+  keep_storage: boolean;
+  dry_run: boolean;
+}
+
 /** The batch system that places the tasks of a pool. */
 export interface BatchSystemView {
   name: string;
@@ -153,6 +185,16 @@ export interface ClusterView {
   is_copy: boolean;
 }
 
+/** GET comparison/code?trials=12,15: files of the code that are not the same in all runs, in parts. */
+export interface CodeComparison {
+  experiments: number[];
+  items: FileDifference[];
+  absent_trials: number[];
+  absent_experiments: number[];
+  note: string;
+  next: number | null;
+}
+
 /** One file of an experiment's bundle; its text is at experiments/{id}/code/{digest}. */
 export interface CodeFile {
   path: string;
@@ -164,6 +206,32 @@ export interface CodeFile {
 export interface CodeList {
   items: CodeFile[];
   next: number | null;
+}
+
+/** One side of a comparison: a trial, or an experiment, for which its best trial stands. */
+export interface ComparedRun {
+  kind: 'trial' | 'experiment';
+  id: number;
+  experiment_id: number;
+  name: string;
+  owner: string;
+  labels: string[];
+  state: string;
+  trial_ids: number[];
+  index: number | null;
+  seed: number | null;
+  seeds: number;
+  metric: string;
+  smaller_is_better: boolean;
+  best: Float | null;
+  deviation: Float | null;
+  hparams: Record<string, unknown>;
+  steps_completed: number;
+  created_at: number;
+  started_at: number | null;
+  ended_at: number | null;
+  bundle: string | null;
+  shortened: string[];
 }
 
 /** GET models/{model}/compare?versions=1,2,production: versions side by side. */
@@ -193,6 +261,7 @@ export interface CreateExperiment {
   activate?: boolean;
   dry_run?: boolean;
   source?: Record<string, unknown>;
+  forked_from?: number | null;
 }
 
 /** What became of a submit. `experiment` is None for a dry run. */
@@ -213,6 +282,13 @@ export interface CreateModel {
   metadata?: Record<string, unknown>;
   labels?: string[];
   workspace?: string;
+}
+
+/** POST workspaces/{workspace}/projects. */
+export interface CreateProject {
+  name: string;
+  description?: string;
+  notes?: string;
 }
 
 /** POST tasks. `config` is a mapping, or `config_yaml` its text (taskconf.TaskConfig). */
@@ -253,6 +329,12 @@ export interface CreateVersion {
   idempotency_key?: string | null;
 }
 
+/** POST workspaces. Who makes one is its first admin. */
+export interface CreateWorkspace {
+  name: string;
+  description?: string;
+}
+
 /** Snapshot for a live view: experiment, trials and curves as of `cursor`; follow the stream from there. */
 export interface CurvesView {
   cursor: number;
@@ -262,6 +344,13 @@ export interface CurvesView {
   attempts: AttemptSpan[];
   parents: ParentView[];
   next: number | null;
+}
+
+/** What a workspace gives to what is submitted into it: a config's own values come before them. */
+export interface DefaultsView {
+  resource_pool: string;
+  checkpoint_storage: Record<string, unknown>;
+  environment: Record<string, unknown>;
 }
 
 /** What is left of an experiment that is being deleted, or of the event files of one: files come before rows. */
@@ -281,11 +370,24 @@ export interface Difference {
   same: boolean;
 }
 
+/** POST experiments/{id}/edit. What is null stays as it is; the same edit again changes nothing. */
+export interface EditExperiment {
+  name?: string | null;
+  description?: string | null;
+  notes?: string | null;
+  notes_before?: string | null;
+  labels?: string[] | null;
+  add_labels?: string[];
+  remove_labels?: string[];
+  archived?: boolean | null;
+}
+
 /** POST models/{model}/edit. What is null stays as it is; the same edit again changes nothing. */
 export interface EditModel {
   name?: string | null;
   description?: string | null;
   notes?: string | null;
+  notes_before?: string | null;
   metadata?: Record<string, unknown> | null;
   set_metadata?: Record<string, unknown>;
   remove_metadata?: string[];
@@ -295,15 +397,33 @@ export interface EditModel {
   archived?: boolean | null;
 }
 
+/** POST workspaces/{workspace}/projects/{project}/edit. What is null stays as it is. */
+export interface EditProject {
+  name?: string | null;
+  description?: string | null;
+  notes?: string | null;
+  notes_before?: string | null;
+  archived?: boolean | null;
+}
+
 /** POST models/{model}/versions/{version}/edit. */
 export interface EditVersion {
   name?: string | null;
   comment?: string | null;
   notes?: string | null;
+  notes_before?: string | null;
   metadata?: Record<string, unknown> | null;
   set_metadata?: Record<string, unknown>;
   remove_metadata?: string[];
   semver?: string | null;
+}
+
+/** POST workspaces/{workspace}/edit. What is null stays as it is; the same edit again changes nothing. */
+export interface EditWorkspace {
+  name?: string | null;
+  description?: string | null;
+  archived?: boolean | null;
+  defaults?: WorkspaceDefaults | null;
 }
 
 /** GET instances. */
@@ -396,6 +516,7 @@ export interface ExperimentView {
   card: FailureView | null;
   log_retention_days: number | null;
   source: Record<string, unknown>;
+  forked_from: number | null;
   unmanaged: boolean;
   values: unknown[];
   shortened: string[];
@@ -707,6 +828,27 @@ export interface LogLine {
   text: string;
 }
 
+/** The members of a workspace, users first. */
+export interface MemberList {
+  items: MemberView[];
+}
+
+/** PUT workspaces/{workspace}/members: who gets which role; one they had before is replaced. */
+export interface MemberRequest {
+  kind: 'user' | 'group';
+  name: string;
+  role?: 'viewer' | 'editor' | 'admin';
+}
+
+/** A member of a workspace. */
+export interface MemberView {
+  kind: 'user' | 'group';
+  name: string;
+  role: 'viewer' | 'editor' | 'admin';
+  added_by: string;
+  created_at: number;
+}
+
 /** One page of models, newest first. */
 export interface ModelList {
   items: ModelView[];
@@ -733,6 +875,13 @@ export interface ModelView {
   workspace: string;
   workspace_id: number | null;
   shortened: string[];
+}
+
+/** POST experiments/{experiment_id}/move: where it is to lie, and so who sees it. */
+export interface MoveExperiment {
+  workspace?: string;
+  project?: string;
+  keep_storage?: boolean;
 }
 
 /** POST models/{model}/labels/{label}: give a label to a version, and take it from the one that had it. */
@@ -840,6 +989,28 @@ export interface ProblemView {
   level: 'error' | 'warning';
 }
 
+/** One page of projects, the oldest first. */
+export interface ProjectList {
+  items: ProjectView[];
+  after: number | null;
+}
+
+/** A project of a workspace. */
+export interface ProjectView {
+  id: number;
+  name: string;
+  workspace_id: number;
+  workspace: string;
+  owner: string;
+  description: string;
+  notes: string;
+  created_at: number;
+  archived_at: number | null;
+  experiments: number;
+  may: 'read' | 'write' | 'own';
+  shortened: string[];
+}
+
 /** What a provider did not do. */
 export interface ProviderErrorView {
   time: number;
@@ -930,8 +1101,44 @@ export interface ReplayedTrial {
   state: 'waiting' | 'running' | 'paused' | 'stopping' | 'ended';
   why: string;
   parent: ParentView | null;
-  best: number | null;
+  best: Float | null;
   reports: number;
+}
+
+/** GET comparison?trials=12,15&experiments=3: runs side by side, in parts. */
+export interface RunComparison {
+  runs: ComparedRun[];
+  absent_trials: number[];
+  absent_experiments: number[];
+  hyperparameters: Difference[];
+  config: Difference[];
+  metrics: RunMetric[];
+  metrics_left_out: number;
+  next: number | null;
+}
+
+/** GET comparison/curves?trials=12,15&name=loss: curves of several trials, in parts. */
+export interface RunCurves {
+  items: SeriesView[];
+  absent_trials: number[];
+  next: number | null;
+}
+
+/** A metric in all runs; null where one has not reported it. */
+export interface RunMetric {
+  group: string;
+  name: string;
+  values: (RunSummary | null)[];
+  smaller_is_better: boolean | null;
+}
+
+/** A metric of one run; of several trials the means. */
+export interface RunSummary {
+  best: Float | null;
+  last: Float | null;
+  min: Float | null;
+  max: Float | null;
+  deviation: Float | null;
 }
 
 /** PUT saved-views: makes a view, or replaces the caller's view of this name. */
@@ -1051,6 +1258,7 @@ export interface SteeredExperiment {
   card: FailureView | null;
   log_retention_days: number | null;
   source: Record<string, unknown>;
+  forked_from: number | null;
   unmanaged: boolean;
   values: unknown[];
   shortened: string[];
@@ -1219,6 +1427,8 @@ export interface TrialView {
   asked_at: number | null;
   started_at: number | null;
   ended_at: number | null;
+  worked: number | null;
+  works_since: number | null;
   pending_reason: string | null;
   parent: ParentView | null;
   stop_evidence: string;
@@ -1300,4 +1510,35 @@ export interface WaitView {
   detail: string;
   hints: HintView[];
   estimated_start: number | null;
+}
+
+/** The same, as admins set it. */
+export interface WorkspaceDefaults {
+  resource_pool?: string;
+  checkpoint_storage?: Record<string, unknown>;
+  environment?: Record<string, unknown>;
+}
+
+/** One page of workspaces, the oldest first. */
+export interface WorkspaceList {
+  items: WorkspaceView[];
+  after: number | null;
+}
+
+/** A workspace. */
+export interface WorkspaceView {
+  id: number;
+  name: string;
+  owner: string;
+  personal: boolean;
+  description: string;
+  created_at: number;
+  archived_at: number | null;
+  may: 'read' | 'write' | 'own';
+  role: 'viewer' | 'editor' | 'admin' | null;
+  projects: number;
+  experiments: number;
+  models: number;
+  defaults: DefaultsView;
+  shortened: string[];
 }

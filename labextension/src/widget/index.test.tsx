@@ -121,7 +121,7 @@ describe('the notebook widget', () => {
     expect(el.querySelector('img')).toBeNull();
     expect(el.textContent).toContain(hostile);
     expect([...el.querySelectorAll('button')].map(button => button.textContent)).toEqual(['Log scale', 'Smooth']);
-    expect(el.querySelector('[aria-label=Legend]')?.textContent).toContain('best trial');
+    expect(el.querySelector('[aria-label=Legend]')?.textContent).toBe(' trial 1');
     expect(el.querySelector('tbody td')?.textContent).toBe('1');
     act(end);
   });

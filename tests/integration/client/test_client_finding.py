@@ -112,3 +112,23 @@ def test_det_points_at_a_mistake_and_tells_of_a_name_that_is_alike(det: Det, exp
     assert "'lost' in the group 'validation'; did you mean loss?" in missing.stderr
     assert "did you mean loss?" in det("experiment", "list", "--filter", "lost < 1").stderr
     assert det("trial", "search", "a = 1", "--filter", "b = 1").returncode == 2
+
+
+def test_a_list_of_experiments_begins_with_a_saved_view(det: Det, experiment_id: int) -> None:
+    """A view of experiments could be saved, and no command took it."""
+    del experiment_id
+    assert det("view", "save", "good", "label = found-label", "--table", "experiments", "-c", "loss").returncode == 0
+    listed = det("experiment", "list", "--view", "good", "--csv")
+    assert listed.returncode == 0, listed.stderr
+    assert [row["loss"] for row in csv.DictReader(io.StringIO(listed.stdout))] == ["1.0"]
+    assert "no saved view 'bad' of experiments" in det("experiment", "list", "--view", "bad").stderr
+    assert det("view", "remove", "good", "--table", "experiments").returncode == 0
+
+
+def test_a_workspace_is_not_deleted_unasked(det: Det) -> None:
+    """Without a terminal to ask at, it said `Interrupted.` and no more."""
+    assert det("workspace", "create", "unasked").returncode == 0
+    refused = det("workspace", "delete", "unasked")
+    assert refused.returncode == 2
+    assert "add --yes" in refused.stderr
+    assert det("workspace", "delete", "unasked", "--yes").returncode == 0

@@ -19,7 +19,8 @@ SAID = {
         "who": ["read"],
         "query": ["after", "archived", "column", "filter", "limit", "sort"],
     },
-    "GET filters/complete": {"who": ["read"], "query": ["cursor", "filter", "table"]},
+    "GET filters/complete": {"who": ["read"], "query": ["cursor", "filter", "kind", "table"]},
+    "GET tables/export": {"who": ["read"], "query": ["archived", "column", "filter", "format", "sort", "table"]},
     "GET saved-views": {"who": ["read"], "query": ["after", "limit", "table"]},
     "PUT saved-views": {
         "who": ["write"],
@@ -51,11 +52,35 @@ async def test_two_tenants_find_their_own(master: Any, ben: str) -> None:
         assert len((await admin.get("trials", params=asked)).json()["items"]) == 2
         found = (await other.get("experiments", params={"filter": "owner = me", "column": "trials"})).json()
         assert [(item["id"], item["values"]) for item in found["items"]] == [(mine, [1])]
+        assert (await other.get("trials", params={"column": "id"})).json()["items"][0]["values"]
+        place = (await other.get(f"experiments/{mine}")).json()["workspace_id"]
+        in_it = {"filter": "owner = me", "workspace": place, "project": "uncategorized"}
+        assert [one["id"] for one in (await other.get("experiments", params=in_it)).json()["items"]] == [mine]
+        await refused(other, "GET", "experiments?filter=id>0&workspace=elsewhere", 404)
         trials = await other.get(f"experiments/{mine}/trials", params={"filter": "state = active"})
         assert len(trials.json()["items"]) == 1
         complete = (await other.get("filters/complete", params={"filter": "owner = "})).json()
         assert [item["text"] for item in complete["items"]] == ["me", "ben"]
+        only = (await other.get("filters/complete", params={"kind": "column"})).json()
+        assert {item["kind"] for item in only["items"]} == {"column"}
+        assert (await other.get("filters/complete", params={"kind": "metric"})).json()["items"] == []
         await refused(other, "GET", f"trials?after={page['items'][0]['id'] - 1}", 404)
+
+
+async def test_tables_as_files_of_two_tenants(master: Any, ben: str) -> None:
+    async with master.client() as admin, master.client(ben) as other:
+        for client in (admin, other):
+            await submit(client)
+        await master.services.schedule()
+        asked = {"table": "trials", "filter": "experiment > 0", "column": "id,owner", "sort": "-id"}
+        reply = await other.get("tables/export", params=asked)
+        assert reply.headers["Content-Type"] == "text/csv; charset=utf-8"
+        assert reply.headers["Content-Disposition"] == 'attachment; filename="trials.csv"'
+        assert [line.split(",")[-1] for line in reply.text.splitlines()] == ["owner", "ben"]
+        assert len((await admin.get("tables/export", params=asked)).text.splitlines()) == 3
+        wrong = await other.get("tables/export", params={**asked, "filter": "owner ="})
+        assert (wrong.status_code, wrong.json()["problems"][0]["path"]) == (422, "filter")
+        assert (await other.get("tables/export?format=xlsx")).status_code == 422
 
 
 async def test_a_mistake_is_an_answer_with_a_caret(master: Any, ben: str) -> None:

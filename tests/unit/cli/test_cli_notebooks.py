@@ -119,7 +119,9 @@ def test_a_config_with_every_kind_of_mistake_names_all_of_them_at_once(master, d
     assert master.requests == []
     told = det("notebook", "start", "--config-file", "bad.yaml", "--json")
     assert told.exit_code == 2
-    assert {"resources.slots", "idle_timeout", "runtime"} <= {item["path"] for item in json.loads(told.stdout)}
+    assert {"resources.slots", "idle_timeout", "runtime"} <= {
+        item["path"] for item in json.loads(told.stdout)["problems"]
+    }
 
 
 def test_mistakes_that_only_the_master_knows(master, det) -> None:

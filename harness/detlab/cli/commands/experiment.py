@@ -6,25 +6,31 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
-from detlab.cli.commands.download import fetch_files, where_it_is
+from detlab.cli.commands.download import check_metric, fetch_files, metric_options, where_it_is
 from detlab.cli.commands.experiment_create import create
 from detlab.cli.commands.experiment_edit import acting, archive, label_group, unarchive
 from detlab.cli.commands.experiment_move import move
 from detlab.cli.commands.experiment_share import share
+from detlab.cli.commands.experiments.batches import IDS, act_on_many, chosen, many_options
+from detlab.cli.commands.experiments.forking import continue_command, fork, retry
+from detlab.cli.commands.finding.comparison import compare
 from detlab.cli.commands.finding.finding import (
     column_option,
     filter_hints,
     filter_option,
+    named_view,
     parquet_option,
     shown_values,
     sort_option,
+    view_option,
 )
 from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
+from detlab.cli.commands.shared.queue_settings import add_to
 from detlab.cli.commands.storage.collection import gc
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
@@ -95,11 +101,16 @@ def experiment() -> None:
 experiment.add_command(create)
 experiment.add_command(share)
 experiment.add_command(set_group)
+add_to(set_group)
 experiment.add_command(label_group)
 experiment.add_command(archive)
 experiment.add_command(gc)
+experiment.add_command(compare)
 experiment.add_command(move)
 experiment.add_command(unarchive)
+experiment.add_command(fork)
+experiment.add_command(continue_command)
+experiment.add_command(retry)
 
 
 @experiment.command(name="list")
@@ -115,6 +126,7 @@ experiment.add_command(unarchive)
 @filter_option
 @column_option
 @sort_option
+@view_option
 @parquet_option
 @click.option("--sort-by", type=click.Choice([key.name for key in ExperimentSortBy], case_sensitive=False))
 @click.option("--order-by", type=_DIRECTIONS, default="asc", help="With --sort-by: asc or desc.")
@@ -136,6 +148,7 @@ def list_command(
     filter_: str,
     columns: tuple[str, ...],
     sort: tuple[str, ...],
+    view_name: str | None,
     parquet: Path | None,
     sort_by: str | None,
     order_by: str,
@@ -153,6 +166,10 @@ def list_command(
       det e list --all --csv > experiments.csv
       det e list --json | jq '.[].id'
     """
+    if view_name is not None:
+        view = named_view(invocation, view_name, "experiments")
+        filter_, columns = filter_ or view.filter, columns or tuple(view.columns)
+        sort = sort or (() if sort_by else tuple(view.sort))
     found = invocation.client.list_experiments(
         ExperimentSortBy[sort_by.upper()] if sort_by else None,
         order_by.lower(),
@@ -225,18 +242,19 @@ def _row(view: ExperimentView) -> tuple[object, ...]:
 
 
 @experiment.command()
-@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.argument("experiment_ids", metavar="ID...", type=IDS, nargs=-1, required=True)
 @json_option
 @pass_invocation
-def describe(invocation: Invocation, experiment_ids: tuple[int, ...]) -> None:
+def describe(invocation: Invocation, experiment_ids: tuple[Sequence[int], ...]) -> None:
     """Show the details of experiments: state, trials, best, failure, warnings.
 
     \b
     Examples:
       det experiment describe 7
+      det e describe 7-9,12
       det e describe 7 --json | jq .best
     """
-    found = [invocation.client.get_experiment(number) for number in experiment_ids]
+    found = [invocation.client.get_experiment(number) for spec in experiment_ids for number in spec]
     if invocation.as_json:
         told = [_told(item) for item in found]
         say_json(told[0] if len(told) == 1 else told)
@@ -311,6 +329,7 @@ def _describe(item: Experiment) -> None:
             ("description", view.description),
             ("labels", ", ".join(view.labels)),
             ("owner", view.owner),
+            ("forked from", view.forked_from and f"experiment {view.forked_from}"),
             ("workspace", _place(view)),
             ("state", _with_reason(view)),
             ("pending", view.pending_reason),
@@ -398,7 +417,11 @@ def print_trials(trials: list[Trial], config: Mapping[str, Any] | None, metrics:
         )
         for trial in trials
     ]
-    table(columns, rows, right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", *values.names, "Restarts"))
+    table(
+        columns,
+        rows,
+        right=("Trial", *parent, "Steps", "Best", "Mean ± sd", "Latest", *values.metric_titles, "Restarts"),
+    )
 
 
 def _why(view: TrialView, config: Mapping[str, Any]) -> str:
@@ -599,7 +622,9 @@ _STOPPING = {
 }
 
 
-def _steering(name: str, help_text: str, act: Callable[[Experiment], None]) -> None:
+def _steering(
+    name: Literal["pause", "activate", "cancel", "kill"], help_text: str, act: Callable[[Experiment], None]
+) -> None:
     experiment.add_command(acting(name, help_text, act, lambda item: _STOPPING.get(item.state, item.state.value)))
 
 
@@ -610,8 +635,8 @@ _steering("kill", "Kill experiments immediately.", Experiment.kill)
 
 
 @experiment.command()
-@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
-@yes_option
+@click.argument("ids", metavar="[IDS...]", type=IDS, nargs=-1)
+@many_options
 @click.option(
     "--forget-files",
     is_flag=True,
@@ -619,16 +644,31 @@ _steering("kill", "Kill experiments immediately.", Experiment.kill)
 )
 @json_option
 @pass_invocation
-def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool, forget_files: bool) -> None:
+def delete(
+    invocation: Invocation,
+    ids: tuple[Sequence[int], ...],
+    filter_: str,
+    yes: bool,
+    dry_run: bool,
+    forget_files: bool,
+) -> int:
     """Delete ended experiments with their metrics, logs, checkpoints and event files. This cannot be undone.
 
     Files go first: until all are seen to be gone an experiment is DELETING, and `det experiment describe` says what is
     left and why. To delete it again tries again at once.
 
     \b
-    Example:
+    Examples:
       det experiment delete 7 --yes
+      det experiment delete 1-5,7
+      det experiment delete --filter 'state = ERROR and created < -30d' --dry-run
     """
+    many = chosen(ids, filter_, yes=yes, dry_run=dry_run)
+    if not many.plain:
+        if forget_files:
+            raise click.UsageError("--forget-files takes single ids")
+        return act_on_many(invocation, "delete", many, ask=True)
+    experiment_ids = many.ids
     numbers = ", ".join(str(number) for number in experiment_ids)
     confirmed(f"Delete {numbers} with all checkpoints? This cannot be undone.", yes=yes)
     found = {}
@@ -641,6 +681,7 @@ def delete(invocation: Invocation, experiment_ids: tuple[int, ...], yes: bool, f
     if invocation.as_json:
         gone = [number for number in experiment_ids if number not in found]
         say_json({"deleted": gone, **({"left": found} if found else {})})
+    return 0
 
 
 @experiment.command(name="delete-tb-files")
@@ -679,10 +720,19 @@ def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes
     help="Folder to write to; each checkpoint goes into a folder of its UUID in it.",
 )
 @click.option("--top-n", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="The N best.")
+@metric_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only the paths.")
 @json_option
 @pass_invocation
-def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n: int, quiet: bool) -> None:
+def download(
+    invocation: Invocation,
+    experiment_id: int,
+    output_dir: Path,
+    top_n: int,
+    sort_by: str | None,
+    smaller_is_better: bool | None,
+    quiet: bool,
+) -> None:
     """Download the best checkpoints of an experiment; every file is verified.
 
     (Its code: det experiment download-model-def.)
@@ -691,8 +741,10 @@ def download(invocation: Invocation, experiment_id: int, output_dir: Path, top_n
     Examples:
       det experiment download 7
       det e download 7 --top-n 3 -o best/ --json
+      det e download 7 --sort-by accuracy --smaller-is-better false
     """
-    found = invocation.client.get_experiment(experiment_id).top_n_checkpoints(top_n)
+    check_metric(sort_by, smaller_is_better)
+    found = invocation.client.get_experiment(experiment_id).top_n_checkpoints(top_n, sort_by, smaller_is_better)
     if not found:
         raise no_checkpoint(experiment_id)
     done = [(item, fetch_files(item, output_dir / item.uuid, quiet=invocation.as_json or quiet)) for item in found]

@@ -198,6 +198,8 @@ def act_text(event: Mapping[str, Any], trials: Mapping[str, int]) -> str:
             return f"points added: {'; '.join(in_full(point) for point in event.get('points') or ())}"
         case "trials_retried":
             return f"failed trials retried: {who}"
+        case "reopened":
+            return f"continued after its end: {who}" if who else "went on after its end"
         case "space_edited":
             return f"bounds edited: {in_full(event.get('space') or {})}"
         case "concurrency_set":

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from detlab.cli.commands.download import fetch
+from detlab.cli.commands.download import check_metric, fetch, metric_options
 from detlab.cli.commands.experiment import tell_trials, trial_order
 from detlab.cli.commands.finding.finding import filter_option, search
+from detlab.cli.commands.trial_bundle import support_bundle
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import failure_card
@@ -37,6 +38,7 @@ def trial() -> None:
 
 
 trial.add_command(search)
+trial.add_command(support_bundle)
 
 
 @trial.command(name="list")
@@ -252,6 +254,7 @@ def _print_metrics(trial_id: int, found: list[TrialMetrics], names: tuple[str, .
 @click.option("--best", is_flag=True, help="The one with the best searcher metric (the default).")
 @click.option("--latest", is_flag=True, help="The latest one.")
 @click.option("--uuid", metavar="UUID", help="The one with this id.")
+@metric_options
 @click.option(
     "-o", "--output-dir", type=click.Path(path_type=Path), help="Folder to create. Default: checkpoints/UUID."
 )
@@ -264,6 +267,8 @@ def download(
     best: bool,
     latest: bool,
     uuid: str | None,
+    sort_by: str | None,
+    smaller_is_better: bool | None,
     output_dir: Path | None,
     quiet: bool,
 ) -> None:
@@ -276,8 +281,12 @@ def download(
     """
     if best + latest + (uuid is not None) > 1:
         raise click.UsageError("choose one of --best, --latest and --uuid")
+    check_metric(sort_by, smaller_is_better)
+    if sort_by is not None and (latest or uuid is not None):
+        raise click.UsageError("--sort-by says what is best: leave out --latest and --uuid")
     trial_of = invocation.client.get_trial(trial_id)
-    found = trial_of.select_checkpoint(latest=latest, best=not latest and uuid is None, uuid=uuid)
+    found = trial_of.select_checkpoint(latest=latest, best=not latest and uuid is None, uuid=uuid,
+                                     sort_by=sort_by, smaller_is_better=smaller_is_better)  # fmt: skip
     if found.trial_id != trial_id:
         raise click.UsageError(f"checkpoint {found.uuid} is of trial {found.trial_id}, not of trial {trial_id}")
     fetch(invocation, found, output_dir, "auto", quiet=quiet)

@@ -80,6 +80,7 @@ class Submission:
         activate: Start it now; else it is made paused.
         dry_run: Only validate it; no experiment is created.
         key: Requests of one user with the same key create one experiment.
+        forked_from: The experiment as whose copy the config began.
         source: Provenance for people (notebook path, cell id, line maps).
         progress: Called with (bytes sent, bytes in all) while the bundle is uploaded.
     """
@@ -92,6 +93,7 @@ class Submission:
     key: str = field(default_factory=new_key)
     source: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress | None = None
+    forked_from: int | None = None
 
     def request(self) -> CreateExperiment:
         """Return the body of the POST."""
@@ -104,6 +106,7 @@ class Submission:
                 activate=self.activate,
                 dry_run=self.dry_run,
                 source=dict(self.source),
+                forked_from=self.forked_from,
             )
 
 

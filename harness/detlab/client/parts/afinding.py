@@ -6,9 +6,12 @@ from collections.abc import Collection
 from typing import Any
 
 from detlab.client.operations import finding, saved_views
+from detlab.client.operations.runs import comparison
 from detlab.client.ordering import archived_filter, several
 from detlab.client.tabular import FOUND_COLUMNS, found_rows, frame
 from detlab.client.transport.session import AsyncSession
+from detlab.schemas.wire import SeriesView
+from detlab.schemas.wire.comparison import CodeComparison, RunComparison
 from detlab.schemas.wire.finding import Completions, FilteredTable, FoundTrials
 from detlab.schemas.wire.saved_views import SavedView
 
@@ -68,6 +71,47 @@ class AsyncFindingCalls:
     ) -> Completions:
         """Return what may come next in a filter at a cursor, by default at its end, and what is wrong with it."""
         return await self.session.run(finding.complete(text, table=table, cursor=cursor))
+
+    async def compare(
+        self, *experiments: int, trials: Collection[int] = (), metrics: Collection[str] | str = ()
+    ) -> RunComparison:
+        """Return experiments and trials side by side: hyperparameters, config, metrics.
+
+        For an experiment its best trial stands; where its search trains points with several seeds, the trials of the
+        point with the best mean. What you may not read is in `absent_trials` and `absent_experiments`, by its id.
+
+        Args:
+            experiments: Ids of experiments.
+            trials: Ids of trials.
+            metrics: Names of metrics; none: all.
+
+        Raises:
+            ConfigError: There are no runs, or more than fifty.
+        """
+        return await self.session.run(comparison.compare(experiments, trials, metrics=several(metrics) or ()))
+
+    async def compare_curves(
+        self,
+        trials: Collection[int],
+        *,
+        metrics: Collection[str] | str = (),
+        group: str | None = None,
+        max_points: int = 500,
+    ) -> list[SeriesView]:
+        """Return the curves of trials of any experiments; what you may not read is left out.
+
+        Args:
+            trials: Ids of trials.
+            metrics: Names of metrics; none: all.
+            group: `validation`, `training` or another group of metrics; None: all.
+            max_points: Points of each curve; extremes and the last point stay exact.
+        """
+        wanted = comparison.curves(trials, names=several(metrics) or (), group=group, max_points=max_points)
+        return await self.session.run(wanted)
+
+    async def compare_code(self, *experiments: int, trials: Collection[int] = ()) -> CodeComparison:
+        """Return the files of the code that are not the same in all runs, with the lines that differ."""
+        return await self.session.run(comparison.code(experiments, trials))
 
     async def list_saved_views(self, table: FilteredTable | None = None) -> list[SavedView]:
         """Return your saved views, of one table or of all."""

@@ -8,6 +8,7 @@ from detlab.schemas.wire.base import EndReason, TrialState, Wire
 from detlab.schemas.wire.views import ExperimentView
 
 FilteredTable: TypeAlias = Literal["trials", "experiments"]
+CandidateKind: TypeAlias = Literal["column", "hyperparameter", "metric", "operator", "value", "word"]
 
 
 class FoundColumn(Wire):

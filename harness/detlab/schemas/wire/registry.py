@@ -68,6 +68,8 @@ class EditModel(PersonRequest):
     name: ModelName | None = None
     description: str | None = Field(None, max_length=DESCRIPTION_CHARS)
     notes: str | None = Field(None, max_length=NOTES_CHARS)
+    notes_before: str | None = Field(None, max_length=NOTES_CHARS)
+    """What the notes were when they were opened for editing: if somebody has changed them since, nothing is done."""
     metadata: dict[str, Any] | None = None
     """All of it, replaced."""
     set_metadata: dict[str, Any] = {}
@@ -170,6 +172,8 @@ class EditVersion(PersonRequest):
     name: str | None = Field(None, max_length=1000)
     comment: str | None = Field(None, max_length=DESCRIPTION_CHARS)
     notes: str | None = Field(None, max_length=NOTES_CHARS)
+    notes_before: str | None = Field(None, max_length=NOTES_CHARS)
+    """What the notes were when they were opened for editing: if somebody has changed them since, nothing is done."""
     metadata: dict[str, Any] | None = None
     set_metadata: dict[str, Any] = {}
     remove_metadata: list[str] = Field(default=[], max_length=10_000)

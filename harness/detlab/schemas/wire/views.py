@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from detlab.schemas.wire.base import (
     PROTOCOL,
@@ -223,6 +225,8 @@ class ExperimentView(Wire):
     log_retention_days: int | None = None
     """Days that output is kept after the end of each trial; -1: forever; null: the master's default."""
     source: dict[str, Any] = {}
+    forked_from: int | None = None
+    """The experiment that it is a fork of, if the reader may see that one; only on a single experiment."""
     unmanaged: bool = False
     """Whether users evaluate its trials by hand: the cluster runs none of them."""
     values: list[Any] = []
@@ -258,6 +262,8 @@ class CreateExperiment(PersonRequest):
     dry_run: bool = False
     source: dict[str, Any] = {}
     """Provenance for people: notebook path, cell id, line maps of captured cells, client version."""
+    forked_from: Annotated[int, Field(ge=1, lt=2**63)] | None = None
+    """The experiment as whose copy the config began: where it still has a mask, the owner's own secret is put back."""
 
 
 class ForecastView(Wire):
@@ -381,6 +387,10 @@ class TrialView(Wire):
     """Since when they do; null: it waits to be asked for, or is paused."""
     started_at: float | None = None
     ended_at: float | None = None
+    worked: float | None = None
+    """Seconds that its attempts which are over ran: without pauses and the queue; null: none has started."""
+    works_since: float | None = None
+    """When the attempt began that runs now."""
     pending_reason: str | None = None
     parent: ParentView | None = None
     """The trial from whose checkpoint it started, if the search made it as a clone."""
@@ -525,7 +535,8 @@ class Event(Wire):
     metrics (data: {group, steps_completed, run, metrics{name: number}}) | checkpoint (data: CheckpointView) |
     model (data: {id, name, owner, did, …}: a model has changed, ask for it again) |
     resync (the cursor is older than what is kept, or the reader lagged: fetch the snapshot again) |
-    cursor (nothing new for you, but the cursor moved) . An empty line is a keep-alive.
+    cursor (nothing new for you, but the cursor moved; with `rights` in its data, yours to something may have changed:
+    ask again for what you show) . An empty line is a keep-alive.
     """
 
     id: int

@@ -94,7 +94,7 @@ _SHARED = (
     ("label", FieldKind.LABELS, "a label of the experiment"),
     ("name", FieldKind.TEXT, "name of the experiment"),
     ("description", FieldKind.TEXT, "description of the experiment"),
-    ("workspace", FieldKind.TEXT, "name of its workspace"),
+    ("workspace", FieldKind.TEXT, "name of its workspace, or OWNER/NAME"),
     ("project", FieldKind.TEXT, "name of its project"),
     ("searcher", FieldKind.TEXT, "name of the search method"),
     ("pool", FieldKind.TEXT, "resource pool"),
@@ -102,7 +102,11 @@ _SHARED = (
     ("created", FieldKind.TIME, "when it was submitted, or made by its search"),
     ("started", FieldKind.TIME, "when it first started"),
     ("ended", FieldKind.TIME, "when it ended"),
-    ("duration", FieldKind.DURATION, "from its start to its end, or until now"),
+    (
+        "duration",
+        FieldKind.DURATION,
+        "from its start to its end, or until now, without pauses; of a trial also without the queue",
+    ),
     ("progress", FieldKind.NUMBER, "how much of it is done, from 0 to 1"),
     ("best", FieldKind.NUMBER, "best value of the searcher metric"),
 )

@@ -44,7 +44,9 @@ class Action(StrEnum):
     EXPERIMENT_PAUSE = "experiment.pause"
     EXPERIMENT_ACTIVATE = "experiment.activate"
     EXPERIMENT_CANCEL = "experiment.cancel"
+    EXPERIMENT_CONTINUE = "experiment.continue"
     EXPERIMENT_KILL = "experiment.kill"
+    EXPERIMENT_BATCH = "experiment.batch"
     EXPERIMENT_DELETE = "experiment.delete"
     EXPERIMENT_GC = "experiment.gc"
     EXPERIMENT_DELETE_EVENT_FILES = "experiment.delete_event_files"
@@ -165,7 +167,13 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.EXPERIMENT_PAUSE: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "pause it"),
     Action.EXPERIMENT_ACTIVATE: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "continue it"),
     Action.EXPERIMENT_CANCEL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "end it after a last checkpoint"),
+    Action.EXPERIMENT_CONTINUE: ActionRule(
+        _EXPERIMENT, _WRITE, PEOPLE, "let its trials go on after its end, from their checkpoints"
+    ),
     Action.EXPERIMENT_KILL: ActionRule(_EXPERIMENT, _WRITE, PEOPLE, "end it now"),
+    Action.EXPERIMENT_BATCH: ActionRule(
+        (), _NONE, PEOPLE, "do the same to many experiments, with the right that it takes to each"
+    ),
     Action.EXPERIMENT_DELETE: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "delete it with all that belongs to it"),
     Action.EXPERIMENT_GC: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "change which checkpoints it keeps, and collect"),
     Action.EXPERIMENT_DELETE_EVENT_FILES: ActionRule(_EXPERIMENT, _OWN, THEMSELVES, "delete its TensorBoard files"),

@@ -21,6 +21,7 @@ from detlab.schemas.runtimes import DOCKER, takes_image
 from detlab.schemas.wire import CreateExperiment, ProblemView
 from detlab_hub.core.searchers import Searcher, SearcherConfigError, make_searcher
 from detlab_hub.services.admission.bundles import may_use
+from detlab_hub.services.admission.forking import ForkedExperiment, with_secrets
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.references import entrypoint_words, too_many
 from detlab_hub.services.base.settings import Settings
@@ -50,6 +51,7 @@ def prepare(
     draw: random.Random,
     read: tuple[Any, list[Problem]] | None = None,
     given: dict[str, Any] | None = None,
+    forked: ForkedExperiment | None = None,
 ) -> PreparedConfig:
     """Check and complete a config; open values are drawn.
 
@@ -59,6 +61,7 @@ def prepare(
         draw: For open values.
         read: The config as `raw_of` has read it.
         given: What its workspace gives: it passes the same checks as what the config says.
+        forked: The experiment as whose copy it began, with the secrets that are masks in the copy.
 
     Raises:
         ConfigError: With every mistake, and the warnings.
@@ -66,6 +69,8 @@ def prepare(
     raw, problems = raw_of(request) if read is None else read
     if not isinstance(raw, dict):
         raise ConfigError(problems or expconf.check(raw, complete=True))
+    raw, masks = with_secrets(raw, forked, given or {}, settings.default_checkpoint_storage)
+    problems += masks
     if given:
         _refuse(problems + expconf.check(raw))  # merge trusts its input
         raw = expconf.merge(raw, given)

@@ -434,3 +434,11 @@ def _check(caller: Caller, row: ExperimentRow, thing: Thing, action: Action | No
         f"experiment {row.id} is {row.owner}'s, who lets you read it, not change it",
         hint=f"They may allow it: det experiment share {row.id} --user … --write",
     )
+
+
+def has_secrets_of(caller: Caller, owner: str) -> bool:
+    """Whether what the caller submits may have the secrets of what `owner` has submitted.
+
+    A notebook run submits as its owner, and reads no secrets of theirs: not by its own code either.
+    """
+    return owns(caller, owner) and caller.run is None

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from sqlalchemy.orm import Session
 
 from detlab.errors import DetlabError
-from detlab.schemas.wire import LogLine
+from detlab.schemas.wire import LogLine, ProblemView
 from detlab_hub.backends.base import Backend
 from detlab_hub.core.searchers import PointsAhead, Question
 from detlab_hub.services.base.agent_kinds import PoolAgents
@@ -109,6 +109,11 @@ class ServiceContext:
         if self.draining:
             return "the cluster is draining: nothing new starts until it is restarted"
         return A_COPY if self.settings.is_copy else ""
+
+    @property
+    def halted_warnings(self) -> list[ProblemView]:
+        """What a submission is told beside its success, if nothing starts."""
+        return [ProblemView(path="", message=f"it waits: {self.halted}", level="warning")] if self.halted else []
 
     def __post_init__(self) -> None:
         self.limiter = Limiter(self.settings.limits, self.clock)

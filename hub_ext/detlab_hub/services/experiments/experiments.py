@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, Conflict, NotFound, Problem
 from detlab.schemas.expconf.checks import search_plans
+from detlab.schemas.script_names import normal
 from detlab.schemas.wire import (
     Archived,
     CheckpointView,
@@ -32,9 +33,10 @@ from detlab_hub.core.lifecycle import experiment as lifecycle
 from detlab_hub.core.rights import Action
 from detlab_hub.core.scheduling import Job, SchedulerTask
 from detlab_hub.core.searchers import SearcherInputError
-from detlab_hub.services.admission import feasibility, storage_quotas
+from detlab_hub.services.admission import feasibility, forking, storage_quotas
 from detlab_hub.services.admission.bundles import bundle_file
 from detlab_hub.services.admission.destinations import Destination, destination_of, searched
+from detlab_hub.services.admission.old_imports import imports_of_determined
 from detlab_hub.services.admission.preparing import (
     PreparedConfig,
     check_entrypoint,
@@ -89,9 +91,10 @@ class Experiments(Service):
         """Create an experiment, or report everything that is wrong with it.
 
         Raises:
-            ConfigError: The config has errors.
+            ConfigError: The config has errors, or masks instead of secrets.
+            NotFound: There is no such experiment to fork for the caller.
             ResourcesError: No agent could ever run one of its trials.
-            BundleError: Its code is not here.
+            BundleError: Its code is not here, or that of the experiment it is a fork of is gone.
             NoUid: No uid is left for the caller.
             TooFast: The caller submits too often.
             TooMany: The caller has too many jobs that have not ended.
@@ -110,17 +113,22 @@ class Experiments(Service):
         workers = self._context.workers
         plain = request.config is not None  # of a text, reading is the most of it
         read = raw_of(request) if plain else await workers.submissions.run(caller.name, raw_of, request)
+        forked = await self._context.read(lambda s: forking.forked_experiment(s, caller, request.forked_from))
         given, workspace = await self._context.read(lambda s: given_by(s, caller, read[0]))
         prepared = await workers.submissions.run(
-            caller.name, prepare, request, self._context.settings, self._draw, read, given
+            caller.name, prepare, request, self._context.settings, self._draw, read, given, forked
         )
         views = given_views(read[0], given, workspace) if given else []
+        await self._context.read(lambda s: forking.check_code(s, caller, request.bundle, forked))
         await self._context.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
         await self._context.read(lambda s: destination_of(s, caller, prepared.config))
         prepared.warnings += await self._check_resources(caller, prepared)
         prepared.warnings += await storage_quotas.check(self._context, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._context.settings, request.bundle)
+        if archive is not None and not await workers.code.run(caller.name, archive.exists):
+            raise forking.code_gone(forked)
         prepared.warnings += await workers.code.run(caller.name, check_entrypoint, prepared.config, archive)
+        prepared.warnings += await workers.code.run(caller.name, imports_of_determined, archive)
         if request.dry_run:
             return CreateExperimentReply(
                 experiment=None,
@@ -225,7 +233,8 @@ class Experiments(Service):
         finish_turn(unit)
         _log.info("experiment %d: submitted by %s", row.id, caller.name)
         reply = self._reply(unit.session, row, caller, created=True)
-        return reply.model_copy(update={"warnings": prepared.warning_views})
+        halted = [] if config.get("unmanaged") else self._context.halted_warnings
+        return reply.model_copy(update={"warnings": [*prepared.warning_views, *halted]})
 
     # --- look
 
@@ -579,7 +588,7 @@ def _experiment_row(
     row = ExperimentRow(
         name=config["name"],
         description=config.get("description"),
-        labels=config.get("labels") or [],
+        labels=list(dict.fromkeys(map(normal, config.get("labels") or []))),
         owner=caller.name,
         workspace_id=workspace_id,
         project_id=project_id,
@@ -594,7 +603,7 @@ def _experiment_row(
         **queue_fields(unit.settings, config, slots_per_trial(config), caller),
         log_retention_days=(config.get("retention_policy") or {}).get("log_retention_days"),
         bundle=request.bundle,
-        source=request.source,
+        source=_source(request),
         warnings=[],
         created_at=unit.now,
         paused_at=None if request.activate else unit.now,
@@ -602,6 +611,12 @@ def _experiment_row(
     unit.session.add(row)
     unit.session.flush()
     return row
+
+
+def _source(request: CreateExperiment) -> dict[str, Any]:
+    """Return where it came from: as the client says, but that of which it is a fork as it was checked."""
+    told = {key: value for key, value in request.source.items() if key != forking.FORKED_FROM}
+    return told if request.forked_from is None else {**told, forking.FORKED_FROM: request.forked_from}
 
 
 def _trials_to_show(s: Session, row: ExperimentRow, limit: int) -> Sequence[int]:

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from detlab.schemas.expconf.checks.suggestions import closest
 from detlab.schemas.wire import FailureView
+from detlab.viz import fronts
 from detlab_hub.services.base.masking import masked_text, secrets_of
 from detlab_hub.services.base.offers import kind_of_slots
 from detlab_hub.services.failures import common_mistakes
@@ -290,13 +291,17 @@ def of_search(experiment: ExperimentRow, trial: TrialRow, error: str, report: It
     meant = None if wanted in reported else closest(wanted, reported)
     told = error.replace(trial.request_id, str(trial.id))  # the search knows no ids of trials
     advice = f"write searcher.time_metric: {meant}, which the trial reports, or " if meant else ""
+    needed = [one.name for one in fronts.objectives(experiment.config)] or [experiment.metric]
+    lacking = [name for name in needed if name not in reported] or needed
+    metrics = " and ".join(map(repr, lacking))
+    each = f"its metrics {metrics} as numbers" if len(lacking) > 1 else f"its metric {metrics} as a number"
     return FailureView(
         kind="searcher",
         message=f"{told}; the report contained: {names}",
         trial_id=trial.id,
         hint=(
-            f"{advice}report what searcher {experiment.searcher_name} needs: its metric {experiment.metric!r} as a"
-            f" number and its time_metric in the same validation report; the output: det trial logs {trial.id}"
+            f"{advice}report what searcher {experiment.searcher_name} needs: {each} and its"
+            f" time_metric in the same validation report; the output: det trial logs {trial.id}"
         ),
         command=f"det trial logs {trial.id}",
     )

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import Session
 
 from detlab.schemas.wire import Archived, EndReason, ExperimentView, TrialState, encode_floats
-from detlab.schemas.wire.finding import Candidate, Completions, ExperimentPage, FoundTrial, FoundTrials
+from detlab.schemas.wire.finding import Candidate, CandidateKind, Completions, ExperimentPage, FoundTrial, FoundTrials
 from detlab_hub.core.filters import completion
 from detlab_hub.core.filters.completion import AtCursor, Place
 from detlab_hub.core.filters.fields import COLUMNS, ColumnField, Field, FilterTable, MetricField
 from detlab_hub.core.filters.grammar import FilterError, pointed
 from detlab_hub.core.filters.meaning import Asker, fields, is_about_archived, read
 from detlab_hub.core.rights import Person
+from detlab_hub.services.admission.destinations import searched
 from detlab_hub.services.base.access import person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
@@ -100,6 +101,8 @@ class RunFinder(Service):
         archived: Archived = "no",
         limit: int = 50,
         before: int | None = None,
+        workspace: str | None = None,
+        project: str | None = None,
         **narrowed: str | None,
     ) -> ExperimentPage:
         """Return one page of experiments, as `trials` does; their metrics and hyperparameters are of the best trial.
@@ -112,20 +115,24 @@ class RunFinder(Service):
             archived: Which archived ones.
             limit: Most experiments.
             before: Id of the last experiment of the page before.
+            workspace: Only those that lie in it: a name, OWNER/NAME or an id.
+            project: Only those of this project of it.
             narrowed: `state`, `owner` and `name`, as lists without a filter take them.
 
         Raises:
+            NotFound: There is no such workspace for the caller, or no such project in it.
             ConfigError: Filter, sort or columns cannot be read; it says where.
             QueryTooSlow: The filter took too long.
         """
         asked = read_request(FilterTable.EXPERIMENTS, filter, sort, column, self._asker(caller))
         kept = "any" if is_about_archived(asked.meaning) else archived
-        wanted = search.WantedRows(
-            FilterTable.EXPERIMENTS, asked.meaning, asked.sort, experiments.narrowed(**narrowed, archived=kept)
-        )
         reasons = self._context.pending_reasons
 
         def look(s: Session) -> ExperimentPage:
+            place, folder = searched(s, caller, workspace, project)
+            where = experiments.narrowed(**narrowed, archived=kept, workspace_id=place, project_id=folder)
+            wanted = search.WantedRows(FilterTable.EXPERIMENTS, asked.meaning, asked.sort, where)
+
             def views(rows: Sequence[ExperimentRow]) -> list[ExperimentView]:
                 return self._valued(s, asked, experiment_views.experiment_views(s, rows, caller, reasons))
 
@@ -138,10 +145,24 @@ class RunFinder(Service):
 
         return await self._context.look(caller.name, look)
 
-    async def complete(self, caller: Caller, table: FilterTable, text: str, cursor: int | None = None) -> Completions:
+    async def complete(
+        self,
+        caller: Caller,
+        table: FilterTable,
+        text: str,
+        cursor: int | None = None,
+        kind: CandidateKind | None = None,
+    ) -> Completions:
         """Return what may come next in a filter at a cursor, by default at its end, and what is wrong with it as it is.
 
         Names are those of the newest experiments that the caller may read.
+
+        Args:
+            caller: Who asks.
+            table: Of what it is a filter.
+            text: The filter as it is.
+            cursor: Where it is being written.
+            kind: Only candidates of this kind.
         """
         place = completion.at(text, len(text) if cursor is None else cursor)
         problem, column = "", None
@@ -152,7 +173,7 @@ class RunFinder(Service):
 
         def look(s: Session) -> Completions:
             with bounded(s, SECONDS, "the completion", ""):
-                items = _candidates(s, person(caller), table, place)
+                items = _candidates(s, person(caller), table, place, kind)
             return Completions(begin=place.begin, items=items, problem=problem, column=column)
 
         return await self._context.look(caller.name, look)
@@ -211,10 +232,13 @@ def _note(table: FilterTable, field: MetricField, known: set[str]) -> str:
 # --- completion
 
 
-def _candidates(s: Session, viewer: Person, table: FilterTable, place: AtCursor) -> list[Candidate]:
+def _candidates(
+    s: Session, viewer: Person, table: FilterTable, place: AtCursor, kind: CandidateKind | None
+) -> list[Candidate]:
     match place.place:
         case Place.FIELD:
-            return _first(_fields(s, viewer, table, place.prefix), place.prefix)
+            named = _fields(s, viewer, table, place.prefix)
+            return _first((one for one in named if kind in {None, one.kind}), place.prefix)
         case Place.OPERATOR:
             found = completion.operators_of(completion.field_at(table, place.field))
             return _first((Candidate(text=one, kind="operator") for one in found), place.prefix)

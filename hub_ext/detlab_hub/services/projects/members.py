@@ -15,7 +15,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.projects.workspaces import personal_conflict
-from detlab_hub.services.streams.reads import MEMBERS
+from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.rights import USER
 from detlab_hub.store.tables import MemberRow, WorkspaceRow, clean_text
@@ -56,7 +56,7 @@ class MembersOfWorkspaces(Service):
             )
             unit.session.merge(made)
             detail = f"{request.kind} {request.name} is {request.role}"
-            _note(unit, caller, row, "member.set", detail)
+            _note(unit, caller, row, request, "member.set", detail)
             return _list(unit.session, row)
 
         return self._changed(await self._context.write(put))
@@ -81,7 +81,7 @@ class MembersOfWorkspaces(Service):
                 )
             _check_not_last(unit.session, row, known, "would leave")
             unit.session.delete(known)
-            _note(unit, caller, row, "member.remove", f"{to.kind} {to.name}")
+            _note(unit, caller, row, to, "member.remove", f"{to.kind} {to.name}")
             return MemberList(items=[]) if leaving else _list(unit.session, row)
 
         return self._changed(await self._context.write(remove))
@@ -91,10 +91,10 @@ class MembersOfWorkspaces(Service):
         return found
 
 
-def _note(unit: UnitOfWork, caller: Caller, row: WorkspaceRow, action: str, detail: str) -> None:
+def _note(unit: UnitOfWork, caller: Caller, row: WorkspaceRow, to: GrantTo, action: str, detail: str) -> None:
     """Record a change, and have every read of the event log after it look up rights anew (I9)."""
     audit.note(unit, caller, action, f"workspace {row.id}", detail)
-    unit.event(MEMBERS, None, None, {"id": row.id})
+    note_rights(unit, row.id, [(to.kind, clean_text(to.name))])
 
 
 def _changeable(unit: UnitOfWork, caller: Caller, workspace: str, action: Action) -> WorkspaceRow:

@@ -16,6 +16,7 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.masking import masked_storage
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import experiment_views
 from detlab_hub.store.tables import ExperimentRow, WorkspaceRow
 
@@ -47,6 +48,7 @@ class Moves(Service):
                 detail = f"from project {before[1]} to project {after[1]} of workspace {after[0]}"
                 audit.note(unit, caller, "experiment.move", f"experiment {row.id}", detail)
                 unit.changed_experiment(row.id)
+                note_rights(unit, before[0])
             return experiment_views.experiment_view(s, row, caller, self._context.pending_reasons)
 
         found = await self._context.write(move)

@@ -11,6 +11,7 @@ from detlab.pasted import word
 from detlab.schemas.wire import Archived
 from detlab.schemas.wire.projects import CreateProject, EditProject, ProjectList, ProjectView
 from detlab_hub.core.rights import Action, right_of
+from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import no_such, person, workspace_for, workspace_things
 from detlab_hub.services.base.callers import Caller
@@ -93,7 +94,7 @@ class Projects(Service):
             if wanted.archived is not None:
                 workspace_for(unit.session, caller, workspace, Action.PROJECT_ARCHIVE)
             row = _project_for(unit.session, place, project)
-            _check_notes(row, wanted)
+            check_notes(f"project {row.name!r}", row.notes, wanted.notes, wanted.notes_before)
             changed = [*_rename(unit.session, place, row, wanted), *_write(unit, row, wanted)]
             if changed:
                 audit.note(unit, caller, "project.edit", f"project {row.id}", ", ".join(changed))
@@ -122,8 +123,9 @@ class Projects(Service):
                 )
             if view.experiments:
                 named = f"--workspace {word(view.workspace)} --project {word(row.name)}"
+                lies = "1 experiment lies" if view.experiments == 1 else f"{view.experiments} experiments lie"
                 raise Conflict(
-                    f"project {row.name!r} is not empty: {view.experiments} experiments lie in it",
+                    f"project {row.name!r} is not empty: {lies} in it",
                     hint=f"Move them (det experiment move) or delete them first: det experiment list {named} --all",
                 )
             audit.note(unit, caller, "project.delete", f"project {row.id}", row.name)
@@ -179,18 +181,7 @@ def _check_free(s: Session, place: WorkspaceRow, name: str) -> None:
         raise Conflict(
             f"there is a project {known.name!r} in workspace {place.name!r} already, with the id {known.id}: names are "
             "the same if they differ only in case or in how Unicode writes them",
-            hint=f"det workspace list-projects {place.id} --archived any",
-        )
-
-
-def _check_notes(row: ProjectRow, wanted: EditProject) -> None:
-    """Check that nobody has written notes that this edit would replace unseen."""
-    if wanted.notes is None or wanted.notes_before is None or clean_text(wanted.notes) == row.notes:
-        return
-    if clean_text(wanted.notes_before) != row.notes:
-        raise Conflict(
-            f"the notes of project {row.name!r} have been changed since you opened them; nothing was changed",
-            hint="Open them again, and write yours into them",
+            hint=f"det workspace list-projects {place.id} --all",
         )
 
 

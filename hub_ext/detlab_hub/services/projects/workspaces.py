@@ -17,6 +17,7 @@ from detlab_hub.services.base.access import administers, owns, person, workspace
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.rights import USER
@@ -127,9 +128,13 @@ class Workspaces(Service):
             view = workspace_view(unit.session, row, caller)
             if view.experiments or view.models:
                 named = word(f"{row.owner}/{row.name}")
+                within = " and ".join(
+                    f"{count} {noun}{'' if count == 1 else 's'}"
+                    for count, noun in ((view.experiments, "experiment"), (view.models, "model"))
+                    if count
+                )
                 raise Conflict(
-                    f"workspace {row.name!r} is not empty: {view.experiments} experiments and {view.models} models lie "
-                    "in it",
+                    f"workspace {row.name!r} is not empty: it holds {within}",
                     hint="Move them (det experiment move, det model move) or delete them first: "
                     f"det experiment list --workspace {named} --all",
                 )
@@ -140,7 +145,9 @@ class Workspaces(Service):
                     hint="Archive it instead: det workspace archive",
                 )
             audit.note(unit, caller, "workspace.delete", f"workspace {row.id}", row.name)
+            members = [(one.kind, one.name) for one in workspaces.members(unit.session, row.id)]
             workspaces.delete_workspace(unit.session, row)
+            note_rights(unit, None, members)
             return view
 
         return await self._context.write(delete)
@@ -195,7 +202,7 @@ def _check_free(s: Session, owner: str, name: str) -> None:
         raise Conflict(
             f"{owner} has made a workspace {known.name!r} already, with the id {known.id}: names are the same if they "
             "differ only in case or in how Unicode writes them",
-            hint="det workspace list --archived any",
+            hint="det workspace list --all",
         )
 
 

@@ -15,6 +15,7 @@ from detlab.schemas.wire.projects import MoveModel
 from detlab.schemas.wire.registry import CreateModel, EditModel, ModelList, ModelView
 from detlab_hub.core.rights import Action
 from detlab_hub.services.admission.destinations import destination, searched_workspace
+from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import model_for, person
 from detlab_hub.services.base.callers import Caller
@@ -24,6 +25,7 @@ from detlab_hub.services.checkpoints.artifact_files import remove_snapshots
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import facts_of
 from detlab_hub.services.registry.views import model_view, model_views
+from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.registry import models
@@ -140,6 +142,7 @@ class Models(Service):
                 model_for(unit.session, caller, model, Action.MODEL_RENAME)
             if wanted.archived is not None:
                 model_for(unit.session, caller, model, Action.MODEL_ARCHIVE)
+            check_notes(f"model {row.name!r}", row.notes, wanted.notes, wanted.notes_before)
             changed = [*_rename(unit.session, row, wanted), *_write(row, wanted), *_label(row, wanted)]
             if {"labels", "metadata"} & set(changed):
                 models.replace_facts(unit.session, row.id, None, facts_of(row.labels, row.metadata_))
@@ -168,6 +171,7 @@ class Models(Service):
             if row.workspace_id != before:
                 audit.note(unit, caller, "model.move", f"model {row.id}", f"to workspace {row.workspace_id}")
                 announce(unit, row, "shared")
+                note_rights(unit, before)
             return model_view(unit.session, row, caller)
 
         found = await self._context.write(move)
@@ -245,6 +249,7 @@ class Models(Service):
             what = "may change it" if request.write else "may read it"
             audit.note(unit, caller, "model.share", f"model {row.id}", f"{request.kind} {request.name} {what}")
             announce(unit, row, "shared")
+            note_rights(unit, None, [(request.kind, clean_text(request.name))])
             return _grants(unit.session, row)
 
         return self._changed(await self._context.write(put))
@@ -266,6 +271,7 @@ class Models(Service):
                 )
             audit.note(unit, caller, "model.unshare", f"model {row.id}", f"{to.kind} {to.name}")
             announce(unit, row, "shared")
+            note_rights(unit, None, [(to.kind, clean_text(to.name))])
             return _grants(unit.session, row)
 
         return self._changed(await self._context.write(remove))

@@ -18,6 +18,7 @@ from detlab_hub.core.filters.grammar import FilterError, parse, pointed
 from detlab_hub.core.registry.formats import format_of
 from detlab_hub.core.registry.semver import SemanticVersion
 from detlab_hub.core.rights import Action
+from detlab_hub.services.admission.notes import check_notes
 from detlab_hub.services.base import audit
 from detlab_hub.services.base.access import (
     checkpoint_for,
@@ -120,6 +121,7 @@ class Versions(Service):
         def edit(unit: UnitOfWork) -> VersionView:
             parent = model_for(unit.session, caller, model, Action.VERSION_EDIT)
             row = version_of(unit.session, parent, version)
+            check_notes(f"version {version} of model {parent.name!r}", row.notes, wanted.notes, wanted.notes_before)
             changed = _write(row, wanted)
             if wanted.semver is not None and wanted.semver != row.semver:
                 check_semver(unit.session, parent, wanted.semver, row.version)

@@ -17,6 +17,9 @@ from detlab_hub.core.rights import Person, Right, Thing, right_of
 from detlab_hub.services.base.access import no_such, person
 from detlab_hub.services.base.callers import Caller
 
+MEMBERS: str = "workspace"
+"""Kind of the event that says that somebody's rights have changed: for reads alone. Those whom it concerns get in its
+place that theirs to something may have changed, and not to what."""
 CURSOR_EVERY = 1000
 """After this many events that are not for the reader, it gets its new cursor."""
 
@@ -152,6 +155,8 @@ class StreamBatch:
     more: bool = False
     lines: Sequence[EventLine] = ()
     holders: Holders = field(default_factory=dict)
+    forgets: bool = False
+    """Rights have changed in this stretch: what is remembered of holders from before it counts no more."""
     _rights: dict[Any, tuple[Right, ...]] = field(default_factory=dict)
     _parts: dict[Any, StreamPart | None] = field(default_factory=dict)
     _variants: dict[tuple[int, Right], EventLine] = field(default_factory=dict)
@@ -226,6 +231,8 @@ class StreamBatch:
                 yield from _filtered(line, subscription)
             elif event.kind == "experiment" and "may" in event.data:
                 yield self._variant(line, right)
+            elif event.kind == MEMBERS:
+                yield self._told_of_rights(line)
             else:
                 yield line
 
@@ -237,12 +244,22 @@ class StreamBatch:
             self._variants[key] = EventLine(line.event.model_copy(update={"data": data}))
         return self._variants[key]
 
+    def _told_of_rights(self, line: EventLine) -> EventLine:
+        """Return that somebody's rights to something may have changed, and not to what."""
+        key = (line.event.id, Right.READ)
+        if key not in self._variants:
+            told = Event(id=line.event.id, kind="cursor", time=line.event.time, data={"rights": True})
+            self._variants[key] = EventLine(told)
+        return self._variants[key]
+
 
 def _part(lines: Sequence[EventLine]) -> StreamPart | None:
     return StreamPart(lines) if lines else None
 
 
 def _holder_of(event: Event) -> int | str | None:
+    if event.kind == MEMBERS:
+        return rights_key(event.id)
     match event.kind:
         case "task":
             return event.task_id
@@ -255,6 +272,11 @@ def _holder_of(event: Event) -> int | str | None:
 def model_key(model_id: int) -> str:
     """Return the key of a model among the holders."""
     return f"model:{model_id}"
+
+
+def rights_key(event_id: int) -> str:
+    """Return the key among the holders of those whom a change of rights concerns."""
+    return f"rights:{event_id}"
 
 
 def _filtered(line: EventLine, subscription: Subscription) -> list[EventLine]:

@@ -17,7 +17,8 @@ from sqlalchemy.orm import Session
 from detlab.schemas.wire import Event, encode_floats
 from detlab_hub.core.rights import ObjectKind, Thing
 from detlab_hub.services.base.callers import Caller
-from detlab_hub.services.streams.batches import EventLine, Holders, StreamBatch, model_key
+from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.streams.batches import MEMBERS, EventLine, Holders, StreamBatch, model_key, rights_key
 from detlab_hub.services.views import budget_views, experiment_views, task_views
 from detlab_hub.store.queries import events, rights
 from detlab_hub.store.queries.rights import NOBODY, USER, Members
@@ -37,8 +38,6 @@ SHARED = "shared"
 """In the event of a deletion: the grants at that time, as (kind, name, may write), and its workspace."""
 _PLACE = "workspace"
 """Its kind there."""
-MEMBERS = "workspace"
-"""Kind of the event that says that members of a workspace have changed: for reads alone, no reader gets it."""
 STATE_KINDS = ("experiment", "trial", "task", "cluster", "checkpoint", "model", MEMBERS)
 _OWNER = Caller("", admin=True)
 """The caller of views that are made for all: `may` is then set to the right of each reader."""
@@ -46,6 +45,17 @@ _OWNER = Caller("", admin=True)
 Row = TypeVar("Row", ExperimentRow, TrialRow, TaskRow)
 Subject: TypeAlias = tuple[str, int | str | None]
 """The subject of an event: its kind, and the id of that experiment, trial or user task."""
+
+
+def note_rights(unit: UnitOfWork, workspace_id: int | None, to: Iterable[tuple[str, str]] = ()) -> None:
+    """Have every read of the event log after it look up rights anew (I9), and tell those whom it concerns.
+
+    Args:
+        unit: The unit of work of the change.
+        workspace_id: The workspace whose members it concerns; None: none.
+        to: Users and groups whom it concerns besides, as (kind, name), such as one that is no member any more.
+    """
+    unit.event(MEMBERS, None, None, {"id": workspace_id, "to": [list(one) for one in to]})
 
 
 @dataclass(frozen=True)
@@ -80,9 +90,12 @@ class LogRead:
         upto = found[-1].id if more else head
         lines = [EventLine(event) for event in _with_views(s, found, self.reasons, self.now, upto if more else None)]
         # A change of grants may lie beyond a full batch: then nothing that is remembered of them is sure.
-        unsure = more or any(event.kind == MEMBERS for event in found)
+        changed = any(event.kind == MEMBERS for event in found)
+        unsure = more or changed
         holders = self._holders(s, found, {} if unsure else self.known)
-        return StreamBatch(self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders)
+        return StreamBatch(
+            self.after, upto, self.now, metrics_of, more=more, lines=lines, holders=holders, forgets=changed
+        )
 
     def _found(self, s: Session) -> tuple[list[Event], bool]:
         """Read the events beyond the cursor, and whether there are more than one read takes."""
@@ -123,6 +136,7 @@ class LogRead:
         holders.update(_experiment_holders(s, missing))
         holders.update(_task_holders(s, sorted(ids - holders.keys())))
         models = _model_holders(s, [event for event in found if event.kind == "model"])
+        models.update(_concerned(s, [event for event in found if event.kind == MEMBERS]))
         for event in found:  # the event of a deletion carries its owner and grants
             key = event.experiment_id
             if key is not None and "owner" in event.data and holders.get(key) is None:
@@ -204,6 +218,21 @@ def _model_holders(s: Session, found: Sequence[Event]) -> Holders:
             thing = _last_holder(s, 0, event.data)
         holders[model_key(key)] = replace(thing, kind=ObjectKind.MODEL, experiment_id=None)
     return holders
+
+
+def _concerned(s: Session, found: Sequence[Event]) -> Holders:
+    """Return whom changes of rights concern: the users and groups that they name, and the members of a workspace."""
+    places = {int(event.data["id"]) for event in found if event.data.get("id") is not None}
+    members = rights.members_of_each(s, places) if places else {}
+    return {
+        rights_key(event.id): _shared(
+            0,
+            "",
+            [(kind, name, False) for kind, name in event.data.get("to", ())],
+            members.get(event.data.get("id") or 0, NOBODY),
+        )
+        for event in found
+    }
 
 
 def _subject(event: Event) -> Subject:

@@ -72,6 +72,7 @@ class Servers(Service):
         if found is not None:
             return reply.model_copy(update={"task": found})
         reply.warnings += await feasible(self._context, caller.name, request.kind, config)
+        reply.warnings += self._context.halted_warnings
         if request.dry_run:
             return reply
         return reply.model_copy(update={"task": await self._start(server, request), "created": True})

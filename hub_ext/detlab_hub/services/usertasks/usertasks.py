@@ -77,6 +77,7 @@ class UserTasks(Service):
             if not request.dry_run:
                 self._context.limiter.submission(caller.name, caller.groups)
             warnings += await feasible(self._context, caller.name, request.kind, config)
+            warnings += self._context.halted_warnings
         reply = CreateTaskReply(created=False, warnings=warnings, config=masked_config(config))
         if request.dry_run:
             return reply
@@ -146,11 +147,13 @@ class UserTasks(Service):
         return await self._context.write(end)
 
     async def logs(
-        self, caller: Caller, task_id: str, *, regex: str | None = None, **wanted: Any
+        self, caller: Caller, task_id: str, *, regex: str | None = None, context: int = 0, **wanted: Any
     ) -> tuple[Sequence[LogLine], logs.Edges]:
         """Return lines of the task's output (`wanted`: fields of `logs.Wanted`), and where to continue."""
         wanted_lines = logs.Wanted(**wanted)
-        return await self._search.page(caller.name, lambda s: owned_task(s, caller, task_id).id, wanted_lines, regex)
+        return await self._search.page(
+            caller.name, lambda s: owned_task(s, caller, task_id).id, wanted_lines, regex, context
+        )
 
     async def follow_logs(self, caller: Caller, task_id: str, after: int = 0) -> AsyncIterator[Any]:
         """Yield batches of the task's output after a line; end when the task has ended and all of it was sent."""

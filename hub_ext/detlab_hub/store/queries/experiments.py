@@ -87,11 +87,7 @@ def page(
         project_id: Only those of this project.
     """
     simple = state is None and owner is None and project_id is None and not name
-    conditions = _conditions(before, state, owner, name, archived)
-    if workspace_id is not None:
-        conditions.append(ExperimentRow.workspace_id == workspace_id)
-    if project_id is not None:
-        conditions.append(ExperimentRow.project_id == project_id)
+    conditions = _conditions(before, state, owner, name, archived, workspace_id, project_id)
     if viewer is None:
         return list(s.scalars(_newest(conditions, limit)))
     places = rights.places_of(s, viewer) if workspace_id is None else []
@@ -109,16 +105,27 @@ def page(
 
 
 def _conditions(
-    before: int | None, state: str | None, owner: str | None, name: str | None, archived: str
+    before: int | None,
+    state: str | None,
+    owner: str | None,
+    name: str | None,
+    archived: str,
+    workspace_id: int | None = None,
+    project_id: int | None = None,
 ) -> list[ColumnElement[bool]]:
     found: list[ColumnElement[bool]] = []
     if before is not None:
         found.append(ExperimentRow.id < before)
-    return found + narrowed(state, owner, name, archived)
+    return found + narrowed(state, owner, name, archived, workspace_id, project_id)
 
 
 def narrowed(
-    state: str | None = None, owner: str | None = None, name: str | None = None, archived: str = "any"
+    state: str | None = None,
+    owner: str | None = None,
+    name: str | None = None,
+    archived: str = "any",
+    workspace_id: int | None = None,
+    project_id: int | None = None,
 ) -> list[ColumnElement[bool]]:
     """Return the conditions on experiments of a list; see `page`."""
     found: list[ColumnElement[bool]] = []
@@ -131,6 +138,10 @@ def narrowed(
         found.append(column.is_(None) if archived == "no" else column.is_not(None))
     if name:
         found.append(ExperimentRow.name.icontains(clean_text(name), autoescape=True))
+    if workspace_id is not None:
+        found.append(ExperimentRow.workspace_id == workspace_id)
+    if project_id is not None:
+        found.append(ExperimentRow.project_id == project_id)
     return found
 
 

@@ -96,10 +96,20 @@ def first_that_fit(s: Session, table: type[R], keys: Sequence[Any], most: int) -
 
     Each may hold a megabyte, and a page a thousand of them. They are measured in the database before they are read.
     """
+    chosen = fitting(s, table, keys[:most])
+    key, _ = _measure(table)
+    rows: dict[Any, R] = {}
+    for some in chunks(chosen):
+        rows.update((getattr(row, key.key), row) for row in s.scalars(select(table).where(key.in_(some))))
+    return RowPage([rows[one] for one in chosen if one in rows], len(keys) > len(chosen))
+
+
+def fitting(s: Session, table: type[Base], keys: Sequence[Any]) -> list[Any]:
+    """Return the first keys whose rows `READ_BYTES` hold, one at least if there is one."""
     key, size = _measure(table)
     chosen: list[Any] = []
     total = 0
-    for part in chunks(list(keys[:most]), MEASURED):
+    for part in chunks(list(keys), MEASURED):
         sizes: dict[Any, int] = {}
         sizes.update((row[0], row[1]) for row in s.execute(select(key, size).where(key.in_(part))))
         for one in part:
@@ -109,10 +119,7 @@ def first_that_fit(s: Session, table: type[R], keys: Sequence[Any], most: int) -
             chosen.append(one)
         if total > READ_BYTES:
             break
-    rows: dict[Any, R] = {}
-    for some in chunks(chosen):
-        rows.update((getattr(row, key.key), row) for row in s.scalars(select(table).where(key.in_(some))))
-    return RowPage([rows[one] for one in chosen if one in rows], len(keys) > len(chosen))
+    return chosen
 
 
 @cache

@@ -20,10 +20,12 @@ from detlab.schemas.wire import (
     TrialView,
     Wire,
 )
+from detlab.schemas.wire.continuing import ContinueExperiment
 from detlab.schemas.wire.finding import ExperimentPage
 from detlab.schemas.wire.saved_views import FIELD_CHARS, FILTER_CHARS, MOST_COLUMNS, MOST_SORT_KEYS
 from detlab.schemas.wire.storage import DeletionReply
 from detlab_hub.core.rights import Action
+from detlab_hub.services.experiments.continuing import Continuing
 from detlab_hub.services.experiments.edits import Edits
 from detlab_hub.services.experiments.experiments import Experiments as ExperimentsService
 from detlab_hub.services.finding.finding import RunFinder
@@ -221,6 +223,16 @@ class Kill(Guarded):
     async def post(self, experiment_id: int) -> ExperimentView:
         """Kill all trials now."""
         return await self.services[ExperimentsService].kill(self.person, experiment_id)
+
+
+@route("experiments/{experiment_id}/continue", relayed=True)
+class ContinueOne(Guarded):
+    """Going on after the end."""
+
+    @needs("write", cross_site="xsrf", action=Action.EXPERIMENT_CONTINUE)
+    async def post(self, experiment_id: int, body: ContinueExperiment) -> ExperimentView:
+        """Let trials of an experiment that has ended train on from their checkpoints, perhaps for longer."""
+        return await self.services[Continuing].go_on(self.person, experiment_id, body)
 
 
 @route("log-retention")

@@ -3,8 +3,11 @@
 import { describe, expect, it } from 'vitest';
 
 import { extent, focused, incumbent, padded, smooth, steady } from './axes';
+import { COLORS, FEW } from './colours';
 import { addPoint, curveOf, emptyCurve, finite, thin } from './curve';
+import type { Entry } from './curvechart';
 import { Drawable, Frame, lowerBound, nearest, projection } from './layer';
+import { coloured } from './LearningCurves';
 import { axesOf, brushText, flatten, Item, moved, place, ticks, valueAt, within } from './parallel';
 import { brushKey } from './ParallelCoordinates';
 import { scalesOf } from './scales';
@@ -206,5 +209,16 @@ describe('parallel coordinates', () => {
 
   it('flatten nested hyperparameters', () => {
     expect(flatten({ a: { b: 1, c: [1, 2] }, d: true, e: null })).toEqual({ 'a.b': 1, 'a.c': '[1,2]', d: 'true', e: null });
+  });
+});
+
+describe('few curves', () => {
+  it('have a colour each, by the order of their trials, which stays when others come', () => {
+    const entry = (trial: number, index: number): Entry => ({ curve: emptyCurve(trial), index, grey: index === 1, best: index === 0 });
+    const two = coloured([entry(12, 1), entry(11, 0)]);
+    expect(two.map(one => one.colour)).toEqual([COLORS[1], COLORS[0]]);
+    const three = coloured([entry(13, 2), entry(12, 1), entry(11, 0)]);
+    expect(three.find(one => one.curve.trial === 12)!.colour).toBe(COLORS[1]);
+    expect(new Set(coloured(Array.from({ length: FEW }, (_, i) => entry(i, i))).map(one => one.colour)).size).toBe(FEW);
   });
 });

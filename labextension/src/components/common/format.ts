@@ -1,6 +1,7 @@
 /** Format numbers and times, in the same way as the notebook's view. */
 
 import type { Float } from '../../state/wire';
+import { type Zone, zoneNow } from './zone';
 
 const NONE = '–';
 
@@ -92,10 +93,12 @@ export function formatAgo(time: number | null | undefined, now: number = Date.no
   return age === NONE ? NONE : age === 'now' ? 'just now' : `${age} ago`;
 }
 
-/** A moment as local date and time, to the second. */
-export function formatTime(time: number | null | undefined): string {
+/** A moment as date and time, to the second, in the zone that the user has chosen. */
+export function formatTime(time: number | null | undefined, zone: Zone = zoneNow()): string {
   if (!time) return NONE;
   const d = new Date(time * 1000);
+  if (!Number.isFinite(d.getTime())) return NONE;
+  if (zone === 'utc') return `${d.toISOString().slice(0, 19).replace('T', ' ')} UTC`;
   const pad = (n: number): string => String(n).padStart(2, '0');
   const day = `${d.getFullYear()}-${pad(d.getMonth() + 1)}-${pad(d.getDate())}`;
   return `${day} ${pad(d.getHours())}:${pad(d.getMinutes())}:${pad(d.getSeconds())}`;

@@ -10,6 +10,7 @@ import { useAct } from '../common/load';
 import { nameText } from '../common/text';
 import { Markdown } from '../view/Markdown';
 import { Missing } from '../view/Missing';
+import { Gone } from '../view/Gone';
 import { Tabs } from '../view/Tabs';
 import { Moving, Words } from './Chips';
 import { MoveLabel } from './dialogs/MoveLabel';
@@ -27,7 +28,9 @@ type Tab = 'versions' | 'labels' | 'metadata' | 'sharing';
 export function ModelPage({ name }: { name: string }): ReactElement {
   const { api } = useApp();
   const { data, error, reload } = useLoaded(modelPath(name), signal => api.get<ModelView>(modelPath(name), signal));
+  const me = useStore(s => s.me?.name ?? null);
   useModelEvents(reload);
+  if (error && data && data.owner !== me && (error.status === 404 || error.status === 403)) return <Gone what={`model ${nameText(data.name, 80)}`} />;
   if (error && (!data || error.status === 404)) return <Missing error={error} what={`Model ${nameText(name, 80)}`} onRetry={reload} />;
   if (!data) return <Loading what={`Loading model ${nameText(name, 80)}`} />;
   return <Shown key={data.id} model={data} reload={reload} />;

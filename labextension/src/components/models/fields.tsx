@@ -22,7 +22,7 @@ export interface FormField {
   check?(text: string): string | null;
 }
 
-export function FieldsForm({ label, fields, start, yes, onSubmit, onCancel, children, dialog = false }: {
+export function FieldsForm({ label, fields, start, yes, onSubmit, onCancel, children, dialog = false, conflictAt }: {
   label: string;
   fields: readonly FormField[];
   start: Record<string, string>;
@@ -33,6 +33,8 @@ export function FieldsForm({ label, fields, start, yes, onSubmit, onCancel, chil
   /** Above the buttons; made of the values. */
   children?: (values: Record<string, string>) => ReactNode;
   dialog?: boolean;
+  /** The field at which a conflict is told, such as a name that is taken. */
+  conflictAt?: string;
 }): ReactElement {
   const id = useId();
   const form = useRef<HTMLFormElement>(null);
@@ -63,9 +65,11 @@ export function FieldsForm({ label, fields, start, yes, onSubmit, onCancel, chil
     } catch (caught) {
       if (!alive.current) return;
       const problem = asApiError(caught);
-      const { placed, rest } = split(problem, fields);
+      const { placed, rest } = split(problem, fields, conflictAt);
       setProblems(placed);
       setError(rest);
+      const wrong = fields.find(field => placed[field.key]);
+      if (wrong) form.current?.querySelector<HTMLElement>(`[name="${wrong.key}"]`)?.focus();
     } finally {
       if (alive.current) setBusy(false);
     }
@@ -105,7 +109,12 @@ export function FieldsForm({ label, fields, start, yes, onSubmit, onCancel, chil
 }
 
 /** The problems that have a field, and the error if there is more to say. */
-function split(error: ApiError, fields: readonly FormField[]): { placed: Record<string, string>; rest: ApiError | null } {
+function split(
+  error: ApiError, fields: readonly FormField[], conflictAt?: string
+): { placed: Record<string, string>; rest: ApiError | null } {
+  if (error.status === 409 && conflictAt !== undefined && !error.problems.length) {
+    return { placed: { [conflictAt]: nameText([error.message, error.hint].filter(Boolean).join('. '), 600) }, rest: null };
+  }
   const placed: Record<string, string> = {};
   let others = error.problems.length === 0;
   for (const { path, message } of error.problems) {

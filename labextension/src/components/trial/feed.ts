@@ -68,6 +68,11 @@ export class TrialFeed extends SnapshotFeed<TrialState> {
     this.set({ trial, attempts: trial.attempts, experiment: snapshot.experiment, series: seriesOf(curves), error: null, checkpoints: this.state.checkpoints + 1 });
   }
 
+  /** Rights to its experiment have changed. */
+  learnExperiment(experiment: ExperimentView): void {
+    if (experiment.may !== this.state.experiment?.may) this.set({ experiment: { ...experiment, config: null } });
+  }
+
   learn(trial: TrialView): void {
     this.set({ trial: this.merged(trial) });
   }

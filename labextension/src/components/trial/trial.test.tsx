@@ -33,6 +33,19 @@ describe('the fold of a trial', () => {
 });
 
 describe('the view of a trial', () => {
+  it('of another closes its buttons when the role became less, and leaves when the trial is taken away', async () => {
+    const { fixtures } = open(<TrialView id={116} />, { experiment: { owner: 'ben', may: 'write', state: 'ACTIVE' } });
+    await screen.findByText('search metric');
+    await waitFor(() => expect(screen.getByRole('button', { name: 'Kill' }).getAttribute('aria-disabled')).toBeNull());
+    fixtures.of.experiment = { ...fixtures.of.experiment, may: 'read' };
+    act(() => void document.dispatchEvent(new Event('visibilitychange')));
+    await waitFor(() => expect(screen.getByRole('button', { name: 'Kill' }).getAttribute('aria-disabled')).toBe('true'));
+    fixtures.of.refuse = { experiments: 404 };
+    act(() => void document.dispatchEvent(new Event('visibilitychange')));
+    await screen.findByRole('heading', { name: 'You can no longer see trial 116' });
+    expect(screen.queryByText('search metric')).toBeNull();
+  });
+
   it('shows a chart for each metric, the searched one first, and takes what the stream says', async () => {
     const { fixtures } = open(<TrialView id={116} />);
     await screen.findByText('search metric');

@@ -80,7 +80,7 @@ export function experimentActions(e: ExperimentView, me: UserView | null): Actio
 export function trialActions(trial: TrialView, e: ExperimentView | null, me: UserView | null): Action[] {
   const why = e ? closed(me, e) : 'Its experiment is not loaded yet.';
   const kill = action('kill', notNow(trial.state, 'kill', 'trial') ?? why);
-  return [{ ...kill, tip: 'The trial ends now; its experiment continues' }];
+  return [{ ...kill, tip: `The trial ends now${!e ? '' : e.searcher === 'single' ? ', and its experiment with it' : '; its experiment continues'}` }];
 }
 
 /** Kill of a user task. */

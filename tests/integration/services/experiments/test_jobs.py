@@ -210,6 +210,7 @@ async def test_why_is_the_schedulers_answer_with_what_would_help(make_world):
     assert (item.reason, item.slots, item.place, item.ahead, item.pool) == ("no_free_slots", 4, 1, 0, "default")
     assert item.detail.startswith("needs 4 slots: 2 of 4 free")
     assert [hint.text for hint in item.hints] == ["would start now with 2 slots"]
+    assert "would start now" not in item.detail, "said once"
     assert item.estimated_start is None
     told = await world.services[Jobs].why(ALICE, str(search.id))
     assert (told.waiting, [one.place for one in told.items], [one.ahead for one in told.items]) == (

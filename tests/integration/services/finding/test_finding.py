@@ -214,3 +214,29 @@ async def test_the_best_validation_of_a_trial_that_goes_back_is_that_of_what_is_
     await world.finish(made.id)
     values = await world.services[RunFinder].trials(ALICE, column=["loss", "acc"])
     assert [one.values for one in values.items] == [[0.4, 0.3]]
+
+
+async def test_a_member_finds_by_a_filter_what_lies_in_their_workspace(world):
+    """Lists showed it, and filters, which had their own condition without roles, did not."""
+    await world.workspace("lab", bob="viewer", at_vision="editor")
+    made = await world.submit(config(name="shared", workspace="lab", hyperparameters={"lr": 0.5}))
+    await world.finish(made.id)
+    await world.services[Edits].edit(ALICE, made.id, EditExperiment(labels=["team"]))
+    for caller in (BOB, Caller("carol", groups=frozenset({"vision"}))):
+        assert await found(world, "label = team", caller) == ["shared"]
+        page = await world.services[RunFinder].experiments(caller, filter="label = team")
+        assert [one.name for one in page.items] == ["shared"]
+        told = await world.services[RunFinder].trials(caller, filter="label = team and acc > 5")
+        assert told.notes == []  # the metric is known to them
+    assert await found(world, "label = team", Caller("mallory")) == []
+
+
+async def test_a_workspace_is_named_with_its_owner_too(world):
+    """Lists show OWNER/NAME of another's; a filter by it matched nothing, and by the name alone all of that name."""
+    await world.workspace("lab", bob="viewer")
+    made = await world.submit(config(name="shared", workspace="lab", hyperparameters={"lr": 0.5}))
+    await world.finish(made.id)
+    for text in ("workspace = alice/lab", "workspace in ['alice/lab', 'other/lab']", "workspace = lab"):
+        assert await found(world, text, BOB) == ["shared"]
+    assert await found(world, "workspace = bob/lab", BOB) == []
+    assert "shared" not in await found(world, "workspace != alice/lab", BOB)

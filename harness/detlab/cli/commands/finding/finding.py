@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -29,6 +30,10 @@ parquet_option = click.option(
     "--parquet", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a Parquet file."
 )
 
+view_option = click.option(
+    "--view", "view_name", metavar="NAME", help="Begin with a saved view: its filter, order and columns."
+)
+
 
 def shown_values(values: Iterable[object]) -> list[object]:
     """Return values of columns for a table: texts for lists, nothing where there is none."""
@@ -40,7 +45,7 @@ def shown_values(values: Iterable[object]) -> list[object]:
 @filter_option
 @sort_option
 @column_option
-@click.option("--view", "view_name", metavar="NAME", help="Begin with a saved view: its filter, order and columns.")
+@view_option
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number to list.")
 @click.option("-a", "--all", "every", is_flag=True, help="All of them, also of archived experiments.")
 @click.option(
@@ -93,18 +98,18 @@ def filter_hints(invocation: Invocation, text: str) -> list[str]:
     return [clean(said) for said in found.notes]
 
 
-def named_view(invocation: Invocation, name: str) -> SavedView:
-    """Return a saved view of trials.
+def named_view(invocation: Invocation, name: str, of: Literal["trials", "experiments"] = "trials") -> SavedView:
+    """Return a saved view of trials, or of experiments.
 
     Raises:
         click.UsageError: There is none of this name.
     """
-    views = invocation.client.list_saved_views("trials")
+    views = invocation.client.list_saved_views(of)
     wanted = normal(name).strip()
     view = next((one for one in views if one.name == wanted), None)
     if view is None:
         known = ", ".join(clean(one.name) for one in views[:10]) or "none"
-        raise click.UsageError(f"there is no saved view {clean(name)!r} of trials; yours are: {known}")
+        raise click.UsageError(f"there is no saved view {clean(name)!r} of {of}; yours are: {known}")
     return view
 
 

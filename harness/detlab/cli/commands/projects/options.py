@@ -75,12 +75,6 @@ def project_of(project: str | None, project_id: int | None) -> str | None:
     return project if project_id is None else str(project_id)
 
 
-def confirmed(question: str, *, yes: bool) -> None:
-    """Ask, unless the answer was given."""
-    if not yes:
-        click.confirm(question, abort=True, err=True)
-
-
 def print_workspaces(found: Sequence[WorkspaceView]) -> None:
     """Print a table."""
     rows = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from detlab.cli.commands.projects.options import all_option, confirmed, print_project, sort_options, yes_option
+from detlab.cli.commands.projects.options import all_option, print_project, sort_options, yes_option
 from detlab.cli.commands.projects.workspace import show_projects
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, say_json
 from detlab.client.operations import projects

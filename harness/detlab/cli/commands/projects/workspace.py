@@ -8,7 +8,6 @@ import click
 
 from detlab.cli.commands.projects.options import (
     all_option,
-    confirmed,
     in_order,
     print_members,
     print_projects,
@@ -17,7 +16,7 @@ from detlab.cli.commands.projects.options import (
     sort_options,
     yes_option,
 )
-from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
+from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, say, say_json
 from detlab.client.projects.workspaces import Workspace

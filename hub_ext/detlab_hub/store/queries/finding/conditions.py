@@ -23,6 +23,7 @@ from detlab_hub.store.queries.finding.expressions import (
     metric_of,
     number_value,
     runs,
+    workspace_reference,
 )
 from detlab_hub.store.queries.statements import text_holds
 from detlab_hub.store.tables import ExperimentRow, clean_text
@@ -99,6 +100,8 @@ def _text_in(source: FilterSource, field: Field, texts: tuple[str, ...]) -> Colu
     match field:
         case ColumnField(kind=FieldKind.LABELS):
             return or_(*(has_label(label) for label in wanted))
+        case ColumnField(name="workspace") if any("/" in text for text in wanted):
+            return _sure(or_(column_of(source, field).in_(wanted), workspace_reference().in_(wanted)))
         case ColumnField():
             return _sure(column_of(source, field).in_(wanted))
         case HyperparameterField():

@@ -167,6 +167,12 @@ def column_of(source: FilterSource, field: ColumnField) -> ColumnElement[Any]:  
             raise AssertionError(name)
 
 
+def workspace_reference() -> ColumnElement[Any]:
+    """Return `OWNER/NAME` of the workspace of an experiment, by which it is told from others of its name."""
+    place = select(WorkspaceRow.owner + "/" + WorkspaceRow.name).where(WorkspaceRow.id == ExperimentRow.workspace_id)
+    return place.correlate(ExperimentRow).scalar_subquery()
+
+
 def _plain(attribute: Any) -> ColumnElement[Any]:
     found: ColumnElement[Any] = attribute.expression if hasattr(attribute, "expression") else attribute
     return found
@@ -177,8 +183,13 @@ def _duration(row: Any, now: float) -> ColumnElement[Any]:
         end = func.coalesce(row.ended_at, row.paused_at, literal(now))
         found: ColumnElement[Any] = end - row.started_at - row.paused_seconds
         return found
+    # As experiments do, trials leave out their pauses: what their attempts ran; of those evaluated by hand, all of it.
+    attempt = aliased(AllocationRow)
+    ran = select(func.sum(func.coalesce(attempt.ended_at, literal(now)) - attempt.started_at)).where(
+        attempt.trial_id == row.id, attempt.started_at.is_not(None)
+    )
     whole: ColumnElement[Any] = func.coalesce(row.ended_at, literal(now)) - row.started_at
-    return whole
+    return func.coalesce(ran.correlate(row).scalar_subquery(), whole)
 
 
 def runs(source: FilterSource) -> ColumnElement[bool]:

@@ -9,8 +9,8 @@ from sqlalchemy import Text, func, select, tuple_, type_coerce
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.filters.fields import MetricField
-from detlab_hub.core.rights import ObjectKind, Person
-from detlab_hub.store.queries.rights import visible
+from detlab_hub.core.rights import Person
+from detlab_hub.store.queries.rights import visible_experiments
 from detlab_hub.store.queries.statements import text_holds
 from detlab_hub.store.tables import (
     ExperimentMetric,
@@ -32,7 +32,7 @@ METRICS = 30_000
 
 def newest_experiments(s: Session, viewer: Person) -> list[int]:
     """Return the newest experiments that a viewer may see."""
-    query = select(ExperimentRow.id).where(_mine(viewer)).order_by(ExperimentRow.id.desc()).limit(NEWEST)
+    query = select(ExperimentRow.id).where(visible_experiments(viewer)).order_by(ExperimentRow.id.desc()).limit(NEWEST)
     return list(s.scalars(query))
 
 
@@ -117,9 +117,5 @@ def _is_known(s: Session, viewer: Person, field: MetricField) -> bool:
         ExperimentMetric.experiment_id == ExperimentRow.id,
         tuple_(ExperimentMetric.group_name, ExperimentMetric.name_id).in_(readings),
     )
-    query = select(ExperimentRow.id).where(_mine(viewer), seen.correlate(ExperimentRow).exists()).limit(1)
+    query = select(ExperimentRow.id).where(visible_experiments(viewer), seen.correlate(ExperimentRow).exists()).limit(1)
     return s.scalar(query) is not None
-
-
-def _mine(viewer: Person) -> Any:
-    return visible(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)

@@ -22,7 +22,7 @@ from detlab_hub.core.filters.fields import (
 )
 from detlab_hub.core.filters.grammar import AllOf
 from detlab_hub.core.filters.meaning import Meaning, Number, fields
-from detlab_hub.core.rights import ObjectKind, Person
+from detlab_hub.core.rights import Person
 from detlab_hub.store import values
 from detlab_hub.store.queries.finding.conditions import condition_of
 from detlab_hub.store.queries.finding.expressions import (
@@ -35,7 +35,7 @@ from detlab_hub.store.queries.finding.expressions import (
     selected,
     source_of,
 )
-from detlab_hub.store.queries.rights import ways
+from detlab_hub.store.queries.rights import ways_to_experiments
 from detlab_hub.store.queries.statements import chunks
 from detlab_hub.store.queries.trial_order import MetricOrder
 from detlab_hub.store.tables import ExperimentRow
@@ -99,7 +99,7 @@ def page(s: Session, viewer: Person, wanted: WantedRows, limit: int, after: int 
     named = [*fields(wanted.meaning), *(key.field for key in wanted.sort)]
     source = source_of(s, wanted.table, named, now)
     orders = [order for key in wanted.sort for order in _orders(source, key)]
-    shown = ways(ObjectKind.EXPERIMENT, viewer, owner=ExperimentRow.owner, experiment_id=ExperimentRow.id)
+    shown = ways_to_experiments(viewer)
     mine = or_(false(), *shown)
     query = selected(source, source.key, of_trial=needs_trial(named)).where(mine)
     query = query.where(*wanted.more, condition_of(source, wanted.meaning))
@@ -204,8 +204,9 @@ def columns_of(
         readers.append((field, begin, begin + (1 if _is_hyperparameter(field) else len(mine))))
         columns += mine
     found: dict[int, list[Any]] = {}
+    named = [column.label(f"value_{at}") for at, column in enumerate(columns)]  # the key may be among them again
     for part in chunks(keys):
-        query = selected(source, source.key, *columns, of_trial=needs_trial(wanted)).where(source.key.in_(part))
+        query = selected(source, source.key, *named, of_trial=needs_trial(wanted)).where(source.key.in_(part))
         for key, *row in s.execute(query):
             found[key] = [_read(field, row[begin:end]) for field, begin, end in readers]
     return found

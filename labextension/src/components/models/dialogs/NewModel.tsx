@@ -22,7 +22,7 @@ export function NewModel({ onClose, onMade }: { onClose: () => void; onMade: (mo
   };
   return (
     <Dialog title="New model" onClose={onClose}>
-      <FieldsForm label="New model" fields={FIELDS} start={{}} yes="Create" dialog onSubmit={make} onCancel={onClose} />
+      <FieldsForm label="New model" fields={FIELDS} start={{}} yes="Create" dialog conflictAt="name" onSubmit={make} onCancel={onClose} />
     </Dialog>
   );
 }
