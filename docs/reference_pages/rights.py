@@ -27,6 +27,8 @@ exist, and they get the same 404 as for one that was never there. Who may read a
     notes = """
 - Trials, metrics, output, code, events and grants of an experiment follow its row; output and files of a user task
   follow that of the task.
+- *State of a user task*: its name, kind, state, owner, pool and resources, why it waits, and of its config the image.
+  For members of its workspace; to all that is in the task a role gives no right.
 - *Job in the queue*: name, owner and reason in lists of the queue; everybody sees position, size and age of each job.
 - *User*: name, usage and limits, where users are listed. *Administration*: audit log, tokens, health, uids, instances.
 - A task acts by its own token, which knows its experiment and trial; the rights of its owner are not its own. The cells

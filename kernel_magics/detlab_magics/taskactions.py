@@ -39,9 +39,19 @@ class Borrow:
     runtime: str | None = None
     pool: str | None = None
     priority: int | None = None
+    workspace: str | None = None
+    project: str | None = None
     name: str | None = None
     context: pathlib.Path | None = None
     detach: bool = False
+
+
+@dataclass(frozen=True)
+class TaskPlace:
+    """Where a task is to lie, whose members see its state; None: one's personal workspace."""
+
+    workspace: str | None = None
+    project: str | None = None
 
 
 def borrow(session: KernelSession, wish: Borrow, variables: MutableMapping[str, Any]) -> Task:
@@ -65,8 +75,13 @@ def borrow(session: KernelSession, wish: Borrow, variables: MutableMapping[str, 
         bundle=shipment.bundle,
         name=wish.name or _name(wish),
         source={"notebook": notebook_path(), "cell_id": cell_id(), "where": name, "cells": _cells(session, shipment)},
+        workspace=wish.workspace,
+        project=wish.project,
     )
     print_warnings(submitted.warnings)
+    for one in submitted.given:
+        value = one.value if isinstance(one.value, str) else json.dumps(one.value)
+        print(f"{plain(one.path)}: {plain(value)} (from {plain(one.source)})")
     task = submitted.task
     assert task is not None  # only a dry run has none
     if wish.detach:
@@ -125,7 +140,12 @@ def _cells(session: KernelSession, shipment: Shipment) -> dict[str, Any]:
 
 
 def tensorboard(
-    session: KernelSession, experiments: Sequence[int], trials: Sequence[int], *, new: bool = False
+    session: KernelSession,
+    experiments: Sequence[int],
+    trials: Sequence[int],
+    *,
+    new: bool = False,
+    place: TaskPlace = TaskPlace(),
 ) -> Task:
     """Start a TensorBoard of experiments and trials (or find the one that shows them), and show its link.
 
@@ -140,6 +160,8 @@ def tensorboard(
             experiment_ids=list(experiments),
             trial_ids=list(trials),
             name=_title(experiments, trials),
+            workspace=place.workspace,
+            project=place.project,
         )
     line = ScreenOutput()
     line.put({"text/plain": status_of(task.view)})

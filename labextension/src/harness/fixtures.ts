@@ -187,6 +187,7 @@ export function logLine(id: number, over: Partial<LogLine> = {}): LogLine {
 export function task(over: Partial<TaskView> = {}): TaskView {
   return {
     shortened: [],
+    workspace: '', workspace_id: null, project: '', project_id: null, may: 'own', opens: true,
     id: 'nb-7f3a', kind: 'notebook', name: 'exploring-heron', owner: 'alice', state: 'ACTIVE', allocation_state: 'RUNNING', display_state: 'RUNNING',
     end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default', runtime: 'docker', image: 'detlab/notebook:1',
     priority: 42, server_name: 'nb-7f3a', url: '/user/alice/nb-7f3a/lab', server_host: '', created_at: BEGAN, started_at: BEGAN + 6, ended_at: null, exit_code: null,

@@ -313,6 +313,7 @@ export interface CreateTaskReply {
   created: boolean;
   warnings: ProblemView[];
   config: Record<string, unknown>;
+  given: GivenView[];
 }
 
 /** POST models/{model}/versions: register a checkpoint; one of the two names it. A checkpoint that has a version of this model already gives that version again. */
@@ -1007,6 +1008,7 @@ export interface ProjectView {
   created_at: number;
   archived_at: number | null;
   experiments: number;
+  tasks: number;
   may: 'read' | 'write' | 'own';
   shortened: string[];
 }
@@ -1051,6 +1053,7 @@ export interface QueueView {
 export interface QuotaList {
   items: QuotaView[];
   storage: StorageQuotaView[];
+  workspaces: WorkspaceQuotaView[];
 }
 
 /** A quota of slots that stands, and what is used of it. */
@@ -1337,6 +1340,12 @@ export interface TaskView {
   kind: TaskKind;
   name: string;
   owner: string;
+  workspace: string;
+  workspace_id: number | null;
+  project: string;
+  project_id: number | null;
+  may: 'read' | 'write' | 'own';
+  opens: boolean;
   state: TrialState;
   allocation_state: AllocationState | null;
   display_state: string;
@@ -1525,6 +1534,15 @@ export interface WorkspaceList {
   after: number | null;
 }
 
+/** A quota of slots of all that lies in a workspace, and what is used of it. */
+export interface WorkspaceQuotaView {
+  workspace_id: number;
+  workspace: string;
+  slots: number;
+  held: number;
+  waiting: number;
+}
+
 /** A workspace. */
 export interface WorkspaceView {
   id: number;
@@ -1539,6 +1557,8 @@ export interface WorkspaceView {
   projects: number;
   experiments: number;
   models: number;
+  tasks: number;
+  quota: number | null;
   defaults: DefaultsView;
   shortened: string[];
 }

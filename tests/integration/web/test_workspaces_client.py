@@ -83,6 +83,52 @@ def test_a_team_by_commands(cluster: Cluster, ben: Client, tmp_path: Path) -> No
     said(cluster, "w", "delete", number, "-y")
 
 
+def test_tasks_of_a_team_by_commands_and_in_python(cluster: Cluster, ben: Client) -> None:
+    made = said(cluster, "w", "create", "of tasks", "--description", "x")
+    number, place = str(made["id"]), f"{made['owner']}/of tasks"
+    said(cluster, "p", "create", "of tasks", "digits")
+    given = "{environment_variables: [TEAM=tasks]}"
+    said(cluster, "w", "set-defaults", number, "--environment", given)
+    said(cluster, "workspace", "add-member", number, "--user", "ben", "--role", "editor")
+    words = ("-w", "of tasks", "--project", "digits")
+    assert "make it: det workspace create" in refused(cluster, "cmd", "run", "-w", "nowhere", "--", "true")
+    ran = cluster.det(
+        "cmd", "run", "--slots", "0", "--name", "hers", "--detach", "--json", *words, "--", "sleep", "600"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "TEAM=tasks" in ran.stderr
+    assert f"(from workspace {place})" in ran.stderr
+    task = json.loads(ran.stdout)["id"]
+    try:
+        for group in ("cmd", "task"):
+            assert [one["id"] for one in said(cluster, group, "list", *words)] == [task]
+        assert "workspace" in cluster.det("cmd", "describe", task, check=True).stdout
+        (seen,) = ben.list_tasks(workspace=place, project="digits")
+        assert (seen.id, seen.view.opens, seen.view.may, seen.url) == (task, False, "read", None)
+        assert ben.list_tasks() == []
+        with pytest.raises(Forbidden, match="see its state"):
+            seen.logs()
+        with pytest.raises(Forbidden, match="admins of its workspace"):
+            seen.kill()
+        mine = ben.create_task("command", {"entrypoint": ["true"], "resources": {"slots": 0}}, workspace=place)
+        assert mine.view.workspace == place
+        mine.move()
+        assert mine.view.workspace == ""
+        moved = cluster.det("cmd", "move", task, check=True).stdout
+        assert f"Moved command {task} to your personal workspace" in moved
+        with pytest.raises(NotFound):
+            ben.get_task(task)
+        quota = said(cluster, "quota", "set", "--workspace", "of tasks", "--slots", "3")
+        assert [(one["workspace"], one["slots"]) for one in quota] == [(place, 3)]
+        assert place in cluster.det("quota", "list", check=True).stdout
+        assert said(cluster, "quota", "remove", "-w", number) == []
+        assert "slots alone" in refused(cluster, "quota", "set", "-w", number, "--storage", "1G")
+        assert "name exactly one" in refused(cluster, "quota", "set", "-w", number, "--user", "ben", "--slots", "1")
+    finally:
+        cluster.det("cmd", "kill", task)
+    said(cluster, "w", "delete", number, "-y")
+
+
 def test_a_team_in_python(cluster: Cluster, ben: Client) -> None:
     with Client(cluster.url, cluster.token) as client:
         place = client.create_workspace("in python")

@@ -56,6 +56,7 @@ model            own   own   write write  read   own     write    read     -    
 workspace        own   own   write -      -      own     write    read     -      -       -      -    -    -
 run from elsewhere own own   write write  read   own     write    read     write  read    -      -    -    -
 user task        own   own   write -      -      -       -        -        read   -       -      read -    -
+state of a user task own own write -   -      write   read     read     -      -       -      -    -    -
 code bundle      read  read  read  -      -      -       -        -        -      -       -      -    read -
 job in the queue own   own   read  -      -      -       -        -        -      -       -      -    -    -
 allocation       read  read  read  -      -      -       -        -        -      -       -      -    -    -

@@ -104,6 +104,7 @@ class Action(StrEnum):
     TASK_CREATE = "task.create"
     TASK_START_SERVER = "task.start_server"
     TASK_KILL = "task.kill"
+    TASK_MOVE = "task.move"
     AGENT_ENROL = "agent.enrol"
     AGENT_RECORDS = "agent.records"
     ENROLMENT_CREATE = "enrolment.create"
@@ -267,7 +268,10 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.TASK_START_SERVER: ActionRule(
         (), _NONE, THEMSELVES, "start a server of the Hub, which has a token of its own", Action.TASK_CREATE
     ),
-    Action.TASK_KILL: ActionRule((ObjectKind.TASK,), _WRITE, PEOPLE, "end it now"),
+    Action.TASK_KILL: ActionRule((ObjectKind.TASK_STATE,), _WRITE, PEOPLE, "end it now"),
+    Action.TASK_MOVE: ActionRule(
+        (ObjectKind.TASK_STATE,), _OWN, THEMSELVES, "move it to another project, whose members see its state"
+    ),
     Action.AGENT_ENROL: ActionRule((), _NONE, frozenset({CallerKind.ENROLMENT}), "get an agent's key"),
     Action.AGENT_RECORDS: ActionRule((), _NONE, frozenset({CallerKind.AGENT}), "deliver what its tasks have left"),
     Action.ENROLMENT_CREATE: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "make an enrolment token"),

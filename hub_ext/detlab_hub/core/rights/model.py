@@ -75,7 +75,9 @@ class ObjectKind(StrEnum):
     """One that no cluster started, with its metrics, parameters, files and logged models; and what clients of MLflow
     log into a trial."""
     TASK = "user task"
-    """With its output, output files and events."""
+    """All of it: its output and files, its server, its whole config, its place in the queue."""
+    TASK_STATE = "state of a user task"
+    """What members of its workspace see of it: name, kind, state, owner, pool and resources."""
     BUNDLE = "code bundle"
     JOB = "job in the queue"
     """Its name, owner and pending reason in lists; everybody sees position, size and age of each job."""

@@ -86,6 +86,14 @@ TABLE: Mapping[ObjectKind, Mapping[CallerRelation, Right]] = {
         CallerRelation.ITSELF: _READ,
         CallerRelation.HOST: _READ,
     },
+    ObjectKind.TASK_STATE: {
+        CallerRelation.ADMIN: _OWN,
+        CallerRelation.OWNER: _OWN,
+        CallerRelation.RUN: _WRITE,
+        CallerRelation.WORKSPACE_ADMIN: _WRITE,
+        CallerRelation.WORKSPACE_EDITOR: _READ,
+        CallerRelation.WORKSPACE_VIEWER: _READ,
+    },
     ObjectKind.BUNDLE: {
         CallerRelation.ADMIN: _READ,
         CallerRelation.OWNER: _READ,

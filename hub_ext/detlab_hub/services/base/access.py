@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -42,6 +43,8 @@ from detlab_hub.store.tables import (
     WorkspaceRow,
     clean_text,
 )
+
+Key = TypeVar("Key", int, str)
 
 
 class Hidden(NotFound):
@@ -141,7 +144,18 @@ def things(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[in
     return _with_roles(s, who, found, {row.id: row.workspace_id for row in rows if row.id in others})
 
 
-def _with_roles(s: Session, who: Person, found: dict[int, Thing], places: dict[int, int | None]) -> dict[int, Thing]:
+def task_states(s: Session, caller: Caller, rows: Sequence[TaskRow]) -> dict[str, Thing]:
+    """Load the states of user tasks as the table of rights knows them, by the tasks' ids, with the caller's roles.
+
+    Of the tasks themselves (`thing_of`) a role gives nothing.
+    """
+    who = person(caller)
+    found = {row.id: Thing(ObjectKind.TASK_STATE, row.owner, task_id=row.id) for row in rows}
+    others = {key for key, thing in found.items() if right_of(who, thing) < Right.OWN}
+    return _with_roles(s, who, found, {row.id: row.workspace_id for row in rows if row.id in others})
+
+
+def _with_roles(s: Session, who: Person, found: dict[Key, Thing], places: dict[Key, int | None]) -> dict[Key, Thing]:
     """Add the roles of a user in the workspaces where some objects lie."""
     wanted = {place for place in places.values() if place is not None}
     roles = rights.roles_among(s, wanted, who) if wanted else {}
@@ -410,8 +424,14 @@ def shared_of_name(s: Session, caller: Caller, name: str) -> list[str]:
 
 
 def may_open_task(caller: Caller, row: TaskRow, action: Action | None = None) -> bool:
-    """Whether the caller may read a user task, and do with it what `action` says."""
+    """Whether the caller may read all of a user task, its output too, and do with it what `action` says."""
     thing = thing_of(row)
+    return _reads(caller, thing) and (action is None or may(person(caller), action, thing))
+
+
+def may_see_task(s: Session, caller: Caller, row: TaskRow, action: Action | None = None) -> bool:
+    """Whether the caller may see the state of a user task, perhaps by a role alone, and do what `action` says."""
+    thing = task_states(s, caller, [row])[row.id]
     return _reads(caller, thing) and (action is None or may(person(caller), action, thing))
 
 

@@ -165,8 +165,10 @@ describe('words', () => {
     expect(why({ state: 'COMPLETED' })).toEqual(Array(4).fill('The experiment has ended (completed).'));
     expect(why({ state: 'STOPPING_CANCELED' })[3]).toBeNull();
     expect(why({ may: 'read' }, { ...ME, name: 'bob' })[3]).toMatch(/alice/);
-    expect(forbidden({ ...ME, scopes: ['custom:detlab:read'] }, 'alice')).toMatch(/custom:detlab:write/);
-    expect(forbidden({ name: 'root', scopes: ['custom:detlab:admin'], admin: true }, 'alice')).toBeNull();
+    expect(forbidden({ ...ME, scopes: ['custom:detlab:read'] }, { owner: 'alice', may: 'own' })).toMatch(/custom:detlab:write/);
+    expect(forbidden({ name: 'root', scopes: ['custom:detlab:admin'], admin: true }, { owner: 'alice', may: 'read' })).toBeNull();
+    expect(forbidden({ ...ME, name: 'bob' }, { owner: 'alice', may: 'read' })).toMatch(/Only its owner, alice/);
+    expect(forbidden({ ...ME, name: 'bob' }, { owner: 'alice', may: 'write' })).toBeNull();
   });
 
   it('let whom the owner lets change an experiment manage it and its trials, not whom they let look', () => {
