@@ -49,6 +49,7 @@ async def delete_experiment(context: ServiceContext, caller: Caller, experiment_
 async def forget_files(context: ServiceContext, caller: Caller, experiment_id: int) -> None:
     """Delete the rows of an experiment although files of it are still stored; see `Experiments.forget_files`."""
     await context.write(lambda unit: _forget(unit, caller, experiment_id))
+    await _remove_logged(context, experiment_id)
     await _remove_rows(context, experiment_id)
 
 
@@ -113,6 +114,7 @@ async def remove_experiment(context: ServiceContext, experiment_id: int) -> Dele
     owner, found = await context.write(lambda unit: _begin(unit, experiment_id))
     if found:
         await remove_files(context, owner, found)
+    await _remove_logged(context, experiment_id)
     await remove_event_files(context, experiment_id)
     left = (await context.read(lambda s: deletion_views(s, [experiment_id]))).get(experiment_id)
     if left is None:
@@ -133,6 +135,14 @@ def _begin(unit: UnitOfWork, experiment_id: int) -> tuple[str, list[Files]]:
     return row.owner, [Files(one.uuid, one.storage, sorted(one.files)) for one in rows]
 
 
+async def _remove_logged(context: ServiceContext, experiment_id: int) -> None:
+    """Remove the files that clients have logged into an experiment: they lie in the master's own directory."""
+    roots = await context.read(lambda s: runs.roots_of_experiment(s, experiment_id))
+    if roots:
+        await context.workers.removals.run("", remove_roots, context.settings, roots)
+        await context.write(lambda unit: runs.forget_files_of_experiment(unit.session, experiment_id))
+
+
 # --- rows
 
 
@@ -149,11 +159,8 @@ def act(unit: UnitOfWork, experiment_id: int) -> None:
 
 
 async def _remove_rows(context: ServiceContext, experiment_id: int) -> None:
-    roots = await context.read(lambda s: runs.roots_of_experiment(s, experiment_id))
     while not await context.write(lambda unit: _remove_some(unit, experiment_id)):
         _log.info("experiment %d: rows are being deleted", experiment_id)
-    if roots:
-        await context.workers.removals.run("", remove_roots, context.settings, roots)
 
 
 def _remove_some(unit: UnitOfWork, experiment_id: int) -> bool:

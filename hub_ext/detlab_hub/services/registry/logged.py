@@ -15,7 +15,7 @@ from typing import Self
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Conflict, NotFound
+from detlab.errors import Conflict, DetlabError, NotFound
 from detlab.schemas.wire.registry import (
     CreateModel,
     CreateVersion,
@@ -36,7 +36,7 @@ from detlab_hub.services.base.context import Service, ServiceContext, ServiceLoo
 from detlab_hub.services.base.settings import Settings
 from detlab_hub.services.base.threads import user_of
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.checkpoints.artifact_files import file_path, make_private
+from detlab_hub.services.checkpoints.artifact_files import file_path, make_private, remove_snapshots
 from detlab_hub.services.registry.labels import Labels
 from detlab_hub.services.registry.models import Models
 from detlab_hub.services.registry.versions import Versions
@@ -168,7 +168,11 @@ class LoggedVersions(Service):
                 )
             )
 
-        await self._context.write(add)
+        try:
+            await self._context.write(add)
+        except DetlabError:  # the run has gone meanwhile
+            await remove_snapshots(self._context, [made])
+            raise
         return made
 
     async def version(self, caller: Tracker, name: str, version: str) -> VersionView:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from detlab.errors import Conflict, Forbidden, NotFound
+from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.rights import (
     ACTIONS,
     Action,
@@ -133,7 +134,15 @@ def run_for(s: Session, caller: Tracker, run_id: str, action: Action | None = No
         NotFound: It does not exist, or the caller may not read it: they cannot tell.
         Forbidden: They may read it, and not do that; or it is a task, and the run is not its own.
         StaleAttempt: The task's attempt is over.
+        Conflict: The experiment is being deleted.
     """
+    found = _run_for(s, caller, run_id, action)
+    if action is not None and found.experiment is not None and found.experiment.state == ExperimentState.DELETING:
+        raise Conflict(f"experiment {found.experiment.id} is being deleted, with all that was logged into it")
+    return found
+
+
+def _run_for(s: Session, caller: Tracker, run_id: str, action: Action | None) -> TrackedRun:
     found = _load(s, run_id)
     if isinstance(caller, TaskCaller):
         return _for_task(s, caller, found, action)

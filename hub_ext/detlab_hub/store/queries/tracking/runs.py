@@ -155,6 +155,13 @@ def roots_of_experiment(s: Session, experiment_id: int) -> list[str]:
     return [*files, *s.scalars(select(CheckpointRow.uuid).where(CheckpointRow.run_id.in_(mine)))]
 
 
+def forget_files_of_experiment(s: Session, experiment_id: int) -> None:
+    """Remove the rows of files that clients have logged into an experiment: the files are gone."""
+    mine = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
+    s.execute(delete(TrackedFileRow).where(TrackedFileRow.run_id.in_(mine)))
+    s.execute(delete(CheckpointRow).where(CheckpointRow.run_id.in_(mine)))
+
+
 def delete_of_experiment(s: Session, experiment_id: int) -> None:
     """Remove the rows of all that clients have logged into an experiment."""
     mine = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
