@@ -153,7 +153,7 @@ def tensorboard(
         MagicError: The TensorBoard did not start.
     """
     client = session.client()
-    task = None if new else _showing(client, experiments, trials)
+    task = None if new else _showing(client, experiments, trials, place)
     if task is None:
         task = client.create_task(
             TaskKind.TENSORBOARD,
@@ -188,8 +188,14 @@ def tensorboard(
     return task
 
 
-def _showing(client: Client, experiments: Sequence[int], trials: Sequence[int]) -> Task | None:
-    mine = client.list_tasks(kind=TaskKind.TENSORBOARD, owner=client.whoami().name, limit=50)
+def _showing(client: Client, experiments: Sequence[int], trials: Sequence[int], place: TaskPlace) -> Task | None:
+    mine = client.list_tasks(
+        kind=TaskKind.TENSORBOARD,
+        owner=client.whoami().name,
+        limit=50,
+        workspace=place.workspace,
+        project=place.project,
+    )
     wanted = (sorted(experiments), sorted(trials))
     live = (t for t in mine if not t.state.terminal)
     return next((t for t in live if (sorted(t.view.experiment_ids), sorted(t.view.trial_ids)) == wanted), None)

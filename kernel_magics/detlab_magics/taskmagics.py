@@ -37,7 +37,7 @@ class TaskMagics(Magics):
     @argument("--runtime", help="process (on the node), docker (a container), or another that agents have")
     @argument("--pool", help="resource pool")
     @argument("--priority", type=int, help="1 to 99; lower goes first")
-    @argument("--workspace", help="workspace that it is to lie in, whose members see its state")
+    @argument("--workspace", help="workspace to put it in: its members see its state, and only you open it")
     @argument("--project", help="project of the workspace")
     @argument("--context", "-c", help="folder whose files are uploaded; default: what the cell imports")
     @argument("--detach", "-d", action="store_true", help="return immediately; the task is in _")
@@ -99,7 +99,7 @@ class TaskMagics(Magics):
     @argument("experiments", nargs="*", type=int, help="experiment ids; default: the last submitted one")
     @argument("--trial", "-t", dest="trials", action="append", type=int, help="a single trial (repeatable)")
     @argument("--new", action="store_true", help="start another one although one with the same experiments exists")
-    @argument("--workspace", help="workspace that it is to lie in, whose members see its state")
+    @argument("--workspace", help="workspace to put it in: its members see its state, and only you open it")
     @argument("--project", help="project of the workspace")
     @line_magic
     @short_errors

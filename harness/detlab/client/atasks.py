@@ -91,6 +91,7 @@ class AsyncTask(AsyncWrittenLines, TaskFacts):
             notice: Called whenever the connection breaks.
 
         Raises:
+            Forbidden: It is another user's, whose state alone you see.
             TimeoutError: It can neither be used nor has it ended within `timeout`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -98,6 +99,7 @@ class AsyncTask(AsyncWrittenLines, TaskFacts):
 
         async def look() -> bool:
             await self.reload()
+            self.check_opens()
             if tell is not None:
                 tell(self.view)
             feed.finished = self.up or self.state.terminal

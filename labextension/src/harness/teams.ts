@@ -46,7 +46,7 @@ export function tasks(hostile: boolean): TaskView[] {
     task({ ...others, id: 'shell-1', kind: 'shell', name: name('debugging'), owner: name('ben'), slots_needed: 1, resource_pool: 'a100' }),
     task({
       ...others, id: 'command-2', kind: 'command', name: name('export of the test set'), owner: 'cleo', slots_needed: 8, resource_pool: 'a100', allocation_state: 'PENDING', display_state: 'QUEUED',
-      started_at: null, place: 3, pending_reason: hostile ? HOSTILE.log : 'workspace alice/vision holds 12 of a quota of 16 slots, this needs 8'
+      started_at: null, place: 3, pending_reason: hostile ? HOSTILE.log : 'workspace alice/vision holds 12 of a quota of 16 slots, this needs 8; see det quota list'
     }),
     task({ ...others, id: 'tensorboard-3', kind: 'tensorboard', name: name('curves'), owner: 'ben', state: 'CANCELED', display_state: 'CANCELED', end_reason: 'idle', ended_at: BEGAN + 900 })
   ];

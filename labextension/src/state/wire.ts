@@ -252,6 +252,14 @@ export interface Completions {
   column: number | null;
 }
 
+/** POST experiments/{experiment_id}/continue. */
+export interface ContinueExperiment {
+  config?: Record<string, unknown>;
+  trial_ids?: number[];
+  from_earlier?: boolean;
+  idempotency_key?: string | null;
+}
+
 /** POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text. */
 export interface CreateExperiment {
   config?: Record<string, unknown> | null;
@@ -893,6 +901,11 @@ export interface MoveLabel {
   idempotency_key?: string | null;
 }
 
+/** POST models/{model}/move: where it is to lie, and so who sees it. */
+export interface MoveModel {
+  workspace?: string;
+}
+
 /** GET tasks/{task_id}/outputs. */
 export interface OutputList {
   items: OutputView[];
@@ -1152,6 +1165,8 @@ export interface SaveView {
   sort?: string[];
   columns?: string[];
   layout?: Record<string, unknown>;
+  workspace?: string;
+  project?: string;
 }
 
 /** A saved view. A column that is gone since stays in it, and has no values. */
@@ -1165,11 +1180,13 @@ export interface SavedView {
   layout: Record<string, unknown>;
   owner: string;
   project_id: number | null;
+  project: string;
+  workspace: string;
   created_at: number;
   updated_at: number;
 }
 
-/** The views of the caller. */
+/** The views of the caller, and those of projects that they may read. */
 export interface SavedViewList {
   items: SavedView[];
   next: number | null;

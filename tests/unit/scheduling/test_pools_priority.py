@@ -185,7 +185,10 @@ def test_a_workspaces_quota_holds_back_what_lies_in_it_whosever_it_is(scheduler:
     decision = schedule(pool)
     assert set(placed(decision)) == {"t0", "t1", "u", "v"}
     assert reasons(decision) == {"t2": "at_quota"}
-    assert decision.waiting["t2"].detail == "workspace ada/lab holds 3 of a quota of 3 slots, this needs 1"
+    assert (
+        decision.waiting["t2"].detail
+        == "workspace ada/lab holds 3 of a quota of 3 slots, this needs 1; see det quota list"
+    )
     huge = {"t": replace(inside["t0"], id="t", slots=4)}
     never = schedule(pool_of({"a": 8}, jobs, huge, quotas=quotas, scheduler=scheduler)).waiting["t"]
     assert never.code is ReasonCode.OVER_QUOTA
@@ -199,7 +202,7 @@ def test_a_task_held_back_by_its_quota_is_told_so_where_no_agent_is_connected_ei
     snapshot = pool_of({}, {"ada": {}, "ben": {}}, pending, quotas=quotas, scheduler=scheduler)
     why = schedule(snapshot).waiting
     assert why["ada"].code is ReasonCode.AT_QUOTA
-    assert why["ada"].detail == "user ada holds 4 of a quota of 4 slots, this needs 1"
+    assert why["ada"].detail == "user ada holds 4 of a quota of 4 slots, this needs 1; see det quota list"
     assert why["ben"].code is ReasonCode.NO_AGENT
 
 

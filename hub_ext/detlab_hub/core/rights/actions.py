@@ -234,7 +234,7 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.VERSION_DELETE: ActionRule(_MODEL, _OWN, THEMSELVES, "delete a version"),
     Action.LABEL_MOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "move a label to a version"),
     Action.LABEL_REMOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "take a label away"),
-    Action.VIEW_SAVE: ActionRule((), _NONE, PEOPLE, "keep a view of one's own"),
+    Action.VIEW_SAVE: ActionRule((), _NONE, PEOPLE, "keep a view of one's own, perhaps in a project"),
     Action.VIEW_REMOVE: ActionRule((), _NONE, THEMSELVES, "remove a view of one's own"),
     Action.WORKSPACE_CREATE: ActionRule((), _NONE, THEMSELVES, "make a workspace"),
     Action.WORKSPACE_EDIT: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "change its name, description and defaults"),

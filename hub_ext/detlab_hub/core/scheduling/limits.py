@@ -122,7 +122,8 @@ class SlotLimits:
             if held + task.slots > quota.slots:
                 return Reason(
                     ReasonCode.AT_QUOTA,
-                    f"{quota.whose} holds {held} of a quota of {count_slots(quota.slots)}, this needs {task.slots}",
+                    f"{quota.whose} holds {held} of a quota of {count_slots(quota.slots)}, this needs {task.slots}"
+                    "; see det quota list",
                 )
         return None
 

@@ -287,7 +287,7 @@ class ReasonCode(StrEnum):
     AT_MAX_SLOTS = "at_max_slots"
     """Its job holds as many slots as it may."""
     AT_QUOTA = "at_quota"
-    """Its owner, or a group of theirs, holds as many slots as the quota gives."""
+    """Its owner, a group of theirs, or its workspace, holds as many slots as the quota gives."""
     AT_ZERO_SLOT_TASKS = "at_zero_slot_tasks"
     """Its owner runs as many tasks without slots as one user may."""
     AGENTS_UNAVAILABLE = "agents_unavailable"

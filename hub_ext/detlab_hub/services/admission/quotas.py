@@ -140,11 +140,17 @@ def never(s: Session, user: str, groups: Collection[str], slots: int, workspace_
     """
     for row in jobs.quotas_of(s, user, groups):
         if slots > row.slots:
-            return f"needs {slots} slots, more than the quota of {row.kind} {row.name}: {row.slots}"
+            return _over(s, slots, (row.kind, row.name), f"{row.kind} {row.name}", row.slots)
     place = None if workspace_id is None else s.get(WorkspaceRow, workspace_id)
     if place is not None and place.quota is not None and slots > place.quota:
-        return f"needs {slots} slots, more than the quota of workspace {place.owner}/{place.name}: {place.quota}"
+        named = f"workspace {place.owner}/{place.name}"
+        return _over(s, slots, (WORKSPACE, str(place.id)), named, place.quota)
     return None
+
+
+def _over(s: Session, slots: int, key: tuple[str, str], named: str, most: int) -> str:
+    held, _ = _used(jobs.live(s)).get(key, (0, 0))
+    return f"needs {slots} slots, more than the quota of {named}: {most} ({held} held now)"
 
 
 def _set_of_workspace(s: Session, caller: Caller, name: str, slots: int | None) -> str | None:

@@ -19,6 +19,7 @@ from detlab_hub.store.tables import (
     MemberRow,
     ModelRow,
     ProjectRow,
+    SavedViewRow,
     TaskRow,
     WorkspaceRow,
     clean_text,
@@ -258,8 +259,12 @@ def count_of(s: Session, owner: str) -> int:
 
 
 def delete_project(s: Session, row: ProjectRow) -> None:
-    """Delete a project in which nothing lies. User tasks that have ended in it are their owners' alone again."""
+    """Delete a project in which nothing lies.
+
+    Views that its members have, and user tasks that have ended in it, become their owners' alone again.
+    """
     s.execute(update(TaskRow).where(TaskRow.project_id == row.id).values(project_id=None, workspace_id=None))
+    s.execute(update(SavedViewRow).where(SavedViewRow.project_id == row.id).values(project_id=None))
     s.delete(row)
     s.flush()
 
@@ -267,10 +272,12 @@ def delete_project(s: Session, row: ProjectRow) -> None:
 def delete_workspace(s: Session, row: WorkspaceRow) -> None:
     """Delete a workspace in which nothing lies, with its members and projects.
 
-    User tasks that have ended in it are their owners' alone again.
+    Views that its members have, and user tasks that have ended in it, become their owners' alone again.
     """
     s.execute(update(TaskRow).where(TaskRow.workspace_id == row.id).values(workspace_id=None, project_id=None))
     s.execute(delete(MemberRow).where(MemberRow.workspace_id == row.id))
+    projects = select(ProjectRow.id).where(ProjectRow.workspace_id == row.id)
+    s.execute(update(SavedViewRow).where(SavedViewRow.project_id.in_(projects)).values(project_id=None))
     s.execute(delete(ProjectRow).where(ProjectRow.workspace_id == row.id))
     s.delete(row)
     s.flush()

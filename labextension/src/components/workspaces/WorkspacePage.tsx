@@ -8,7 +8,6 @@ import { Ago, Go, Sheet } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, formatAgo, formatTime, Loading, Menu, Notice, plural, Toggle, useLoaded, useNow } from '../common';
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
-import { referenceTo } from '../models/model';
 import { useRechecked } from '../common/rights';
 import { Gone } from '../view/Gone';
 import { Missing } from '../view/Missing';
@@ -204,7 +203,7 @@ export function ModelRows({ items }: { items: readonly ModelView[] }): ReactElem
     <Sheet label="Models" head={<><th>Model</th><th className="det-right">Versions</th><th>Owner</th><th>Updated</th></>}>
       {items.map(model => (
         <tr key={model.id}>
-          <td><Go to={{ kind: 'model', name: referenceTo(model) }}><span className="det-adm-name"><bdi>{nameText(model.name)}</bdi></span></Go></td>
+          <td><Go to={{ kind: 'model', name: model.reference || model.name }}><span className="det-adm-name"><bdi>{nameText(model.name)}</bdi></span></Go></td>
           <td className="det-right det-num">{model.versions}</td>
           <td><span className="det-adm-name">{nameText(model.owner, 60)}</span></td>
           <td><Ago time={model.updated_at} /></td>

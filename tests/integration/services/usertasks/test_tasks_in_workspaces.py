@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -125,8 +126,20 @@ async def test_i9_nobody_but_its_owner_gets_at_what_is_in_a_task(make_world):
         for change in (JobUpdate(priority=1), JobUpdate(pool="default")):
             with pytest.raises(NotFound, match="there is no job"):
                 await jobs.update(member, task, change)
-    with pytest.raises(NotFound):
-        await tasks.logs(EVE, task)
+    assert task in [one.id for one in (await jobs.list(ALICE)).items]
+    for other in (BOB, VIC, WANDA, EVE):
+        assert task not in (await jobs.list(other)).model_dump_json()
+    for call in (
+        tasks.logs(EVE, task),
+        followed(EVE),
+        outputs.list(EVE, task),
+        outputs.open(EVE, task, "sha256:" + "0" * 64),
+        tasks.get(EVE, task),
+        tasks.end(EVE, task),
+        jobs.why(EVE, task),
+    ):
+        with pytest.raises(NotFound):
+            await call
 
 
 async def test_a_server_that_lies_in_a_workspace_is_not_opened_by_its_members(make_world):
@@ -344,6 +357,24 @@ async def test_i9_a_role_that_is_taken_away_ends_what_members_see(make_world):
                 await call
 
 
+async def test_who_is_no_member_any_more_keeps_their_own_tasks_and_sees_nobody_elses(make_world):
+    world = await lab(make_world)
+    await world.add_agent(slots=2)
+    theirs, hers = await made(world, BOB, workspace="alice/lab"), await made(world, workspace="lab")
+    await world.services[MembersOfWorkspaces].remove(ALICE, "lab", GrantTo(kind="user", name="bob"))
+    assert (await world.services[UserTasks].get(BOB, theirs)).opens
+    assert await ids(world, BOB) == [theirs]
+    with pytest.raises(NotFound):
+        await world.services[UserTasks].get(BOB, hers)
+    with pytest.raises(ConfigError):
+        await start(world, BOB, workspace="alice/lab")
+    with pytest.raises(ConfigError):
+        await world.services[TaskMoves].move(BOB, theirs, MoveTask(workspace="alice/lab", project="digits"))
+    assert not (await world.services[UserTasks].get(WANDA, theirs)).opens
+    await world.services[UserTasks].end(WANDA, theirs)
+    assert (await world.services[TaskMoves].move(BOB, theirs, MoveTask())).workspace_id is None
+
+
 async def test_i9_streams_tell_members_the_state_and_end_with_the_role(make_world):
     world = await lab(make_world)
     task = await made(world, **MASKED)
@@ -409,11 +440,50 @@ async def test_a_workspaces_quota_holds_back_what_lies_in_it_and_nothing_else(ma
     assert "workspace alice/lab holds 2 of a quota of 2 slots" in waits.pending_reason
     (used,) = (await world.services[Quotas].list(VIC)).workspaces
     assert (used.held, used.waiting) == (2, 2)
-    with pytest.raises(ResourcesError, match="more than the quota of workspace alice/lab: 2"):
+    assert waits.pending_reason.endswith("; see det quota list")
+    with pytest.raises(ResourcesError, match=r"of workspace alice/lab: 2 \(2 held now\)") as refused:
         await start(world, workspace="lab", resources={"slots": 3})
+    assert "det quota list" in refused.value.hint
     await world.services[TaskMoves].move(BOB, third, MoveTask())  # it counts there no more
     await world.steps(3)
     assert (await world.services[UserTasks].get(BOB, third)).display_state == "RUNNING"
+
+
+async def test_what_is_submitted_at_once_in_two_pools_never_exceeds_a_workspaces_quota(make_world):
+    pools, _ = read_pools({"default": {}, "a100": {}})
+    world = await lab(make_world, pools=pools)
+    await world.add_agent(slots=8)
+    far = await world.add_agent("far", slots=8)
+    far.drop()
+    plain = far.hello
+    far.hello = lambda: plain().model_copy(update={"pool": "a100"})
+    await far.connect()
+    await world.services[Quotas].put(ROOT, quota("alice/lab", 3))
+
+    def begin(caller: Caller, pool: str) -> Any:
+        return made(world, caller, workspace="alice/lab", resources={"slots": 1, "resource_pool": pool})
+
+    asked = [begin(caller, pool) for caller in (ALICE, BOB, WANDA) for pool in ("default", "a100") for _ in range(2)]
+    tasks = await asyncio.gather(*asked, world.submit(config(workspace="lab")))
+
+    async def held() -> int:
+        (used,) = (await world.services[Quotas].list(VIC)).workspaces
+        return used.held
+
+    for _ in range(5):
+        await world.steps(1)
+        assert await held() <= 3
+    assert await held() == 3
+    running = [one for one in tasks[:-1] if (await world.services[UserTasks].get(ROOT, one)).started_at is not None]
+    for one in running[:2]:
+        await world.services[UserTasks].end(ROOT, one)
+    for _ in range(5):
+        await world.steps(1)
+        assert await held() <= 3
+    assert await held() == 3
+    await world.services[Quotas].put(ROOT, quota("alice/lab", 1))  # ends nothing, and lets nothing start
+    await world.steps(3)
+    assert await held() == 3
 
 
 async def test_who_sets_and_sees_the_quota_of_a_workspace(make_world):

@@ -28,6 +28,7 @@ def quota() -> None:
       det quota list
       det quota set --user ada --slots 8
       det quota set --group vision --slots 32 --storage 2TB
+      det quota set --workspace ada/vision --slots 16
     """
 
 
@@ -87,9 +88,9 @@ def set_quota(
 ) -> None:
     """Limit the slots that a user, a group or a workspace may hold, or the bytes that users keep.
 
-    Only administrators can. Effective immediately. Running tasks are not stopped, and nothing is deleted. A user above
-    the limit of slots cannot start new tasks until enough are free. A user above that of storage cannot submit new
-    experiments; running trials go on storing checkpoints.
+    Only administrators can. Effective immediately. Running tasks are not stopped, and nothing is deleted. Above a
+    quota of slots, no new task of the user, the group or the workspace starts until enough are free. A user above that
+    of storage cannot submit new experiments; running trials go on storing checkpoints.
 
     \b
     Examples:

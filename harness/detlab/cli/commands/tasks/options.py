@@ -168,7 +168,7 @@ _OPTIONS: list[Callable[[Any], Any]] = [
         metavar="HOST:CONTAINER[:ro]",
         help="Mount a directory of the node in its container (repeatable); agents allow directories.",
     ),
-    workspace_option("The workspace that it is to lie in, whose members see its state."),
+    workspace_option("Workspace to put it in: its members see its state, and only you open it."),
     project_option("The project of the workspace; default: the one for what names none."),
 ]
 _IDLE: list[Callable[[Any], Any]] = [

@@ -63,9 +63,11 @@ def _add_list(group: click.Group, kind: TaskKind | None) -> None:
     )
     @click.option("--state", type=click.Choice(STATES, case_sensitive=False))
     @click.option(
-        "--owner", metavar="USER", help="Only this user's: administrators see all users', members those of a workspace."
+        "--owner",
+        metavar="USER",
+        help="Only this user's; administrators see all users', members those of a workspace.",
     )
-    @workspace_option("Those of all members of this workspace; of others' you see the state.")
+    @workspace_option("Those of all members of this workspace; of other users' tasks you see the state alone.")
     @project_option("Only those of this project of it.")
     @click.option("-a", "--all", "every", is_flag=True, help="All of them, however many there are.")
     @click.option("-q", "--quiet", is_flag=True, help="Print the ids only.")
@@ -115,7 +117,10 @@ def _add_list(group: click.Group, kind: TaskKind | None) -> None:
     if kind is None:
         kinds = click.Choice([each.value for each in TaskKind], case_sensitive=False)
         command = click.option("--kind", "only", type=kinds, help="Only tasks of this kind.")(command)
-    text = f"List {word}s, newest first.\n\n\b\nExamples:\n  {prefix} list\n  {prefix} list --json | jq '.[].id'"
+    text = (
+        f"List {word}s, newest first.\n\n\b\nExamples:\n  {prefix} list\n  {prefix} list -w ada/vision\n"
+        f"  {prefix} list --json | jq '.[].id'"
+    )
     group.command(name="list", help=text)(command)
 
 
@@ -201,8 +206,8 @@ def _add_move(group: click.Group, kind: TaskKind | None) -> None:
     prefix, word = _words(kind)
     text = (
         f"Move a {word} to another project: the members of its workspace see its state from then on.\n\n"
-        "Without WORKSPACE, to your personal one, where nobody sees it. What it runs with stays, and only you open"
-        " it.\n\n"
+        "Without WORKSPACE, to your personal one, where nobody sees it. What it runs with stays the same, and"
+        " only you can open it.\n\n"
         f"\b\nExamples:\n  {prefix} move ID ada/vision digits\n  {prefix} move ID"
     )
 
