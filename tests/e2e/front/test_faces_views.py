@@ -264,7 +264,7 @@ def test_curves_on_every_axis(opened: Any) -> None:
 def test_a_figure_is_saved_as_png_and_svg(opened: Any, view: str, tmp_path: Path) -> None:
     page = opened(VIEWS[view], "dark").page
     for kind in ("PNG", "SVG"):
-        page.get_by_role("button", name="Save figure").first.click()
+        page.get_by_role("button", name="Image of").first.click()
         with page.expect_download() as saved:
             page.get_by_role("menuitem", name=f"Save as {kind}").click()
         assert saved.value.suggested_filename.endswith(f".{kind.lower()}")

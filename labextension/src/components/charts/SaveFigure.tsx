@@ -27,13 +27,13 @@ export function SaveFigure({ name, picture }: {
   };
   return (
     <Menu
-      label={`Save figure ${name}`}
+      label={`Image of ${name}`}
       actions={() => [
         { key: 'png', label: 'Save as PNG', run: () => save('png') },
         { key: 'svg', label: 'Save as SVG', run: () => save('svg') }
       ]}
     >
-      Save ▾
+      Image ▾
     </Menu>
   );
 }

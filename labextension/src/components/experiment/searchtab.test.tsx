@@ -42,7 +42,7 @@ describe('the search tab', () => {
     Object.assign(URL, { createObjectURL: (file: Blob) => { made = file; return 'blob:x'; }, revokeObjectURL: () => undefined });
     const click = vi.spyOn(HTMLAnchorElement.prototype, 'click').mockImplementation(function (this: HTMLAnchorElement) { files.push([this.download, made!]); });
     show(tab, { [`${FIGURES}/best_so_far`]: FIGURE }, { plotly: async () => new FakePlotly() });
-    fireEvent.click(await screen.findByRole('button', { name: /^Save figure Best <b>loss/ }));
+    fireEvent.click(await screen.findByRole('button', { name: /^Image of Best <b>loss/ }));
     fireEvent.click(screen.getByRole('menuitem', { name: 'Save as SVG' }));
     await waitFor(() => expect(files).toHaveLength(1));
     expect(files[0]![0]).toBe('Best-b-loss-b.svg');
