@@ -151,6 +151,7 @@ export interface CheckpointView {
   uuid: string;
   trial_id: number;
   experiment_id: number;
+  tracked_run: string;
   run: number;
   steps_completed: number;
   state: 'COMPLETED' | 'PARTIALLY_DELETED' | 'DELETED';
@@ -782,6 +783,7 @@ export interface Lineage {
   experiment_id: number | null;
   experiment_name: string;
   trial_id: number | null;
+  tracked_run: string;
   run: number | null;
   steps_completed: number | null;
   hyperparameters: Record<string, unknown>;

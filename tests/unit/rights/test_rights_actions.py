@@ -35,6 +35,11 @@ write search.steer search.ask search.tell trial.kill checkpoint.edit checkpoint.
 write model.edit version.register version.edit label.move label.remove task.kill
 """
 """What a user, and a notebook run of theirs, may."""
+ANY_WRITER = """
+none  tracked_run.register
+write tracked_run.create tracked_run.log
+"""
+"""What a trial may, too, with what is its own."""
 NO_RUN = """
 none task.start_server
 read checkpoint.unbookmark
@@ -42,7 +47,7 @@ own  experiment.archive experiment.delete experiment.gc experiment.delete_event_
 own  experiment.move experiment.share experiment.unshare search.code job.update trash.empty
 own  checkpoint.unbookmark_all checkpoint.delete checkpoint.undelete checkpoint.remove_files
 own  checkpoint.register_elsewhere
-own  task.move
+own  tracked_run.delete task.move
 own  model.move model.rename model.archive model.delete model.share model.unshare version.delete
 """
 ADMINISTRATORS = """
@@ -65,7 +70,12 @@ def written() -> dict[Action, tuple[Right, set[CallerKind]]]:
     """The rows as they are written above, and in the tests of resources (`RIGHTS`)."""
     found = {}
     person, run = CallerKind.PERSON, CallerKind.RUN
-    texts = [(ANY_PERSON, {person, run}), (NO_RUN, {person}), (ADMINISTRATORS, {CallerKind.ADMIN})]
+    texts = [
+        (ANY_PERSON, {person, run}),
+        (ANY_WRITER, {person, run, CallerKind.TASK}),
+        (NO_RUN, {person}),
+        (ADMINISTRATORS, {CallerKind.ADMIN}),
+    ]
     for text, callers_ in [*texts, *((text, {kind}) for kind, text in PROGRAMS.items())]:
         for line in text.strip().splitlines():
             right, *names = line.split()

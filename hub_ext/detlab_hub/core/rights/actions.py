@@ -97,6 +97,10 @@ class Action(StrEnum):
     PROJECT_EDIT = "project.edit"
     PROJECT_ARCHIVE = "project.archive"
     PROJECT_DELETE = "project.delete"
+    RUN_CREATE = "tracked_run.create"
+    RUN_LOG = "tracked_run.log"
+    RUN_DELETE = "tracked_run.delete"
+    RUN_REGISTER = "tracked_run.register"
     TASK_CREATE = "task.create"
     TASK_START_SERVER = "task.start_server"
     TASK_KILL = "task.kill"
@@ -150,6 +154,7 @@ THEMSELVES = frozenset({CallerKind.PERSON})
 _ADMIN = frozenset({CallerKind.ADMIN})
 _TASK = frozenset({CallerKind.TASK})
 _HUB = frozenset({CallerKind.SPAWNERS})
+_ANY_WRITER = PEOPLE | _TASK
 _NONE, _READ, _WRITE, _OWN = Right.NONE, Right.READ, Right.WRITE, Right.OWN
 _EXPERIMENT, _CHECKPOINT, _MODEL = (ObjectKind.EXPERIMENT,), (ObjectKind.CHECKPOINT,), (ObjectKind.MODEL,)
 _WORKSPACE = (ObjectKind.WORKSPACE,)
@@ -246,6 +251,19 @@ ACTIONS: Mapping[Action, ActionRule] = {
         _WORKSPACE, _OWN, THEMSELVES, "archive a project, or restore it", Action.PROJECT_EDIT
     ),
     Action.PROJECT_DELETE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "delete a project, once nothing lies in it"),
+    Action.RUN_CREATE: ActionRule(
+        _WORKSPACE, _WRITE, _ANY_WRITER, "record a run from elsewhere in one of its projects, which is made for it"
+    ),
+    Action.RUN_LOG: ActionRule(
+        (ObjectKind.TRACKED_RUN, ObjectKind.EXPERIMENT),
+        _WRITE,
+        _ANY_WRITER,
+        "log into it: metrics, parameters, tags, files and models",
+    ),
+    Action.RUN_DELETE: ActionRule((ObjectKind.TRACKED_RUN,), _OWN, THEMSELVES, "delete it, or restore it"),
+    Action.RUN_REGISTER: ActionRule(
+        (), _NONE, _ANY_WRITER, "make a model, or a version of one, of what a run has logged"
+    ),
     Action.TASK_CREATE: ActionRule((), _NONE, PEOPLE, "start a task"),
     Action.TASK_START_SERVER: ActionRule(
         (), _NONE, THEMSELVES, "start a server of the Hub, which has a token of its own", Action.TASK_CREATE

@@ -71,6 +71,9 @@ class ObjectKind(StrEnum):
     """A registered model with its versions, labels and grants."""
     WORKSPACE = "workspace"
     """With its projects, members and defaults; what lies in it has rows of its own."""
+    TRACKED_RUN = "run from elsewhere"
+    """One that no cluster started, with its metrics, parameters, files and logged models; and what clients of MLflow
+    log into a trial."""
     TASK = "user task"
     """All of it: its output and files, its server, its whole config, its place in the queue."""
     TASK_STATE = "state of a user task"

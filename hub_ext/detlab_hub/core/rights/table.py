@@ -67,6 +67,18 @@ TABLE: Mapping[ObjectKind, Mapping[CallerRelation, Right]] = {
         CallerRelation.WORKSPACE_EDITOR: _WRITE,
         CallerRelation.WORKSPACE_VIEWER: _READ,
     },
+    ObjectKind.TRACKED_RUN: {
+        CallerRelation.ADMIN: _OWN,
+        CallerRelation.OWNER: _OWN,
+        CallerRelation.RUN: _WRITE,
+        CallerRelation.EDITOR: _WRITE,
+        CallerRelation.READER: _READ,
+        CallerRelation.WORKSPACE_ADMIN: _OWN,
+        CallerRelation.WORKSPACE_EDITOR: _WRITE,
+        CallerRelation.WORKSPACE_VIEWER: _READ,
+        CallerRelation.ITSELF: _WRITE,
+        CallerRelation.SIBLING: _READ,
+    },
     ObjectKind.TASK: {
         CallerRelation.ADMIN: _OWN,
         CallerRelation.OWNER: _OWN,

@@ -21,6 +21,7 @@ from detlab_hub.services.projects.workspaces import ARCHIVED
 from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import workspaces
+from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import ProjectRow, WorkspaceRow, clean_text
 
 MOST = 10_000
@@ -114,6 +115,13 @@ class Projects(Service):
             place = workspace_for(unit.session, caller, workspace, Action.PROJECT_DELETE)
             row = _project_for(unit.session, place, project)
             view = _views(unit.session, caller, place, [row])[0]
+            tracked = runs.count_of_projects(unit.session, [row.id]).get(row.id, 0)
+            if tracked and not (view.experiments or view.tasks):
+                raise Conflict(
+                    f"project {row.name!r} is not empty: {tracked} runs from elsewhere lie in it,"
+                    " deleted ones included",
+                    hint="Archive it instead: det project archive",
+                )
             if view.experiments or view.tasks:
                 named = f"--workspace {word(view.workspace)} --project {word(row.name)}"
                 within = [

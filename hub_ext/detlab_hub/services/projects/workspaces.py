@@ -21,6 +21,7 @@ from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.rights import USER
+from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import MemberRow, WorkspaceRow, clean_text
 
 MOST = 1000
@@ -140,6 +141,12 @@ class Workspaces(Service):
                     f"workspace {row.name!r} is not empty: it holds {within}",
                     hint="Move them (det experiment move, det model move, det task move), or delete them and end the "
                     f"tasks first: det experiment list --workspace {named} --all, det task list --workspace {named}",
+                )
+            if tracked := runs.count_of_workspace(unit.session, row.id):
+                raise Conflict(
+                    f"workspace {row.name!r} is not empty: {tracked} runs from elsewhere lie in it,"
+                    " deleted ones included",
+                    hint="Archive it instead: det workspace archive",
                 )
             audit.note(unit, caller, "workspace.delete", f"workspace {row.id}", row.name)
             members = [(one.kind, one.name) for one in workspaces.members(unit.session, row.id)]

@@ -72,5 +72,7 @@ class ProjectRow(Base):
     """Who made it."""
     description: Mapped[str] = mapped_column(CleanText, default="")
     notes: Mapped[str] = mapped_column(CleanText, default="")
+    tags: Mapped[dict[str, str]] = mapped_column(Json, default=dict)
+    """As clients of MLflow set them, for which a project is an experiment."""
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
     archived_at: Mapped[float | None] = mapped_column(Double, default=None)
