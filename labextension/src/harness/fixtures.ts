@@ -136,7 +136,7 @@ export function checkpoint(index: number): CheckpointView {
     ({ size, digest: `sha256:${tag.repeat(8)}`, mode: 0o644 });
   return {
     shortened: [],
-    uuid: uuid(index), trial_id: 100 + index, experiment_id: 12, run: 1, steps_completed: 250 + 10 * index, state: index % 7 === 5 ? 'DELETED' : 'COMPLETED',
+    uuid: uuid(index), trial_id: 100 + index, experiment_id: 12, tracked_run: '', run: 1, steps_completed: 250 + 10 * index, state: index % 7 === 5 ? 'DELETED' : 'COMPLETED',
     created_at: BEGAN + 600 + index * 30, size: 1_834_002 + index * 1000, files: {
       'model_0.safetensors': file(1_801_000, 'a1b2c3d4'), 'trainer.json': file(8_002, 'b2c3d4e5'), 'trainer.safetensors': file(25_000, 'c3d4e5f6')
     },
