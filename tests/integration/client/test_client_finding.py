@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -123,6 +124,23 @@ def test_a_list_of_experiments_begins_with_a_saved_view(det: Det, experiment_id:
     assert [row["loss"] for row in csv.DictReader(io.StringIO(listed.stdout))] == ["1.0"]
     assert "no saved view 'bad' of experiments" in det("experiment", "list", "--view", "bad").stderr
     assert det("view", "remove", "good", "--table", "experiments").returncode == 0
+
+
+def test_times_are_times_and_columns_of_a_view_of_the_page_are_shown_once(det: Det, experiment_id: int) -> None:
+    """`-c created` printed 1.79599e+09, and a view saved on the page repeated each usual column."""
+    del experiment_id
+    listed = det(
+        "experiment", "list", "--filter", "label = found-label", "-c", "created", "-c", "progress", "-c", "best"
+    )
+    title, _, row = listed.stdout.splitlines()[:3]
+    assert title.split()[-3:] == ["created", "progress", "best"]
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+% +1 *$", row), row
+    for table, command in (("experiments", ("experiment", "list")), ("trials", ("trial", "search"))):
+        columns = [word for name in ("id", "name", "state", "best", "created", "hp.opt") for word in ("-c", name)]
+        assert det("view", "save", "page", "label = found-label", "--table", table, *columns).returncode == 0
+        titles = det(*command, "--view", "page").stdout.splitlines()[0].split()
+        assert [title for title in titles if title.islower()] == ["created", "hp.opt"], titles
+        assert det("view", "remove", "page", "--table", table).returncode == 0
 
 
 def test_a_workspace_is_not_deleted_unasked(det: Det) -> None:

@@ -19,6 +19,8 @@ from detlab.cli.commands.experiments.batches import IDS, act_on_many, chosen, ma
 from detlab.cli.commands.experiments.forking import continue_command, fork, retry
 from detlab.cli.commands.finding.comparison import compare
 from detlab.cli.commands.finding.finding import (
+    USUAL,
+    beside,
     column_option,
     filter_hints,
     filter_option,
@@ -197,10 +199,11 @@ def list_command(
         filtered = state or owner or name or labels or archived or filter_ or workspace or project or project_id
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
-    titles = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took", *columns)
+    places = beside(columns, USUAL if view_name and not invocation.as_csv else ())
+    titles = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")
     table(
-        titles,
-        [(*_row(item.view), *shown_values(item.view.values)) for item in found],
+        (*titles, *(columns[at] for at in places)),
+        [(*_row(item.view), *shown_values(columns, item.view.values, places)) for item in found],
         right=("ID", "Progress", "Best"),
     )
 

@@ -103,7 +103,7 @@ def _facts(runs: Sequence[ComparedRun]) -> list[tuple[object, ...]]:
         ("name", *(run.name for run in runs)),
         ("owner", *(run.owner for run in runs)),
         ("state", *(run.state for run in runs)),
-        ("trials", *(", ".join(map(str, run.trial_ids)) for run in runs)),
+        ("trial ids", *(", ".join(map(str, run.trial_ids)) for run in runs)),
         ("steps", *(run.steps_completed for run in runs)),
     ]
 
