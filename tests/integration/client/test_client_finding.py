@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
+from detlab.cli.root import det as command_of_det
 from detlab.client.client import Client
 from detlab.errors import ConfigError
 from testbed.cluster import Cluster
@@ -150,3 +152,30 @@ def test_a_workspace_is_not_deleted_unasked(det: Det) -> None:
     assert refused.returncode == 2
     assert "add --yes" in refused.stderr
     assert det("workspace", "delete", "unasked", "--yes").returncode == 0
+
+
+def test_the_tab_key_offers_experiments_views_and_workspaces(
+    det: Det, cluster: Cluster, experiment_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It offered options alone, but for searches, tasks, agents and models."""
+
+    monkeypatch.setenv("DET_URL", cluster.url)
+    monkeypatch.setenv("DET_TOKEN", cluster.token)
+    completion = ShellComplete(command_of_det, {}, "det", "_DET_COMPLETE")
+
+    def offered(*words: str) -> list[str]:
+        return [item.value for item in completion.get_completions(list(words[:-1]), words[-1])]
+
+    assert det("workspace", "create", "for-tab").returncode == 0
+    assert det("view", "save", "two words", "label = x", "--table", "experiments").returncode == 0
+    mine = str(experiment_id)
+    for name in ("describe", "fork", "continue", "archive", "compare", "move"):
+        assert mine in offered("experiment", name, ""), name
+    assert offered("experiment", "describe", "no") == []
+    assert "for-tab" in offered("experiment", "list", "-w", "for")
+    assert "for-tab" in offered("workspace", "describe", "for")
+    assert "for-tab" in offered("experiment", "move", mine, "for")
+    assert offered("experiment", "list", "--view", "tw") == ["'two words'"]
+    assert offered("trial", "search", "--view", "tw") == []
+    assert offered("view", "remove", "tw") == ["'two words'"]
+    assert det("view", "remove", "two words", "--table", "experiments").returncode == 0

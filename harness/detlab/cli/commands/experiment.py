@@ -34,6 +34,7 @@ from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
 from detlab.cli.commands.shared.queue_settings import add_to
 from detlab.cli.commands.storage.collection import gc
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import (
@@ -245,7 +246,7 @@ def _row(view: ExperimentView) -> tuple[object, ...]:
 
 
 @experiment.command()
-@click.argument("experiment_ids", metavar="ID...", type=IDS, nargs=-1, required=True)
+@click.argument("experiment_ids", metavar="ID...", type=IDS, nargs=-1, required=True, shell_complete=experiment_ids)
 @json_option
 @pass_invocation
 def describe(invocation: Invocation, experiment_ids: tuple[Sequence[int], ...]) -> None:
@@ -476,7 +477,7 @@ def tell_trials(
 
 
 @experiment.command(name="list-trials")
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @trial_order
 @metric_option
 @csv_option
@@ -499,7 +500,7 @@ def list_trials(
 
 
 @experiment.command(name="list-checkpoints")
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--best", "most", type=click.IntRange(1), metavar="N", help="Only the N best.")
 @csv_option
 @json_option
@@ -545,7 +546,7 @@ def _files_of(item: Checkpoint) -> object:
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--trial", "trial_id", type=int, metavar="ID", help="Only this trial's output.")
 @log_options
 @json_option
@@ -566,7 +567,7 @@ def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, optio
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--timeout", type=float, metavar="SECONDS", help="Seconds until it gives up waiting (exit status 5).")
 @click.option(
     "--polling-interval", type=float, hidden=True, expose_value=False, help="Accepted for old scripts; unused."
@@ -638,7 +639,7 @@ _steering("kill", "Kill experiments immediately.", Experiment.kill)
 
 
 @experiment.command()
-@click.argument("ids", metavar="[IDS...]", type=IDS, nargs=-1)
+@click.argument("ids", metavar="[IDS...]", type=IDS, nargs=-1, shell_complete=experiment_ids)
 @many_options
 @click.option(
     "--forget-files",
@@ -688,7 +689,7 @@ def delete(
 
 
 @experiment.command(name="delete-tb-files")
-@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True, shell_complete=experiment_ids)
 @yes_option
 @json_option
 @pass_invocation
@@ -713,7 +714,7 @@ def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option(
     "-o",
     "--output-dir",
@@ -758,7 +759,7 @@ def download(
 
 
 @experiment.command(name="download-model-def")
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("-o", "--output-dir", type=click.Path(path_type=Path), default=Path(), help="Folder to write to.")
 @json_option
 @pass_invocation
@@ -774,7 +775,7 @@ def download_model_def(invocation: Invocation, experiment_id: int, output_dir: P
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @json_option
 @pass_invocation
 def config(invocation: Invocation, experiment_id: int) -> None:

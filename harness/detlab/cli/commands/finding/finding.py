@@ -8,6 +8,7 @@ from typing import Literal
 
 import click
 
+from detlab.cli.completion import view_names
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.output.printing import Shown, clean, counted, duration, moment, note, say, say_json, settings, table
 from detlab.client.operations import finding
@@ -31,7 +32,11 @@ parquet_option = click.option(
 )
 
 view_option = click.option(
-    "--view", "view_name", metavar="NAME", help="Begin with a saved view: its filter, order and columns."
+    "--view",
+    "view_name",
+    metavar="NAME",
+    shell_complete=view_names,
+    help="Begin with a saved view: its filter, order and columns.",
 )
 
 
