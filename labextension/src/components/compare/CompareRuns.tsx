@@ -120,7 +120,7 @@ function Panes(props: PaneProps): ReactElement {
 }
 
 function AddRuns({ chosen, onAdd }: { chosen: Chosen; onAdd: (to: Chosen) => void }): ReactElement {
-  const [kind, setKind] = useState<'trials' | 'experiments'>('trials');
+  const [kind, setKind] = useState<'trials' | 'experiments'>(chosen.experiments.length > chosen.trials.length ? 'experiments' : 'trials');
   const [text, setText] = useState('');
   const ids = idsOf(text);
   const count = chosen.trials.length + chosen.experiments.length;

@@ -114,6 +114,11 @@ describe('the page', () => {
     expect(screen.getByRole('tab', { name: /Config/ }).textContent).toBe('Config1');
   });
 
+  it('adds to experiments experiments', async () => {
+    opened('', { trials: [], experiments: [4, 5] });
+    expect((await screen.findByRole<HTMLSelectElement>('combobox', { name: 'Kind' })).value).toBe('experiments');
+  });
+
   it('leaves a run out and adds others', async () => {
     const { done } = opened('tab=hyperparameters&all=1');
     fireEvent.click(await screen.findByRole('button', { name: 'Leave out trial 101' }));

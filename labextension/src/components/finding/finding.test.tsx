@@ -8,7 +8,7 @@ import { ApiError } from '../../state/api';
 import { FakeApi, show, type Shown } from '../../testing/app';
 import { labelAction, runBatch, undoBatch } from './batch';
 import { groupsOf, moved } from './ColumnChooser';
-import { columnsOf, emptyColumns, heatOf, heatRange } from './columns';
+import { columnsOf, emptyColumns, heatOf, heatRange, USUAL } from './columns';
 import { pagePath, PLAIN, readRequest, sorted, writeRequest, ofView } from './request';
 import { RunsPage } from './RunsPage';
 
@@ -88,6 +88,14 @@ describe('a request', () => {
 });
 
 describe('columns', () => {
+  it('show what a run has come to within a window of 1,280 pixels', () => {
+    for (const table of ['experiments', 'trials'] as const) {
+      const columns = columnsOf(table, USUAL[table], []);
+      const right = columns.slice(0, columns.findIndex(column => column.name === 'best') + 1).reduce((sum, column) => sum + column.width, 0);
+      expect(right, table).toBeLessThan(900);
+    }
+  });
+
   it('are coloured by what lies between the least and the greatest number', () => {
     const page = trials(100, new URLSearchParams({ column: '["accuracy"]' }));
     const [column] = columnsOf('trials', ['accuracy'], page.columns);
