@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SECONDS = 1.0
 MOST = 50
+_TABLES: dict[str, FilteredTable] = {"search": "trials", "list": "experiments"}
 _log = logging.getLogger(__name__)
 
 
@@ -52,7 +53,7 @@ def workspace_names(ctx: click.Context, param: click.Parameter, incomplete: str)
 def view_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the user's saved views: of the table that the command is about, if it is about one."""
     del param
-    table: FilteredTable | None = {"search": "trials", "list": "experiments"}.get(ctx.info_name or "")  # type: ignore[assignment]
+    table = _TABLES.get(ctx.info_name or "")
     return _offered(ctx, incomplete, lambda client: ((one.name, one.filter) for one in client.list_saved_views(table)))
 
 
