@@ -79,10 +79,11 @@ def test_det_prints_writes_and_keeps(det: Det, experiment_id: int, tmp_path: Pat
     table = det("trial", "search", "label = found-label", "--sort", "loss", "-c", "loss.max", "-c", "label")
     assert table.returncode == 0, table.stderr
     assert [line.split()[7:9] for line in table.stdout.splitlines()[2:]] == [[f"{n}", "found-label"] for n in (1, 2, 3)]
+    parquet_of = pytest.importorskip("pyarrow.parquet")  # without it det says how to install it, and prints no table
     text = det("trial", "search", "label = found-label", "-c", "loss", "--csv", "--parquet", "found.parquet").stdout
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [float(row["loss"]) for row in rows] == [3.0, 2.0, 1.0]
-    parquet = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "found.parquet").to_pylist()
+    parquet = parquet_of.read_table(tmp_path / "found.parquet").to_pylist()
     assert [row["loss"] for row in parquet] == [3.0, 2.0, 1.0]
     assert [math.isclose(row["hparams.x"], float(other["hparams.x"])) for row, other in zip(parquet, rows, strict=True)]
     saved = det("view", "save", "losses", "label = found-label and loss < 3", "--sort", "-loss", "-c", "loss")
@@ -98,7 +99,7 @@ def test_det_prints_writes_and_keeps(det: Det, experiment_id: int, tmp_path: Pat
     columns = det("experiment", "list", "--filter", "label = found-label", "-c", "loss", "-c", "trials", "--csv").stdout
     assert columns.splitlines()[1].endswith(",1.0,3")
     det("e", "list", "--filter", "label = found-label", "-c", "loss", "--parquet", "experiments.parquet")
-    kept = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "experiments.parquet").to_pylist()
+    kept = parquet_of.read_table(tmp_path / "experiments.parquet").to_pylist()
     assert [(row["experiment_id"], row["loss"], row["best"]) for row in kept] == [(experiment_id, 1.0, 1.0)]
     nothing = det("experiment", "list", "--filter", "label = no-such-label")
     assert (nothing.returncode, nothing.stdout) == (0, "No experiments match.\n")
