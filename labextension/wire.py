@@ -18,6 +18,7 @@ from detlab.schemas.wire import (
     Wire,
     batches,
     comparison,
+    continuing,
     finding,
     projects,
     registry,
@@ -49,6 +50,7 @@ SENT = (
     batches.BatchRequest,
     *(workspaces.CreateWorkspace, workspaces.EditWorkspace, workspaces.MemberRequest),
     *(projects.CreateProject, projects.EditProject, projects.MoveExperiment, wire.EditExperiment),
+    *(projects.MoveModel, continuing.ContinueExperiment),
 )
 HEAD = """/** The wire models (detlab.schemas). Made by labextension/wire.py: do not edit. */
 

@@ -27,6 +27,8 @@ exist, and they get the same 404 as for one that was never there. Who may read a
     notes = """
 - Trials, metrics, output, code, events and grants of an experiment follow its row; output and files of a user task
   follow that of the task.
+- *State of a user task*: its name, kind, state, owner, pool and resources, why it waits, and of its config the image.
+  For members of its workspace; to all that is in the task a role gives no right.
 - *Job in the queue*: name, owner and reason in lists of the queue; everybody sees position, size and age of each job.
 - *User*: name, usage and limits, where users are listed. *Administration*: audit log, tokens, health, uids, instances.
 - A task acts by its own token, which knows its experiment and trial; the rights of its owner are not its own. The cells
@@ -56,9 +58,13 @@ above, by the same route.
 """
 
 
+_BY_PROTOCOL = frozenset({"tracked_run.create", "tracked_run.log", "tracked_run.delete", "tracked_run.register"})
+"""Actions without a route of the API: clients of MLflow ask for them."""
+
+
 def _actions() -> str:
     from detlab_hub.core.rights import ACTIONS, Action, Right
-    from detlab_hub.web.routes import API
+    from detlab_hub.web.routes import API, PROTOCOLS
     from detlab_hub.web.scopes import CHANGING, operation_of
 
     routes: dict[Action, list[str]] = {}
@@ -67,6 +73,11 @@ def _actions() -> str:
             operation = operation_of(handler, verb)
             if operation is not None and operation.action is not None:
                 routes.setdefault(operation.action, []).append(f"`{verb} {path}`")
+    for path, handler in PROTOCOLS:
+        for verb in sorted(CHANGING):
+            operation = operation_of(handler, verb)
+            if operation is not None and operation.action in _BY_PROTOCOL:
+                routes.setdefault(operation.action, []).append(f"`{verb} /{path}`")
     whole = [action for action in Action if ACTIONS[action].within is None]
     order = [one for action in whole for one in (action, *(part for part in Action if ACTIONS[part].within is action))]
     rows = []

@@ -77,6 +77,7 @@ PATHS = (
     "tasks/{task_id}/kill",
     "tasks/{task_id}/logs",
     "tasks/{task_id}/logs/stream",
+    "tasks/{task_id}/move",
     "tasks/{task_id}/outputs",
     "tasks/{task_id}/outputs/{digest}",
     "trials",

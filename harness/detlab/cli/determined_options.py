@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_WORKSPACE = "user tasks are in no workspace"
 _TEMPLATE = "the master has no templates: keep the file and give it to --config-file, or merge it yourself"
 _PAGES = "the list is whole with --all; -n limits it"
 _WHOLE = "the list is always whole"
 _CONTAINER = "name the rank or the node: --rank, --node"
 _LOGS = {"--container-id": _CONTAINER, "--allocation-id": "lines of all attempts are there; narrow them by --since"}
-_LIST = {"--workspace-name": _WORKSPACE}
 _START = {
     "--template": _TEMPLATE,
-    "--workspace-name": "user tasks are in no workspace",
     "--preview": "`det config resolve` prints a config with all defaults",
 }
 _BY_JSON = {"--yaml": "use --json", "--table": "it is what is printed without --json and --csv"}
@@ -33,7 +30,7 @@ _OF_WORKSPACES = {
     "--namespace": _NAMESPACE,
     "--auto-create-namespace": _NAMESPACE,
     "--auto-create-namespace-all-clusters": _NAMESPACE,
-    "--resource-quota": "det quota set --user NAME --slots N",
+    "--resource-quota": "det quota set --workspace NAME --slots N",
     "--default-compute-pool": "det workspace set-defaults NAME --pool POOL",
     "--default-aux-pool": "tasks without slots name their pool themselves: --config resources.resource_pool=POOL",
     "--checkpoint-storage-config": "det workspace set-defaults NAME --storage YAML",
@@ -67,13 +64,10 @@ INSTEAD: dict[str, dict[str, str]] = {
     "checkpoint download": {"--quiet": "use --json"},
     "notebook start": _START,
     "command describe": {"--csv": "use --json"},
-    "notebook list": _LIST,
     "notebook logs": _LOGS,
     "shell start": _START,
-    "shell list": _LIST,
     "shell logs": _LOGS,
     "command run": _START,
-    "command list": _LIST,
     "command logs": _LOGS,
     "tensorboard start": {
         **_START,
@@ -81,7 +75,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--include": "a TensorBoard reads the experiments' own files; it takes no code",
         "--trial-ids": "use --trial ID (repeatable)",
     },
-    "tensorboard list": _LIST,
     "tensorboard logs": _LOGS,
     "task logs": _LOGS,
     "task kill": {"--root": "tasks have no parents here: name each"},
@@ -123,20 +116,12 @@ INSTEAD: dict[str, dict[str, str]] = {
 }
 """By command: each long option of Determined's that it lacks, and what to use instead."""
 
-_WORKSPACES = {"-w": "--workspace-name"}
 _SHORT: dict[str, dict[str, str]] = {
     "experiment create": {"-t": "--test-mode", "-g": "--git", "-p": "--publish"},
     "checkpoint download": {"-q": "--quiet"},
     "job list": {"-p": "--resource-pool"},
     "workspace create": {"-n": "--namespace"},
-    "notebook start": _WORKSPACES,
-    "notebook list": _WORKSPACES,
-    "shell start": _WORKSPACES,
-    "shell list": _WORKSPACES,
-    "command run": _WORKSPACES,
-    "command list": _WORKSPACES,
-    "tensorboard start": {**_WORKSPACES, "-i": "--include"},
-    "tensorboard list": _WORKSPACES,
+    "tensorboard start": {"-i": "--include"},
     "user logout": {"-a": "--all"},
 }
 _NAMES = {
@@ -200,7 +185,7 @@ COMMANDS: dict[str, str] = {
     "user-group delete": _HUB_GROUPS,
     "workspace list-pools": "det pool list: pools belong to no workspace",
     "workspace bindings": "the namespace of pods is the agent's: det agent run --kubernetes-settings",
-    "workspace resource-quota": "det quota set --user NAME --slots N",
+    "workspace resource-quota": "det quota set --workspace NAME --slots N",
 }
 """By command, or group of commands: each of Determined's that is not here, and what to use instead."""
 

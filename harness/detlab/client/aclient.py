@@ -82,6 +82,7 @@ class AsyncSubmittedTask:
         warnings: Of the master, and of files that hold secrets.
         config: The resolved config.
         bundle: The code that was sent, or None.
+        given: Values that the workspace gives, each with where it comes from.
     """
 
     task: AsyncTask | None
@@ -89,6 +90,7 @@ class AsyncSubmittedTask:
     warnings: list[ProblemView]
     config: dict[str, Any]
     bundle: Bundle | None
+    given: Sequence[GivenView] = ()
 
 
 class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncWorkspaceCalls):
@@ -428,6 +430,8 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncW
         name: str | None = None,
         experiment_ids: Iterable[int] = (),
         trial_ids: Iterable[int] = (),
+        workspace: str | int | None = None,
+        project: str | int | None = None,
     ) -> AsyncTask:
         """Start a notebook, shell, command or TensorBoard.
 
@@ -440,6 +444,9 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncW
             name: Display name.
             experiment_ids: What a TensorBoard shows.
             trial_ids: Single trials that a TensorBoard shows.
+            workspace: Where it is to lie, whose members see its state: a name, `OWNER/NAME` or id. Nobody but you opens
+                it.
+            project: A name or id; default: the one for what names none.
 
         Raises:
             ConfigError: The config has mistakes; all of them are in `problems`.
@@ -452,6 +459,8 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncW
             name=name,
             experiment_ids=experiment_ids,
             trial_ids=trial_ids,
+            workspace=workspace,
+            project=project,
         )
         assert submitted.task is not None  # only a dry run has none
         return submitted.task
@@ -469,6 +478,8 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncW
         idempotency_key: str | None = None,
         source: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
+        workspace: str | int | None = None,
+        project: str | int | None = None,
     ) -> AsyncSubmittedTask:
         """Request a user task; return it with the master's warnings and the resolved config.
 
@@ -485,6 +496,8 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncW
             idempotency_key: Requests with the same key create one task; default: a new key.
             source: Where it comes from, for people: fields of `TaskSource`.
             progress: Called with (bytes sent, bytes in all) while the code is uploaded.
+            workspace: See `create_task`.
+            project: See `create_task`.
         """
         submission = task_submission_of(
             kind,
@@ -497,11 +510,13 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncW
             idempotency_key=idempotency_key,
             source=source,
             progress=progress,
+            workspace=workspace,
+            project=project,
         )
         reply = await self.session.run(task_operations.create_task(submission))
         task = AsyncTask(self.session, reply.task) if reply.task else None
         warnings = [*reply.warnings, *secret_warnings(bundle)]
-        return AsyncSubmittedTask(task, reply.created, warnings, reply.config, bundle)
+        return AsyncSubmittedTask(task, reply.created, warnings, reply.config, bundle, reply.given)
 
     async def run_notebook(
         self,
@@ -559,9 +574,27 @@ class AsyncClient(AsyncRegistryCalls, AsyncFindingCalls, AsyncBatchCalls, AsyncW
         kind: TaskKind | str | None = None,
         state: str | None = None,
         owner: str | None = None,
+        workspace: str | int | None = None,
+        project: str | int | None = None,
     ) -> list[AsyncTask]:
-        """Return user tasks, newest first."""
-        views = await self.session.run(task_operations.tasks(limit=limit, kind=kind, state=state, owner=owner))
+        """Return user tasks, newest first.
+
+        Args:
+            limit: Most of them; None: all.
+            kind: Only of this kind.
+            state: Only in this state.
+            owner: Only this user's.
+            workspace: Those of all its members, of others' the state alone: its name, `OWNER/NAME` or id.
+            project: Only those of this project of it; without a workspace of your personal one.
+
+        Raises:
+            NotFound: There is no such workspace or project.
+        """
+        views = await self.session.run(
+            task_operations.tasks(
+                limit=limit, kind=kind, state=state, owner=owner, workspace=workspace, project=project
+            )
+        )
         return [AsyncTask(self.session, view) for view in views]
 
     async def iter_tasks(self) -> AsyncIterator[AsyncTask]:

@@ -173,11 +173,22 @@ def task_submission_of(
     idempotency_key: str | None,
     source: Mapping[str, Any] | None,
     progress: Progress | None,
+    workspace: str | int | None = None,
+    project: str | int | None = None,
 ) -> TaskSubmission:
-    """Return the submission that the arguments of `submit_task` describe."""
+    """Return the submission that the arguments of `submit_task` describe.
+
+    Raises:
+        ConfigError: The config cannot be read as a mapping, and a workspace or a project is to be laid over it.
+    """
+    place = {"workspace": workspace, "project": project}
+    said = {key: str(value) for key, value in place.items() if value is not None}
+    whole: Mapping[str, Any] | str = {} if config is None else config_text(config)
+    if said:
+        whole = {**({} if config is None else config_mapping(config)), **said}
     return TaskSubmission(
         kind=TaskKind(kind),
-        config={} if config is None else config_text(config),
+        config=whole,
         name=name,
         bundle=bundle,
         experiment_ids=tuple(experiment_ids),

@@ -97,7 +97,17 @@ class TaskResources(Block):
 class TaskConfig(Block):
     """One user task: what to run, where, and for how long it may idle."""
 
+    OMITS_NULL: ClassVar[frozenset[str]] = frozenset({"workspace", "project"})
+
     description: Text | None = Field(None, description="Display name; if it is left out, detlab makes one up.")
+    workspace: Text | None = Field(
+        None,
+        description="Workspace that it lies in, whose members see its state: one of yours by its name, or OWNER/NAME."
+        " Default: your personal one.",
+    )
+    project: Text | None = Field(
+        None, description="Project of the workspace that it lies in. Default: the one for what names none."
+    )
     entrypoint: Entrypoint | None = Field(
         None, description="Command line to run (commands only), or a list of its words."
     )

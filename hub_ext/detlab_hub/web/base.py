@@ -200,7 +200,8 @@ class Guarded(Recognized):
             declared = getattr(own, "operation", None)
             if not isinstance(declared, Operation):
                 raise TypeError(f"{cls.__name__}.{verb.lower()} declares no scope: decorate it with needs(...)")
-            if verb in CHANGING and declared.action is None and Scope.PUBLIC not in declared.scopes:
+            reads = declared.reads or Scope.PUBLIC in declared.scopes
+            if verb in CHANGING and declared.action is None and not reads:
                 raise TypeError(f"{cls.__name__}.{verb.lower()} names no action: needs(..., action=Action....)")
             public, people = Scope.PUBLIC in declared.scopes, bool(PEOPLE & declared.scopes)
             wrong = misdeclared(declared.cross_site, verb, public=public, people=people)

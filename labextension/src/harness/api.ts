@@ -153,6 +153,7 @@ export class FixtureApi implements Api {
     if (kind === 'experiments') return this.ofExperiment(part, query);
     if (kind === 'workspaces') return this.ofTeams(id, part, rest[0]);
     if (kind === 'trials') return this.ofTrial(Number(id), part, rest, query);
+    if (kind === 'tasks' && id === undefined) return { items: this.of.trials ? teams.tasks(this.of.hostile ?? false) : [], next: null };
     if (kind === 'tasks') return this.ofTask(id!, part, query);
     if (kind === 'models') return this.ofModel(id, part, rest, query);
     if (kind === 'checkpoints' && part === undefined) return made.checkpoint(5);

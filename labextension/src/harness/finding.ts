@@ -73,7 +73,7 @@ export function completions(query: URLSearchParams, hostile = false): Completion
 export function views(hostile = false): SavedView[] {
   return ['good', hostile ? HOSTILE.name : 'last week'].map((name, i) => ({
     id: i + 1, name, table: 'trials', filter: 'accuracy > 0.9 and label = paper', sort: ['-accuracy'], columns: ['id', 'name', 'accuracy'], layout: { pinned: ['name'], heat: ['accuracy'] },
-    owner: 'alice', project_id: null, created_at: BEGAN, updated_at: BEGAN
+    owner: 'alice', project_id: null, project: '', workspace: '', created_at: BEGAN, updated_at: BEGAN
   }));
 }
 

@@ -136,7 +136,7 @@ export function checkpoint(index: number): CheckpointView {
     ({ size, digest: `sha256:${tag.repeat(8)}`, mode: 0o644 });
   return {
     shortened: [],
-    uuid: uuid(index), trial_id: 100 + index, experiment_id: 12, run: 1, steps_completed: 250 + 10 * index, state: index % 7 === 5 ? 'DELETED' : 'COMPLETED',
+    uuid: uuid(index), trial_id: 100 + index, experiment_id: 12, tracked_run: '', run: 1, steps_completed: 250 + 10 * index, state: index % 7 === 5 ? 'DELETED' : 'COMPLETED',
     created_at: BEGAN + 600 + index * 30, size: 1_834_002 + index * 1000, files: {
       'model_0.safetensors': file(1_801_000, 'a1b2c3d4'), 'trainer.json': file(8_002, 'b2c3d4e5'), 'trainer.safetensors': file(25_000, 'c3d4e5f6')
     },
@@ -187,6 +187,7 @@ export function logLine(id: number, over: Partial<LogLine> = {}): LogLine {
 export function task(over: Partial<TaskView> = {}): TaskView {
   return {
     shortened: [],
+    workspace: '', workspace_id: null, project: '', project_id: null, may: 'own', opens: true,
     id: 'nb-7f3a', kind: 'notebook', name: 'exploring-heron', owner: 'alice', state: 'ACTIVE', allocation_state: 'RUNNING', display_state: 'RUNNING',
     end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default', runtime: 'docker', image: 'detlab/notebook:1',
     priority: 42, server_name: 'nb-7f3a', url: '/user/alice/nb-7f3a/lab', server_host: '', created_at: BEGAN, started_at: BEGAN + 6, ended_at: null, exit_code: null,

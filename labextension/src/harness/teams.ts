@@ -1,8 +1,8 @@
 /** Workspaces, members and projects for the harness. */
 
 import { member, project, workspace } from '../components/workspaces/fixtures';
-import type { MemberList, ProjectView, WorkspaceView } from '../state/wire';
-import { HOSTILE } from './fixtures';
+import type { MemberList, ProjectView, TaskView, WorkspaceView } from '../state/wire';
+import { BEGAN, HOSTILE, task } from './fixtures';
 
 const NOTES = `# Plan
 
@@ -15,7 +15,7 @@ const NOTES = `# Plan
 
 export function workspaces(hostile: boolean): WorkspaceView[] {
   const own = workspace(7, {
-    name: hostile ? HOSTILE.name : 'vision', owner: 'alice', description: hostile ? HOSTILE.log : 'Everything of the vision group', projects: 3, experiments: 48, models: 4,
+    name: hostile ? HOSTILE.name : 'vision', owner: 'alice', description: hostile ? HOSTILE.log : 'Everything of the vision group', projects: 3, experiments: 48, models: 4, tasks: 3, quota: 16,
     defaults: { resource_pool: 'a100', checkpoint_storage: { type: 's3', bucket: 'vision-checkpoints', prefix: hostile ? HOSTILE.name : 'team' }, environment: {} }
   });
   return [
@@ -34,5 +34,20 @@ export function projects(hostile: boolean): ProjectView[] {
   return [
     project(3, { name: hostile ? HOSTILE.name : 'digits', workspace: 'alice/vision', owner: 'alice', description: hostile ? HOSTILE.log : 'Small networks for written digits', notes, experiments: 12 }),
     project(4, { name: 'segmentation', workspace: 'alice/vision', owner: 'ben', experiments: 36 }), project(2, { name: 'Uncategorized', workspace: 'alice/vision' })
+  ];
+}
+
+export function tasks(hostile: boolean): TaskView[] {
+  const name = (plain: string): string => (hostile ? HOSTILE.name : plain);
+  const place = { workspace: 'alice/vision', workspace_id: 7, project: name('digits'), project_id: 3 };
+  const others = { ...place, opens: false, may: 'write', url: null, server_name: null, agent_id: null, image: null, last_activity: null, idle_timeout: null } as const;
+  return [
+    task({ ...place }),
+    task({ ...others, id: 'shell-1', kind: 'shell', name: name('debugging'), owner: name('ben'), slots_needed: 1, resource_pool: 'a100' }),
+    task({
+      ...others, id: 'command-2', kind: 'command', name: name('export of the test set'), owner: 'cleo', slots_needed: 8, resource_pool: 'a100', allocation_state: 'PENDING', display_state: 'QUEUED',
+      started_at: null, place: 3, pending_reason: hostile ? HOSTILE.log : 'workspace alice/vision holds 12 of a quota of 16 slots, this needs 8; see det quota list'
+    }),
+    task({ ...others, id: 'tensorboard-3', kind: 'tensorboard', name: name('curves'), owner: 'ben', state: 'CANCELED', display_state: 'CANCELED', end_reason: 'idle', ended_at: BEGAN + 900 })
   ];
 }

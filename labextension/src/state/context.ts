@@ -7,7 +7,7 @@ import type { Snapshot, Store } from './store';
 
 export const EXPERIMENT_TABS = ['curves', 'trials', 'search', 'parallel', 'checkpoints', 'events', 'config', 'code'] as const;
 export const TRIAL_TABS = ['metrics', 'logs', 'checkpoints', 'hparams'] as const;
-export const WORKSPACE_TABS = ['projects', 'experiments', 'models', 'members', 'defaults'] as const;
+export const WORKSPACE_TABS = ['projects', 'experiments', 'models', 'tasks', 'members', 'defaults'] as const;
 
 export type ExperimentTab = (typeof EXPERIMENT_TABS)[number];
 export type TrialTab = (typeof TRIAL_TABS)[number];
@@ -66,6 +66,7 @@ export interface Question {
 export interface Plotly {
   react(element: HTMLElement, data: unknown[], layout: object, config: object): Promise<unknown>;
   purge(element: HTMLElement): void;
+  toImage(figure: { data: unknown[]; layout: object }, options: { format: 'svg'; width: number; height: number; imageDataOnly: true }): Promise<string>;
   Plots: { resize(element: HTMLElement): void };
 }
 
@@ -99,6 +100,11 @@ export interface AppContext {
 const Context = createContext<AppContext | null>(null);
 
 export const AppProvider = Context.Provider;
+
+/** Null where components stand by themselves, as in a notebook's output. */
+export function useOptionalApp(): AppContext | null {
+  return useContext(Context);
+}
 
 export function useApp(): AppContext {
   const app = useContext(Context);

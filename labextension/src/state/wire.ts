@@ -151,6 +151,7 @@ export interface CheckpointView {
   uuid: string;
   trial_id: number;
   experiment_id: number;
+  tracked_run: string;
   run: number;
   steps_completed: number;
   state: 'COMPLETED' | 'PARTIALLY_DELETED' | 'DELETED';
@@ -251,6 +252,14 @@ export interface Completions {
   column: number | null;
 }
 
+/** POST experiments/{experiment_id}/continue. */
+export interface ContinueExperiment {
+  config?: Record<string, unknown>;
+  trial_ids?: number[];
+  from_earlier?: boolean;
+  idempotency_key?: string | null;
+}
+
 /** POST experiments. `config` is the raw config (a mapping) or `config_yaml` its text. */
 export interface CreateExperiment {
   config?: Record<string, unknown> | null;
@@ -312,6 +321,7 @@ export interface CreateTaskReply {
   created: boolean;
   warnings: ProblemView[];
   config: Record<string, unknown>;
+  given: GivenView[];
 }
 
 /** POST models/{model}/versions: register a checkpoint; one of the two names it. A checkpoint that has a version of this model already gives that version again. */
@@ -773,6 +783,7 @@ export interface Lineage {
   experiment_id: number | null;
   experiment_name: string;
   trial_id: number | null;
+  tracked_run: string;
   run: number | null;
   steps_completed: number | null;
   hyperparameters: Record<string, unknown>;
@@ -890,6 +901,11 @@ export interface MoveLabel {
   idempotency_key?: string | null;
 }
 
+/** POST models/{model}/move: where it is to lie, and so who sees it. */
+export interface MoveModel {
+  workspace?: string;
+}
+
 /** GET tasks/{task_id}/outputs. */
 export interface OutputList {
   items: OutputView[];
@@ -1005,6 +1021,7 @@ export interface ProjectView {
   created_at: number;
   archived_at: number | null;
   experiments: number;
+  tasks: number;
   may: 'read' | 'write' | 'own';
   shortened: string[];
 }
@@ -1049,6 +1066,7 @@ export interface QueueView {
 export interface QuotaList {
   items: QuotaView[];
   storage: StorageQuotaView[];
+  workspaces: WorkspaceQuotaView[];
 }
 
 /** A quota of slots that stands, and what is used of it. */
@@ -1147,6 +1165,8 @@ export interface SaveView {
   sort?: string[];
   columns?: string[];
   layout?: Record<string, unknown>;
+  workspace?: string;
+  project?: string;
 }
 
 /** A saved view. A column that is gone since stays in it, and has no values. */
@@ -1160,11 +1180,13 @@ export interface SavedView {
   layout: Record<string, unknown>;
   owner: string;
   project_id: number | null;
+  project: string;
+  workspace: string;
   created_at: number;
   updated_at: number;
 }
 
-/** The views of the caller. */
+/** The views of the caller, and those of projects that they may read. */
 export interface SavedViewList {
   items: SavedView[];
   next: number | null;
@@ -1335,6 +1357,12 @@ export interface TaskView {
   kind: TaskKind;
   name: string;
   owner: string;
+  workspace: string;
+  workspace_id: number | null;
+  project: string;
+  project_id: number | null;
+  may: 'read' | 'write' | 'own';
+  opens: boolean;
   state: TrialState;
   allocation_state: AllocationState | null;
   display_state: string;
@@ -1523,6 +1551,15 @@ export interface WorkspaceList {
   after: number | null;
 }
 
+/** A quota of slots of all that lies in a workspace, and what is used of it. */
+export interface WorkspaceQuotaView {
+  workspace_id: number;
+  workspace: string;
+  slots: number;
+  held: number;
+  waiting: number;
+}
+
 /** A workspace. */
 export interface WorkspaceView {
   id: number;
@@ -1537,6 +1574,8 @@ export interface WorkspaceView {
   projects: number;
   experiments: number;
   models: number;
+  tasks: number;
+  quota: number | null;
   defaults: DefaultsView;
   shortened: string[];
 }

@@ -17,6 +17,7 @@ export function experiment(id: number, over: Partial<ExperimentView> = {}): Expe
 export function task(id: string, over: Partial<TaskView> = {}): TaskView {
   return {
     shortened: [],
+    workspace: '', workspace_id: null, project: '', project_id: null, may: 'own', opens: true,
     id, kind: 'notebook', name: `notebook ${id}`, owner: 'ada', state: 'ACTIVE', allocation_state: 'RUNNING',
     display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1',
     resource_pool: 'default', runtime: 'process', image: null, priority: 42, server_name: id, url: `/user/ada/${id}/lab`, server_host: '',

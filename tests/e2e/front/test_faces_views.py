@@ -15,8 +15,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 
 from detlab_hub.web.pages import POLICY
 from testbed.front.lab import chromium
@@ -72,6 +74,9 @@ VIEWS = {
     "hostile workspaces": "view=workspaces&case=hostile",
     "workspace": "view=workspace",
     "its experiments": "view=workspace&tab=experiments",
+    "its tasks": "view=workspace&tab=tasks",
+    "hostile tasks": "view=workspace&tab=tasks&case=hostile",
+    "no tasks": "view=workspace&tab=tasks&case=empty",
     "members": "view=workspace&tab=members",
     "hostile members": "view=workspace&tab=members&case=hostile",
     "defaults": "view=workspace&tab=defaults",
@@ -253,6 +258,29 @@ def test_curves_on_every_axis(opened: Any) -> None:
     page.get_by_role("button", name="Log scale").click()
     page.wait_for_timeout(50)
     assert page.evaluate("document.querySelector('.det-curve-layer').toDataURL().length") > 5000
+
+
+@pytest.mark.parametrize("view", ["curves", "few curves", "parallel", "metrics", "runs' plots", "comparison of runs"])
+def test_a_figure_is_saved_as_png_and_svg(opened: Any, view: str, tmp_path: Path) -> None:
+    page = opened(VIEWS[view], "dark").page
+    for kind in ("PNG", "SVG"):
+        page.get_by_role("button", name="Image of").first.click()
+        with page.expect_download() as saved:
+            page.get_by_role("menuitem", name=f"Save as {kind}").click()
+        assert saved.value.suggested_filename.endswith(f".{kind.lower()}")
+        file = Path(os.environ.get("FACES_SHOTS", tmp_path), f"saved-{view}.{kind.lower()}")
+        saved.value.save_as(file)
+        if kind == "PNG":
+            with Image.open(file) as picture:
+                assert picture.width >= 400
+                assert picture.convert("RGB").getpixel((1, 1)) == (255, 255, 255), (
+                    "on white, whatever the page's theme is"
+                )
+                assert len(picture.convert("RGB").getcolors(1 << 20) or []) > 20, "something is drawn"
+        else:
+            drawn = ElementTree.parse(file).getroot()
+            assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
+            assert len(list(drawn.iter("{http://www.w3.org/2000/svg}path"))) >= 1
 
 
 def test_brushes_keep_part_of_the_trials_also_by_keys(opened: Any) -> None:

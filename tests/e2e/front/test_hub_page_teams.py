@@ -201,3 +201,20 @@ def test_a_trial_has_its_place_in_the_address_and_times_in_the_chosen_zone(brows
         page.get_by_role("tab", name="Events").click()
         expect(page.get_by_role("grid")).to_contain_text(" UTC")
         sound(tab, "events")
+
+
+def test_what_was_canceled_is_continued_from_its_page(browser: Browser, cluster: Cluster) -> None:
+    with lab_of(cluster, "cleo") as lab:
+        made = lab.submit(single("toy.py", name="cut short", hparams={"steps": 100_000, "save_every": 1, "pause": 0.2}))
+        lab.at_step(lab.first_trial(made), 2)
+        made.cancel()
+        lab.finish(made)
+        with hub_tab(browser, cluster, "cleo", f"experiments/{made.id}") as tab:
+            page = tab.page
+            expect(page.locator("main")).to_contain_text("canceled")
+            choose(page, f"More actions of experiment {made.id}", "Continue")
+            sound(tab, "continue")
+            page.get_by_role("dialog").get_by_role("button", name="Continue").click()
+            expect(page.locator("main .det-head-block, main header").first).to_contain_text("running", timeout=20_000)
+            assert lab.at_step(lab.first_trial(made), 4).view.state == "ACTIVE"
+            made.kill()

@@ -92,7 +92,7 @@ def test_det_prints_writes_and_keeps(det: Det, experiment_id: int, tmp_path: Pat
     assert [one["values"] for one in seen["items"]] == [[2.0], [1.0]]
     assert "losses" in det("view", "list").stdout
     assert det("view", "remove", "losses").stdout == "Removed view losses of trials.\n"
-    assert "yours are: none" in det("trial", "search", "--view", "losses").stderr
+    assert "you have: none" in det("trial", "search", "--view", "losses").stderr
     one = det("trial", "list", str(experiment_id), "--filter", "loss = 2", "--csv").stdout
     assert [row["best_validation"] for row in csv.DictReader(io.StringIO(one))] == ["2.0"]
     assert "found" in det("experiment", "list", "--filter", "label = found-label and hp.opt = adam").stdout

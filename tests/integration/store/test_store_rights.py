@@ -35,7 +35,9 @@ def fill(s: Any, drawn: random.Random) -> None:
             for name in drawn.sample(names, drawn.choice([0, 0, 1, 2])):
                 write = drawn.random() < 0.4
                 s.add(GrantRow(experiment_id=experiment, kind=kind, name=name, write=write, granted_by="ann"))
-        s.add(TaskRow(id=f"shell-{number}", kind="shell", name="x", owner=drawn.choice(USERS), state="ACTIVE"))
+        task = TaskRow(id=f"shell-{number}", kind="shell", name="x", owner=drawn.choice(USERS), state="ACTIVE")
+        task.workspace_id = drawn.choice(places)
+        s.add(task)
     s.add_all(QuotaRow(kind=rights.USER, name=name, slots=1) for name in USERS)
     s.add_all(QuotaRow(kind=rights.GROUP, name=name, slots=1) for name in GROUPS)
 
@@ -80,6 +82,17 @@ def experiments(s: Any) -> dict[Any, Thing]:
     return found
 
 
+def task_states(s: Any) -> dict[Any, Thing]:
+    """The states of all user tasks with all roles."""
+    places, nowhere = workspace_things(s), Thing(ObjectKind.WORKSPACE)
+    found = {}
+    for row in s.scalars(select(TaskRow)):
+        place = places.get(row.workspace_id, nowhere)
+        roles = {"members": place.members, "member_groups": place.member_groups}
+        found[row.id] = Thing(ObjectKind.TASK_STATE, row.owner, **roles)
+    return found
+
+
 def quotas(s: Any) -> dict[Any, Thing]:
     """All quotas, as things that are for whom they name."""
     found = {}
@@ -96,7 +109,7 @@ def test_a_list_shows_what_the_table_of_rights_gives(store: Store, seed: int) ->
     store.write_sync(lambda s: fill(s, random.Random(seed)))
 
     def compare(s: Any) -> int:
-        shared, named = experiments(s), quotas(s)
+        shared, named, states = experiments(s), quotas(s), task_states(s)
         shown = 0
         for viewer, least in itertools.product(VIEWERS, [Right.READ, Right.WRITE, Right.OWN]):
             query = select(ExperimentRow.id).where(rights.visible_experiments(viewer, least))
@@ -110,6 +123,11 @@ def test_a_list_shows_what_the_table_of_rights_gives(store: Store, seed: int) ->
                 rows = {(row.id, row.owner) for row in s.scalars(select(TaskRow))}
                 wanted = {key for key, owner in rows if right_of(viewer, Thing(kind, owner)) >= least}
                 assert set(s.scalars(select(TaskRow.id).where(where))) == wanted, (viewer, kind, least)
+            state = {"owner": TaskRow.owner, "workspace_id": TaskRow.workspace_id}
+            where = rights.visible(ObjectKind.TASK_STATE, viewer, **state, least=least)
+            assert set(s.scalars(select(TaskRow.id).where(where))) == {
+                key for key, thing in states.items() if right_of(viewer, thing) >= least
+            }, (viewer, least)
             where = rights.visible(ObjectKind.QUOTA, viewer, named=(QuotaRow.kind, QuotaRow.name), least=least)
             assert {(row.kind, row.name) for row in s.scalars(select(QuotaRow).where(where))} == {
                 key for key, thing in named.items() if right_of(viewer, thing) >= least

@@ -97,6 +97,38 @@ async def test_a_workspace_of_two_users(master: Any, cluster: Cluster) -> None:
         assert (await ada.delete(place)).status_code == 200
 
 
+async def test_a_task_in_a_workspace_of_two_users(master: Any, cluster: Cluster) -> None:
+    """Its members see how it stands; what is in it stays its owner's, by each route."""
+    tokens = [cluster.make_token("custom:detlab:write", user=name) for name in ("ada", "ben")]
+    secret = "hunter2-of-ada"
+    async with master.client(tokens[0]) as ada, master.client(tokens[1]) as ben:
+        made = (await ada.post("workspaces", json={"name": "Tasks"})).json()
+        place = f"workspaces/{made['id']}"
+        waits = f"import time; print('{secret}', flush=True); time.sleep(600)"
+        config = {"entrypoint": ["python3", "-c", waits], "resources": {"slots": 0}, "workspace": "Tasks"}
+        task = (await ada.post("tasks", json={"kind": "command", "name": "t", "config": config})).json()["task"]
+        listed = {"workspace": str(made["id"])}
+        hidden = [await ben.get(f"tasks/{task['id']}"), await ben.get("tasks", params=listed)]
+        assert [one.status_code for one in hidden] == [404, 404]
+        for role, kills in (("viewer", 403), ("editor", 403), ("admin", 200)):
+            member = {"kind": "user", "name": "ben", "role": role}
+            (await ada.put(f"{place}/members", json=member)).raise_for_status()
+            (seen,) = (await ben.get("tasks", params=listed)).json()["items"]
+            assert (seen["id"], seen["owner"], seen["opens"], seen["workspace"]) == (task["id"], "ada", False, "Tasks")
+            assert (await ben.get("tasks")).json()["items"] == []
+            assert secret not in (await ben.get(f"tasks/{task['id']}")).text
+            for path in ("logs", "logs/stream", "outputs", f"outputs/sha256:{'0' * 64}"):
+                assert (await ben.get(f"tasks/{task['id']}/{path}")).status_code == 403, path
+            assert (await ben.get(f"jobs/{task['id']}/why")).status_code == 404
+            assert (await ben.post(f"tasks/{task['id']}/move", json={})).status_code == 403
+            assert (await ben.post(f"tasks/{task['id']}/kill")).status_code == kills
+        assert (await ada.get(f"tasks/{task['id']}")).json()["state"] != "ACTIVE"
+        moved = (await ada.post(f"tasks/{task['id']}/move", json={})).json()
+        assert (moved["workspace"], moved["opens"], moved["may"]) == ("", True, "own")
+        assert (await ben.get(f"tasks/{task['id']}")).status_code == 404
+        assert (await ada.delete(place)).status_code == 200
+
+
 async def next_door(ben: Any, place: str, config: dict[str, Any], number: int) -> None:
     """Nothing of it is there for somebody else, and nothing of its name."""
     for path in (place, f"{place}/members", f"{place}/projects", f"{place}/projects/digits", f"experiments/{number}"):
@@ -122,6 +154,8 @@ async def next_door(ben: Any, place: str, config: dict[str, Any], number: int) -
         ("workspaces/1/projects", {"name": ".."}),
         ("experiments/1/move", {"workspace": "x" * 10_000}),
         ("experiments/1/move", {"workspace_id": 1}),
+        ("tasks/command-000000000000/move", {"workspace": "x" * 10_000}),
+        ("tasks/command-000000000000/move", {"owner": "ada"}),
     ],
 )
 async def test_what_is_no_request_is_refused(master: Any, path: str, body: dict[str, Any]) -> None:

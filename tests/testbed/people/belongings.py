@@ -61,7 +61,8 @@ def _workspace(cluster: Cluster) -> tuple[str, str]:
 def belongings(cluster: Cluster) -> Iterator[Belongings]:
     """Make them; the command is ended at the end."""
     with Client(cluster.url, cluster.token) as client:
-        task = client.create_task("command", WAITER, name=MARK)
+        place, project = _workspace(cluster)
+        task = client.create_task("command", WAITER, name=MARK, workspace=place, project=project)
         experiment = client.create_experiment(CONFIG, files={"own.py": TRIAL, "own.txt": FILE})
         token = task_token(cluster, task.id)
         stored = httpx.put(
@@ -77,7 +78,6 @@ def belongings(cluster: Cluster) -> Iterator[Belongings]:
         known = {model.name: model for model in client.get_models()}
         model = known.get(MARK) or client.create_model(MARK, MARK)
         version = model.register_version(checkpoint.uuid, comment=MARK, labels=["own"], reason=MARK)
-        place, project = _workspace(cluster)
         ids = {
             "workspace": place,
             "project": project,

@@ -111,10 +111,11 @@ def _workspace(cluster: Cluster, token: str, mark: str) -> dict[str, Any]:
 def _tasks(client: Client, mark: str, experiment_id: int) -> Iterator[Any]:
     """One of each kind that the master runs, with the first one running, and a server of the Hub."""
     waits = ["python3", "-c", f"import time; print('line of {mark}', flush=True); time.sleep(600)"]
-    block = {"entrypoint": waits, "description": f"described by {mark}", "resources": {"slots": 0}}
+    place = {"workspace": f"{mark} workspace", "project": f"{mark} project"}
+    block = {"entrypoint": waits, "description": f"described by {mark}", "resources": {"slots": 0}, **place}
     yield client.create_task("command", block, name=f"{mark} command")
     yield client.create_task("command", {**block, "resources": {"slots": 1}}, name=f"{mark} with slots")
-    shown = {"description": f"described by {mark}", "resources": {"slots": 0}}
+    shown = {"description": f"described by {mark}", "resources": {"slots": 0}, **place}
     yield client.create_task("tensorboard", shown, name=f"{mark} tensorboard", experiment_ids=[experiment_id])
 
 

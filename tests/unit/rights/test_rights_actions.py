@@ -35,6 +35,11 @@ write search.steer search.ask search.tell trial.kill checkpoint.edit checkpoint.
 write model.edit version.register version.edit label.move label.remove task.kill
 """
 """What a user, and a notebook run of theirs, may."""
+ANY_WRITER = """
+none  tracked_run.register
+write tracked_run.create tracked_run.log
+"""
+"""What a trial may, too, with what is its own."""
 NO_RUN = """
 none task.start_server
 read checkpoint.unbookmark
@@ -42,6 +47,7 @@ own  experiment.archive experiment.delete experiment.gc experiment.delete_event_
 own  experiment.move experiment.share experiment.unshare search.code job.update trash.empty
 own  checkpoint.unbookmark_all checkpoint.delete checkpoint.undelete checkpoint.remove_files
 own  checkpoint.register_elsewhere
+own  tracked_run.delete task.move
 own  model.move model.rename model.archive model.delete model.share model.unshare version.delete
 """
 ADMINISTRATORS = """
@@ -64,7 +70,12 @@ def written() -> dict[Action, tuple[Right, set[CallerKind]]]:
     """The rows as they are written above, and in the tests of resources (`RIGHTS`)."""
     found = {}
     person, run = CallerKind.PERSON, CallerKind.RUN
-    texts = [(ANY_PERSON, {person, run}), (NO_RUN, {person}), (ADMINISTRATORS, {CallerKind.ADMIN})]
+    texts = [
+        (ANY_PERSON, {person, run}),
+        (ANY_WRITER, {person, run, CallerKind.TASK}),
+        (NO_RUN, {person}),
+        (ADMINISTRATORS, {CallerKind.ADMIN}),
+    ]
     for text, callers_ in [*texts, *((text, {kind}) for kind, text in PROGRAMS.items())]:
         for line in text.strip().splitlines():
             right, *names = line.split()
@@ -122,6 +133,20 @@ def test_a_role_carries_what_its_right_does_but_nothing_that_runs_as_the_owner(a
             thing = Thing(kind, "ann", members={"bob": role})
             assert may(BOB, action, thing) is (people and rule.by_role and rule.least <= right), (kind, role)
     assert rule.by_role is (action is not Action.SEARCH_CODE)
+
+
+def test_of_a_user_task_a_role_gives_its_state_and_to_admins_its_end() -> None:
+    kill, move = Action.TASK_KILL, Action.TASK_MOVE
+    given_ = {
+        role: [may(BOB, action, Thing(ObjectKind.TASK_STATE, "ann", members={"bob": role})) for action in (kill, move)]
+        for role in Role
+    }
+    assert given_ == {Role.VIEWER: [False, False], Role.EDITOR: [False, False], Role.ADMIN: [True, False]}
+    for role in Role:
+        whole = Thing(ObjectKind.TASK, "ann", members={"bob": role}, member_groups={"vision": role})
+        assert right_of(Person("bob", frozenset({"vision"})), whole) is Right.NONE
+        run = Person("bob", run=True)
+        assert not may(run, kill, Thing(ObjectKind.TASK_STATE, "ann", members={"bob": role}))
 
 
 relations = st.fixed_dictionaries(

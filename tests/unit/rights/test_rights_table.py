@@ -54,7 +54,9 @@ experiment       own   own   write write  read   own     write    read     -    
 checkpoint       own   own   write write  read   own     write    read     own    read    read   -    read -
 model            own   own   write write  read   own     write    read     -      -       -      -    -    -
 workspace        own   own   write -      -      own     write    read     -      -       -      -    -    -
+run from elsewhere own own   write write  read   own     write    read     write  read    -      -    -    -
 user task        own   own   write -      -      -       -        -        read   -       -      read -    -
+state of a user task own own write -   -      write   read     read     -      -       -      -    -    -
 code bundle      read  read  read  -      -      -       -        -        -      -       -      -    read -
 job in the queue own   own   read  -      -      -       -        -        -      -       -      -    -    -
 allocation       read  read  read  -      -      -       -        -        -      -       -      -    -    -
@@ -168,8 +170,11 @@ def test_of_role_and_grant_a_user_has_the_better(who, thing):
         return
     most = Right(min(max(held), Right.WRITE if who.run else Right.OWN))
     by_uses = right_of(who, Thing(thing.kind, used_by=thing.used_by))
-    if thing.kind in {ObjectKind.EXPERIMENT, ObjectKind.CHECKPOINT, ObjectKind.MODEL, ObjectKind.WORKSPACE}:
+    in_workspaces = {ObjectKind.EXPERIMENT, ObjectKind.CHECKPOINT, ObjectKind.MODEL, ObjectKind.TRACKED_RUN}
+    if thing.kind in {*in_workspaces, ObjectKind.WORKSPACE}:
         assert right_of(who, thing) is max(right_of(who, bare), most, by_uses)
+    elif thing.kind is ObjectKind.TASK_STATE:  # admins of its workspace may end it; other members see it
+        assert right_of(who, thing) is max(right_of(who, bare), Right.WRITE if most is Right.OWN else Right.READ)
     else:
         assert right_of(who, thing) is right_of(who, bare)
 

@@ -31,7 +31,7 @@ from detlab.cli.commands.finding.finding import (
     view_option,
 )
 from detlab.cli.commands.log_retention import kept_for, set_group
-from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
+from detlab.cli.commands.projects.options import place_words, project_of, project_option, workspace_option
 from detlab.cli.commands.shared.queue_settings import add_to
 from detlab.cli.commands.storage.collection import gc
 from detlab.cli.completion import experiment_ids
@@ -81,8 +81,6 @@ from detlab.schemas.wire import ExperimentState, ExperimentView, TrialView
 
 COMMANDS = {"experiment": "Experiments: create, list, describe, logs, wait, …"}
 
-NOWHERE = "Uncategorized"
-"""Workspace and project of what names none."""
 SHOWN_UNSAVED = 8
 _DIRECTIONS = click.Choice([order.value for order in OrderBy], case_sensitive=False)
 
@@ -209,12 +207,6 @@ def list_command(
     )
 
 
-def _place(view: ExperimentView) -> str:
-    """Return workspace and project; nothing where it names none: who works alone never meets them."""
-    named = [part for part in (view.workspace, view.project) if part]
-    return "" if set(named) <= {NOWHERE} else " / ".join(named)
-
-
 def _state(view: ExperimentView) -> str:
     """Return the state of an experiment for a list."""
     if view.state is ExperimentState.DELETING and view.deletion is not None and view.deletion.failure:
@@ -334,7 +326,7 @@ def _describe(item: Experiment) -> None:
             ("labels", ", ".join(view.labels)),
             ("owner", view.owner),
             ("forked from", view.forked_from and f"experiment {view.forked_from}"),
-            ("workspace", _place(view)),
+            ("workspace", place_words(view.workspace, view.project)),
             ("state", _with_reason(view)),
             ("pending", view.pending_reason),
             *_deletion(view),

@@ -11,7 +11,7 @@ from detlab.schemas.wire.saved_views import SavedView, SaveView
 
 
 def saved_views(table: FilteredTable | None = None) -> Flow[list[SavedView]]:
-    """List the caller's saved views."""
+    """List the saved views that the caller has."""
     return pages("saved-views", SavedView, "after", None, {"table": table})
 
 
@@ -22,11 +22,18 @@ def save_view(
     *,
     sort: Sequence[str] = (),
     columns: Sequence[str] = (),
+    workspace: str | int | None = None,
+    project: str | int | None = None,
 ) -> Flow[SavedView]:
     """Keep a filter, an order and columns under a name; a view that has it is replaced."""
     with valid_request():
-        body = SaveView(name=name, table=table, filter=filter, sort=list(sort), columns=list(columns))
+        where = {"workspace": _text(workspace), "project": _text(project)}
+        body = SaveView(name=name, table=table, filter=filter, sort=list(sort), columns=list(columns), **where)
     return one(Call("PUT", "saved-views", json=body, parse=model(SavedView)))
+
+
+def _text(reference: str | int | None) -> str:
+    return "" if reference is None else str(reference)
 
 
 def remove_view(name: str, table: FilteredTable) -> Flow[SavedView]:

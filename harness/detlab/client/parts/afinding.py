@@ -114,7 +114,7 @@ class AsyncFindingCalls:
         return await self.session.run(comparison.code(experiments, trials))
 
     async def list_saved_views(self, table: FilteredTable | None = None) -> list[SavedView]:
-        """Return your saved views, of one table or of all."""
+        """Return your saved views and those of projects that you may read, of one table or of all."""
         return await self.session.run(saved_views.saved_views(table))
 
     async def save_view(
@@ -125,9 +125,22 @@ class AsyncFindingCalls:
         table: FilteredTable = "trials",
         sort: Collection[str] | str = (),
         columns: Collection[str] | str = (),
+        workspace: str | int | None = None,
+        project: str | int | None = None,
     ) -> SavedView:
-        """Keep a filter, an order and columns under a name; a view of yours that has it is replaced."""
-        wanted = saved_views.save_view(name, table, filter, sort=several(sort) or (), columns=several(columns) or ())
+        """Keep a filter, an order and columns under a name; a view of yours that has it is replaced.
+
+        Args:
+            name: Its name.
+            filter: Which rows.
+            table: Of which table.
+            sort: Fields in order of importance, with `-` before them for descending.
+            columns: Fields that are shown.
+            workspace: Where its members have the view, too: its name, `OWNER/NAME` or id; None: it is yours alone.
+            project: The project of it, or of your personal one.
+        """
+        given = {"sort": several(sort) or (), "columns": several(columns) or ()}
+        wanted = saved_views.save_view(name, table, filter, **given, workspace=workspace, project=project)
         return await self.session.run(wanted)
 
     async def remove_view(self, name: str, *, table: FilteredTable = "trials") -> SavedView:

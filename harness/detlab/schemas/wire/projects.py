@@ -47,6 +47,8 @@ class ProjectView(Wire):
     created_at: float = 0.0
     archived_at: float | None = None
     experiments: int = 0
+    tasks: int = 0
+    """User tasks that have not ended."""
     may: Literal["read", "write", "own"] = "read"
     shortened: list[str] = []
     """Fields of which a list has only a part."""
@@ -69,6 +71,15 @@ class MoveExperiment(PersonRequest):
     """Empty: the one for what names none."""
     keep_storage: bool = False
     """Also if the workspace gives another storage for checkpoints: those that there are stay where they are."""
+
+
+class MoveTask(PersonRequest):
+    """POST tasks/{task_id}/move: where it is to lie, and so who sees its state."""
+
+    workspace: Reference = ""
+    """Empty: its owner's personal one."""
+    project: Reference = ""
+    """Empty: the one for what names none."""
 
 
 class MoveModel(PersonRequest):

@@ -116,6 +116,8 @@ class Lineage(Wire):
     experiment_id: int | None = None
     experiment_name: str = ""
     trial_id: int | None = None
+    tracked_run: str = ""
+    """The run that has logged it, by a client of MLflow."""
     run: int | None = None
     """Number of the attempt that saved the checkpoint."""
     steps_completed: int | None = None

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 from detlab.schemas.script_names import normal
 from detlab.schemas.wire.base import PersonRequest, Wire
 from detlab.schemas.wire.finding import FilteredTable
+from detlab.schemas.wire.workspaces import Reference
 
 VIEW_NAME_CHARS = 200
 MOST_SORT_KEYS = 10
@@ -44,6 +45,9 @@ class SaveView(PersonRequest):
     columns: list[_Field] = Field(default_factory=list, max_length=MOST_COLUMNS)
     layout: dict[str, Any] = {}
     """What a front end keeps of how it shows them: pinned columns, widths; 16 kB as JSON at most."""
+    workspace: Reference = ""
+    project: Reference = ""
+    """Where its members have the view, too; both empty: it is the caller's alone."""
 
 
 class SavedView(Wire):
@@ -58,13 +62,17 @@ class SavedView(Wire):
     layout: dict[str, Any] = {}
     owner: str = ""
     project_id: int | None = None
-    """The project whose members have it too; null: it is its owner's alone."""
+    """The project whose members have it, too; null: it is its owner's alone."""
+    project: str = ""
+    """Its name."""
+    workspace: str = ""
+    """`OWNER/NAME`."""
     created_at: float = 0.0
     updated_at: float = 0.0
 
 
 class SavedViewList(Wire):
-    """The views of the caller."""
+    """The views of the caller, and those of projects that they may read."""
 
     items: list[SavedView]
     next: int | None = None

@@ -494,7 +494,10 @@ class CheckpointView(Wire):
 
     uuid: str
     trial_id: int
+    """0, as is the experiment: it is a model that `tracked_run` has logged."""
     experiment_id: int
+    tracked_run: str = ""
+    """The run that has logged it, by a client of MLflow."""
     run: int = 0
     steps_completed: int = 0
     state: Literal["COMPLETED", "PARTIALLY_DELETED", "DELETED"] = "COMPLETED"

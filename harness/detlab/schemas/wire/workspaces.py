@@ -89,6 +89,10 @@ class WorkspaceView(Wire):
     projects: int = 0
     experiments: int = 0
     models: int = 0
+    tasks: int = 0
+    """User tasks that have not ended, without those of a personal one that name none."""
+    quota: int | None = None
+    """Slots that all that lies in it may hold at a time; null: any number."""
     defaults: DefaultsView = DefaultsView()
     shortened: list[str] = []
     """Fields of which a list has only a part."""

@@ -97,9 +97,14 @@ class Action(StrEnum):
     PROJECT_EDIT = "project.edit"
     PROJECT_ARCHIVE = "project.archive"
     PROJECT_DELETE = "project.delete"
+    RUN_CREATE = "tracked_run.create"
+    RUN_LOG = "tracked_run.log"
+    RUN_DELETE = "tracked_run.delete"
+    RUN_REGISTER = "tracked_run.register"
     TASK_CREATE = "task.create"
     TASK_START_SERVER = "task.start_server"
     TASK_KILL = "task.kill"
+    TASK_MOVE = "task.move"
     AGENT_ENROL = "agent.enrol"
     AGENT_RECORDS = "agent.records"
     ENROLMENT_CREATE = "enrolment.create"
@@ -149,6 +154,7 @@ THEMSELVES = frozenset({CallerKind.PERSON})
 _ADMIN = frozenset({CallerKind.ADMIN})
 _TASK = frozenset({CallerKind.TASK})
 _HUB = frozenset({CallerKind.SPAWNERS})
+_ANY_WRITER = PEOPLE | _TASK
 _NONE, _READ, _WRITE, _OWN = Right.NONE, Right.READ, Right.WRITE, Right.OWN
 _EXPERIMENT, _CHECKPOINT, _MODEL = (ObjectKind.EXPERIMENT,), (ObjectKind.CHECKPOINT,), (ObjectKind.MODEL,)
 _WORKSPACE = (ObjectKind.WORKSPACE,)
@@ -228,7 +234,7 @@ ACTIONS: Mapping[Action, ActionRule] = {
     Action.VERSION_DELETE: ActionRule(_MODEL, _OWN, THEMSELVES, "delete a version"),
     Action.LABEL_MOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "move a label to a version"),
     Action.LABEL_REMOVE: ActionRule(_MODEL, _WRITE, PEOPLE, "take a label away"),
-    Action.VIEW_SAVE: ActionRule((), _NONE, PEOPLE, "keep a view of one's own"),
+    Action.VIEW_SAVE: ActionRule((), _NONE, PEOPLE, "keep a view of one's own, perhaps in a project"),
     Action.VIEW_REMOVE: ActionRule((), _NONE, THEMSELVES, "remove a view of one's own"),
     Action.WORKSPACE_CREATE: ActionRule((), _NONE, THEMSELVES, "make a workspace"),
     Action.WORKSPACE_EDIT: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "change its name, description and defaults"),
@@ -245,11 +251,27 @@ ACTIONS: Mapping[Action, ActionRule] = {
         _WORKSPACE, _OWN, THEMSELVES, "archive a project, or restore it", Action.PROJECT_EDIT
     ),
     Action.PROJECT_DELETE: ActionRule(_WORKSPACE, _OWN, THEMSELVES, "delete a project, once nothing lies in it"),
+    Action.RUN_CREATE: ActionRule(
+        _WORKSPACE, _WRITE, _ANY_WRITER, "record a run from elsewhere in one of its projects, which is made for it"
+    ),
+    Action.RUN_LOG: ActionRule(
+        (ObjectKind.TRACKED_RUN, ObjectKind.EXPERIMENT),
+        _WRITE,
+        _ANY_WRITER,
+        "log into it: metrics, parameters, tags, files and models",
+    ),
+    Action.RUN_DELETE: ActionRule((ObjectKind.TRACKED_RUN,), _OWN, THEMSELVES, "delete it, or restore it"),
+    Action.RUN_REGISTER: ActionRule(
+        (), _NONE, _ANY_WRITER, "make a model, or a version of one, of what a run has logged"
+    ),
     Action.TASK_CREATE: ActionRule((), _NONE, PEOPLE, "start a task"),
     Action.TASK_START_SERVER: ActionRule(
         (), _NONE, THEMSELVES, "start a server of the Hub, which has a token of its own", Action.TASK_CREATE
     ),
-    Action.TASK_KILL: ActionRule((ObjectKind.TASK,), _WRITE, PEOPLE, "end it now"),
+    Action.TASK_KILL: ActionRule((ObjectKind.TASK_STATE,), _WRITE, PEOPLE, "end it now"),
+    Action.TASK_MOVE: ActionRule(
+        (ObjectKind.TASK_STATE,), _OWN, THEMSELVES, "move it to another project, whose members see its state"
+    ),
     Action.AGENT_ENROL: ActionRule((), _NONE, frozenset({CallerKind.ENROLMENT}), "get an agent's key"),
     Action.AGENT_RECORDS: ActionRule((), _NONE, frozenset({CallerKind.AGENT}), "deliver what its tasks have left"),
     Action.ENROLMENT_CREATE: ActionRule((ObjectKind.AGENT,), _OWN, _ADMIN, "make an enrolment token"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import ColumnElement, and_, or_
 from sqlalchemy.orm import Session
 
 from detlab.errors import ConfigError, NotFound, Problem
@@ -14,7 +16,7 @@ from detlab_hub.services.base.access import no_such, person, reference_to, works
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.store.queries import workspaces
-from detlab_hub.store.tables import ProjectRow, WorkspaceRow
+from detlab_hub.store.tables import ProjectRow, TaskRow, WorkspaceRow
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class Destination:
         """What everybody names the workspace by; empty: it is personal."""
         row = self.workspace
         return "" if row is None or row.kind == workspaces.PERSONAL else f"{row.owner}/{row.name}"
+
+    @property
+    def workspace_id(self) -> int | None:
+        """None: the personal one of `owner`, if that is not there yet."""
+        return None if self.workspace is None else self.workspace.id
 
     def made(self, unit: UnitOfWork) -> tuple[int, int]:
         """Return the ids of workspace and project, which are made if they are the ones that everybody has."""
@@ -118,6 +125,27 @@ def searched(s: Session, caller: Caller, workspace: str | None, project: str | N
         hint = f"det workspace list-projects {word(workspace or workspaces.NOWHERE)}"
         raise no_such(f"there is no project {project[:300]!r} in workspace {place.name!r}", exists=False, hint=hint)
     return place.id, found.id
+
+
+def tasks_in(s: Session, caller: Caller, workspace: str | None, project: str | None) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions on tasks of a workspace or a project that the caller may see.
+
+    Raises:
+        NotFound: There is no such workspace for the caller, or no such project in it.
+    """
+    place, folder = searched(s, caller, workspace, project)
+    home = None if place is None else s.get(WorkspaceRow, place)
+    inside: ColumnElement[bool] = TaskRow.workspace_id == place
+    personal = home is None or home.kind == workspaces.PERSONAL
+    owner = person(caller).name if home is None else home.owner
+    if personal:  # what named no workspace lies there, and has none
+        inside = or_(inside, and_(TaskRow.workspace_id.is_(None), TaskRow.owner == owner))
+    if folder is None:
+        return [inside]
+    chosen = s.get_one(ProjectRow, folder)
+    if personal and chosen.key == workspaces.key_of(workspaces.NOWHERE):
+        return [inside, or_(TaskRow.project_id == folder, TaskRow.project_id.is_(None))]
+    return [inside, TaskRow.project_id == folder]
 
 
 def searched_workspace(s: Session, caller: Caller, name: str) -> WorkspaceRow:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
-from detlab.errors import Forbidden, NotFound
+from detlab.errors import Conflict, Forbidden, NotFound
 from detlab.schemas.wire import ExperimentState
 from detlab_hub.core.rights import (
     ACTIONS,
@@ -32,7 +33,18 @@ from detlab_hub.core.rights import (
 from detlab_hub.services.base.callers import AgentCaller, Caller, TaskCaller
 from detlab_hub.store.queries import rights, workspaces
 from detlab_hub.store.queries.registry import models
-from detlab_hub.store.tables import CheckpointRow, ExperimentRow, ModelRow, TaskRow, TrialRow, WorkspaceRow, clean_text
+from detlab_hub.store.tables import (
+    CheckpointRow,
+    ExperimentRow,
+    ModelRow,
+    TaskRow,
+    TrackedRunRow,
+    TrialRow,
+    WorkspaceRow,
+    clean_text,
+)
+
+Key = TypeVar("Key", int, str)
 
 
 class Hidden(NotFound):
@@ -132,7 +144,18 @@ def things(s: Session, caller: Caller, rows: Sequence[ExperimentRow]) -> dict[in
     return _with_roles(s, who, found, {row.id: row.workspace_id for row in rows if row.id in others})
 
 
-def _with_roles(s: Session, who: Person, found: dict[int, Thing], places: dict[int, int | None]) -> dict[int, Thing]:
+def task_states(s: Session, caller: Caller, rows: Sequence[TaskRow]) -> dict[str, Thing]:
+    """Load the states of user tasks as the table of rights knows them, by the tasks' ids, with the caller's roles.
+
+    Of the tasks themselves (`thing_of`) a role gives nothing.
+    """
+    who = person(caller)
+    found = {row.id: Thing(ObjectKind.TASK_STATE, row.owner, task_id=row.id) for row in rows}
+    others = {key for key, thing in found.items() if right_of(who, thing) < Right.OWN}
+    return _with_roles(s, who, found, {row.id: row.workspace_id for row in rows if row.id in others})
+
+
+def _with_roles(s: Session, who: Person, found: dict[Key, Thing], places: dict[Key, int | None]) -> dict[Key, Thing]:
     """Add the roles of a user in the workspaces where some objects lie."""
     wanted = {place for place in places.values() if place is not None}
     roles = rights.roles_among(s, wanted, who) if wanted else {}
@@ -199,6 +222,51 @@ def trial_for(s: Session, caller: Caller, trial_id: int, action: Action | None =
     return row
 
 
+def tracked_thing(s: Session, caller: Caller, row: TrackedRunRow) -> Thing:
+    """Load a run from elsewhere as the table of rights knows it; below a trial, its experiment's grants apply."""
+    experiment = None if row.experiment_id is None else s.get(ExperimentRow, row.experiment_id)
+    if experiment is not None:
+        return replace(things(s, caller, [experiment])[experiment.id], kind=ObjectKind.TRACKED_RUN)
+    who, place = person(caller), row.workspace_id
+    roles = {} if place is None else rights.roles_among(s, [place], who)
+    members = {who.name: roles[place]} if place is not None and place in roles else {}
+    return Thing(ObjectKind.TRACKED_RUN, row.owner, members=members)
+
+
+def checkpoint_owner(s: Session, row: CheckpointRow) -> str:
+    """Return whose a checkpoint is: its experiment's owner, or that of the run which has logged it."""
+    if row.run_id is not None:
+        return s.get_one(TrackedRunRow, row.run_id).owner
+    return s.get_one(ExperimentRow, row.experiment_id).owner
+
+
+def _logged_thing(s: Session, caller: Caller, row: CheckpointRow) -> Thing:
+    """Return the model of a run as the table of rights knows a checkpoint."""
+    run = s.get_one(TrackedRunRow, row.run_id)
+    thing = replace(tracked_thing(s, caller, run), kind=ObjectKind.CHECKPOINT)
+    return thing if _reads(caller, thing) else replace(thing, used_by=models_using(s, caller, row.uuid))
+
+
+_OF_LOGGED = frozenset({Action.CHECKPOINT_REGISTER, Action.CHECKPOINT_REGISTER_ELSEWHERE})
+"""What is done with a model that a run has logged; all else is done with the run."""
+
+
+def _logged_for(s: Session, caller: Caller, row: CheckpointRow, action: Action | None) -> CheckpointRow:
+    thing = _logged_thing(s, caller, row)
+    if not _reads(caller, thing):
+        raise no_such(f"there is no checkpoint {row.uuid}", exists=True, hint="det checkpoint list EXPERIMENT")
+    if action is not None and action not in _OF_LOGGED:
+        raise Conflict(
+            f"checkpoint {row.uuid} is a model that run {row.run_id} has logged, and stays as it is",
+            hint="Delete its versions, or the run: det model --help, mlflow.delete_run",
+        )
+    if action is not None and not may(person(caller), action, thing):
+        check_may_ask(caller, action)
+        owner = checkpoint_owner(s, row)
+        raise Forbidden(f"checkpoint {row.uuid} is {owner}'s, and you may not {ACTIONS[action].does}")
+    return row
+
+
 def checkpoint_for(s: Session, caller: Caller, uuid: str, action: Action | None = None) -> CheckpointRow:
     """Load a checkpoint that the caller may read, and with which they may do what `action` says.
 
@@ -210,6 +278,8 @@ def checkpoint_for(s: Session, caller: Caller, uuid: str, action: Action | None 
         Forbidden: They may read it, and not do that.
     """
     row = s.get(CheckpointRow, uuid)
+    if row is not None and row.run_id is not None:
+        return _logged_for(s, caller, row, action)
     experiment = None if row is None else s.get(ExperimentRow, row.experiment_id)
     thing = None
     if row is not None and experiment is not None:
@@ -354,8 +424,14 @@ def shared_of_name(s: Session, caller: Caller, name: str) -> list[str]:
 
 
 def may_open_task(caller: Caller, row: TaskRow, action: Action | None = None) -> bool:
-    """Whether the caller may read a user task, and do with it what `action` says."""
+    """Whether the caller may read all of a user task, its output too, and do with it what `action` says."""
     thing = thing_of(row)
+    return _reads(caller, thing) and (action is None or may(person(caller), action, thing))
+
+
+def may_see_task(s: Session, caller: Caller, row: TaskRow, action: Action | None = None) -> bool:
+    """Whether the caller may see the state of a user task, perhaps by a role alone, and do what `action` says."""
+    thing = task_states(s, caller, [row])[row.id]
     return _reads(caller, thing) and (action is None or may(person(caller), action, thing))
 
 

@@ -121,8 +121,8 @@ class Experiments(Service):
         views = given_views(read[0], given, workspace) if given else []
         await self._context.read(lambda s: forking.check_code(s, caller, request.bundle, forked))
         await self._context.read(lambda s: check_references(s, caller, prepared.config, request.bundle))
-        await self._context.read(lambda s: destination_of(s, caller, prepared.config))
-        prepared.warnings += await self._check_resources(caller, prepared)
+        place = await self._context.read(lambda s: destination_of(s, caller, prepared.config).workspace_id)
+        prepared.warnings += await self._check_resources(caller, prepared, place)
         prepared.warnings += await storage_quotas.check(self._context, caller, prepared.config)
         archive = None if request.bundle is None else bundle_file(self._context.settings, request.bundle)
         if archive is not None and not await workers.code.run(caller.name, archive.exists):
@@ -135,7 +135,9 @@ class Experiments(Service):
                 created=False,
                 warnings=prepared.warning_views,
                 config=masked_config(prepared.config),
-                forecast=None if prepared.config.get("unmanaged") else await self._forecast(caller, prepared.config),
+                forecast=None
+                if prepared.config.get("unmanaged")
+                else await self._forecast(caller, prepared.config, place),
                 given=views,
             )
         # With rare relations between hyperparameters, drawing its first points takes seconds.
@@ -155,11 +157,11 @@ class Experiments(Service):
         view = experiment_views.experiment_view(s, row, caller, self._context.pending_reasons)
         return CreateExperimentReply(experiment=view, created=created, config=masked_config(row.config))
 
-    async def _check_resources(self, caller: Caller, prepared: PreparedConfig) -> list[Problem]:
+    async def _check_resources(self, caller: Caller, prepared: PreparedConfig, place: int | None) -> list[Problem]:
         config = prepared.config
         if config.get("unmanaged"):
             return []
-        required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment")
+        required = feasibility.of_trial(caller.name, caller.groups, config, "a trial of this experiment", place)
         found = await feasibility.check(self._context, required)
         if any(one.path == "searcher.max_concurrent_trials" for one in prepared.warnings):
             return found  # said already, whatever the pool has
@@ -173,7 +175,7 @@ class Experiments(Service):
             return None
         return sum(node.slot_count for node in backend.nodes(self._context.clock()) if node.pool == pool.name)
 
-    async def _forecast(self, caller: Caller, config: dict[str, Any]) -> ForecastView:
+    async def _forecast(self, caller: Caller, config: dict[str, Any], place: int | None) -> ForecastView:
         """Return what would happen to the first trial now."""
         context, slots = self._context, slots_per_trial(config)
         if context.halted:
@@ -189,6 +191,7 @@ class Experiments(Service):
             single_node=is_single_node(False, asked["constraints"]),
             user=caller.name,
             groups=caller.groups,
+            workspace=place,
             constraints=offers.constraints_of(asked["constraints"]),
             max_time=asked["max_time"],
             runtime=config["runtime"],

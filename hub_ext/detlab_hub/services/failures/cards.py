@@ -23,6 +23,7 @@ from detlab_hub.services.failures.diagnosis import (
     is_denied_storage,
     is_refused_job,
     is_refused_storage,
+    is_untested_framework,
 )
 from detlab_hub.services.failures.rank_faults import RankLine
 from detlab_hub.store.prepared import PreparedStatement
@@ -178,7 +179,9 @@ def _card(
     if _NO_NCCL.search(diagnosis.message):
         hint = _nccl_hint(s, row, hint)
     elif is_denied_storage(diagnosis.message) or is_refused_storage(diagnosis.message):
-        hint = f"{_line_after(diagnosis)}; {hint}"
+        hint = f"{_line_after(diagnosis) or _STORAGE_HINT}; {hint}"
+    elif is_untested_framework(diagnosis.message) and (line := _line_after(diagnosis)):
+        hint = f"{line}, where tasks run; the output: {command}"
     elif is_denied(diagnosis.message):
         hint = f"tasks of {row.owner} run as a user of their own (det user uids), whom ls -ld must let in there; {hint}"
     elif diagnosis.kind == "exception" and _STORAGE.match(diagnosis.message):
@@ -200,10 +203,10 @@ def _card(
 
 
 def _line_after(diagnosis: Diagnosis) -> str:
-    """Return the line below the error, where an error of ours says what helps."""
+    """Return the line below the error, where an error of ours says what helps; "" if there is none."""
     tail = diagnosis.log_tail
     below = [tail[at + 1] for at, line in enumerate(tail[:-1]) if line.startswith(diagnosis.message[:_COMPARED])]
-    return below[-1] if below else _STORAGE_HINT
+    return below[-1] if below else ""
 
 
 def _last_lines(s: Session, holder: int | str, run: int) -> list[RankLine]:

@@ -18,8 +18,10 @@ from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
 from detlab_hub.services.projects.workspaces import ARCHIVED
+from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import workspaces
+from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import ProjectRow, WorkspaceRow, clean_text
 
 MOST = 10_000
@@ -105,7 +107,7 @@ class Projects(Service):
         """Delete a project in which nothing lies.
 
         Raises:
-            Conflict: Experiments lie in it.
+            Conflict: Experiments or user tasks that have not ended lie in it.
             Forbidden: The caller is no admin of the workspace.
         """
 
@@ -113,15 +115,29 @@ class Projects(Service):
             place = workspace_for(unit.session, caller, workspace, Action.PROJECT_DELETE)
             row = _project_for(unit.session, place, project)
             view = _views(unit.session, caller, place, [row])[0]
-            if view.experiments:
-                named = f"--workspace {word(view.workspace)} --project {word(row.name)}"
-                lies = "1 experiment lies" if view.experiments == 1 else f"{view.experiments} experiments lie"
+            tracked = runs.count_of_projects(unit.session, [row.id]).get(row.id, 0)
+            if tracked and not (view.experiments or view.tasks):
                 raise Conflict(
-                    f"project {row.name!r} is not empty: {lies} in it",
-                    hint=f"Move them (det experiment move) or delete them first: det experiment list {named} --all",
+                    f"project {row.name!r} is not empty: {tracked} runs from elsewhere lie in it,"
+                    " deleted ones included",
+                    hint="Archive it instead: det project archive",
+                )
+            if view.experiments or view.tasks:
+                named = f"--workspace {word(view.workspace)} --project {word(row.name)}"
+                within = [
+                    f"{count} {noun}{'' if count == 1 else 's'}"
+                    for count, noun in ((view.experiments, "experiment"), (view.tasks, "user task"))
+                    if count
+                ]
+                verb = "lies" if view.experiments + view.tasks == 1 else "lie"
+                raise Conflict(
+                    f"project {row.name!r} is not empty: {' and '.join(within)} {verb} in it",
+                    hint="Move them (det experiment move, det task move), or delete them and end the tasks first: "
+                    f"det experiment list {named} --all, det task list {named}",
                 )
             audit.note(unit, caller, "project.delete", f"project {row.id}", row.name)
             workspaces.delete_project(unit.session, row)
+            note_rights(unit, place.id)  # what has ended in it, such as notebooks, is its owners' alone again
             return view
 
         return await self._context.write(delete)
@@ -148,7 +164,8 @@ def _project_for(s: Session, place: WorkspaceRow, project: str) -> ProjectRow:
 
 def _views(s: Session, caller: Caller, place: WorkspaceRow, rows: Sequence[ProjectRow]) -> Sequence[ProjectView]:
     may = right_of(person(caller), workspace_things(s, caller, [place])[place.id]).wire
-    counts = workspaces.experiment_counts_of_projects(s, [row.id for row in rows])
+    ids = [row.id for row in rows]
+    counts, tasks = workspaces.experiment_counts_of_projects(s, ids), workspaces.live_task_counts_of_projects(s, ids)
     return [
         ProjectView(
             id=row.id,
@@ -161,6 +178,7 @@ def _views(s: Session, caller: Caller, place: WorkspaceRow, rows: Sequence[Proje
             created_at=row.created_at,
             archived_at=row.archived_at,
             experiments=counts.get(row.id, 0),
+            tasks=tasks.get(row.id, 0),
             may=may,
         )
         for row in rows

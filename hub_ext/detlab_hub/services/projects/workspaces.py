@@ -21,6 +21,7 @@ from detlab_hub.services.streams.reads import note_rights
 from detlab_hub.services.views import pages
 from detlab_hub.store.queries import workspaces
 from detlab_hub.store.queries.rights import USER
+from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import MemberRow, WorkspaceRow, clean_text
 
 MOST = 1000
@@ -125,17 +126,27 @@ class Workspaces(Service):
             if row.kind == workspaces.PERSONAL:
                 raise personal_conflict(row, "is not deleted")
             view = workspace_view(unit.session, row, caller)
-            if view.experiments or view.models:
+            if view.experiments or view.models or view.tasks:
                 named = word(f"{row.owner}/{row.name}")
                 within = " and ".join(
                     f"{count} {noun}{'' if count == 1 else 's'}"
-                    for count, noun in ((view.experiments, "experiment"), (view.models, "model"))
+                    for count, noun in (
+                        (view.experiments, "experiment"),
+                        (view.models, "model"),
+                        (view.tasks, "user task"),
+                    )
                     if count
                 )
                 raise Conflict(
                     f"workspace {row.name!r} is not empty: it holds {within}",
-                    hint="Move them (det experiment move, det model move) or delete them first: "
-                    f"det experiment list --workspace {named} --all",
+                    hint="Move them (det experiment move, det model move, det task move), or delete them and end the "
+                    f"tasks first: det experiment list --workspace {named} --all, det task list --workspace {named}",
+                )
+            if tracked := runs.count_of_workspace(unit.session, row.id):
+                raise Conflict(
+                    f"workspace {row.name!r} is not empty: {tracked} runs from elsewhere lie in it,"
+                    " deleted ones included",
+                    hint="Archive it instead: det workspace archive",
                 )
             audit.note(unit, caller, "workspace.delete", f"workspace {row.id}", row.name)
             members = [(one.kind, one.name) for one in workspaces.members(unit.session, row.id)]
@@ -159,7 +170,7 @@ def workspace_views(s: Session, rows: Sequence[WorkspaceRow], caller: Caller) ->
     ids = [row.id for row in rows]
     things, who = workspace_things(s, caller, rows), person(caller)
     projects, runs = workspaces.project_counts(s, ids), workspaces.experiment_counts(s, ids)
-    models = workspaces.model_counts(s, ids)
+    models, tasks = workspaces.model_counts(s, ids), workspaces.live_task_counts(s, ids)
     found = []
     for row in rows:
         role = role_of(who, things[row.id])
@@ -176,6 +187,8 @@ def workspace_views(s: Session, rows: Sequence[WorkspaceRow], caller: Caller) ->
             projects=projects.get(row.id, 0),
             experiments=runs.get(row.id, 0),
             models=models.get(row.id, 0),
+            tasks=tasks.get(row.id, 0),
+            quota=row.quota,
             defaults=defaults_of(row),
         )
         found.append(view)

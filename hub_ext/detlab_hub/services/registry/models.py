@@ -21,6 +21,7 @@ from detlab_hub.services.base.access import model_for, person
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.context import Service
 from detlab_hub.services.base.unit_of_work import UnitOfWork
+from detlab_hub.services.checkpoints.artifact_files import remove_snapshots
 from detlab_hub.services.registry.announcing import announce
 from detlab_hub.services.registry.facts import facts_of
 from detlab_hub.services.registry.views import model_view, model_views
@@ -190,6 +191,8 @@ class Models(Service):
             Forbidden: It is another user's.
         """
 
+        gone: list[str] = []
+
         def delete(unit: UnitOfWork) -> ModelView:
             row = model_for(unit.session, caller, model, Action.MODEL_DELETE)
             held = models.labels_of(unit.session, [row.id]).get(row.id, [])
@@ -202,10 +205,14 @@ class Models(Service):
             view = model_view(unit.session, row, caller)
             audit.note(unit, caller, "model.delete", f"model {row.id}", row.name)
             announce(unit, row, "deleted")
+            logged = models.snapshots_of(unit.session, row.id)
             models.delete_model(unit.session, row)
+            gone[:] = models.drop_snapshots(unit.session, logged)
             return view
 
-        return await self._context.write(delete)
+        view = await self._context.write(delete)
+        await remove_snapshots(self._context, gone)
+        return view
 
     # --- grants
 

@@ -16,6 +16,7 @@ from detlab.schemas.wire import Event
 from detlab_hub.core.rights import Person, Right, Thing, right_of
 from detlab_hub.services.base.access import no_such, person
 from detlab_hub.services.base.callers import Caller
+from detlab_hub.services.views.task_views import state_of
 
 MEMBERS: str = "workspace"
 """Kind of the event that says that somebody's rights have changed: for reads alone. Those whom it concerns get in its
@@ -159,7 +160,8 @@ class StreamBatch:
     """Rights have changed in this stretch: what is remembered of holders from before it counts no more."""
     _rights: dict[Any, tuple[Right, ...]] = field(default_factory=dict)
     _parts: dict[Any, StreamPart | None] = field(default_factory=dict)
-    _variants: dict[tuple[int, Right], EventLine] = field(default_factory=dict)
+    _variants: dict[tuple[int, Right, bool], EventLine] = field(default_factory=dict)
+    """By event, right, and whether it is a right to all of it, not to a task's state alone."""
 
     def serves(self, reader: StreamReader) -> bool:
         """Whether all that the reader wants of this stretch of the log is in it."""
@@ -226,10 +228,12 @@ class StreamBatch:
                 continue
             right = Right.READ if event.kind == "cluster" else held.get(_holder_of(event) or "", Right.NONE)
             if right is Right.NONE:
+                if event.kind == "task" and (state := held.get(state_key(event.task_id), Right.NONE)):
+                    yield self._state(line, state)
                 continue
             if event.kind == "metrics":
                 yield from _filtered(line, subscription)
-            elif event.kind == "experiment" and "may" in event.data:
+            elif event.kind in {"experiment", "task"} and "may" in event.data:
                 yield self._variant(line, right)
             elif event.kind == MEMBERS:
                 yield self._told_of_rights(line)
@@ -237,16 +241,24 @@ class StreamBatch:
                 yield line
 
     def _variant(self, line: EventLine, right: Right) -> EventLine:
-        """Return an experiment's view for readers with this right."""
-        key = (line.event.id, right)
+        """Return the view of an experiment or a user task for readers with this right."""
+        key = (line.event.id, right, True)
         if key not in self._variants:
             data = {**line.event.data, "may": right.wire}
             self._variants[key] = EventLine(line.event.model_copy(update={"data": data}))
         return self._variants[key]
 
+    def _state(self, line: EventLine, right: Right) -> EventLine:
+        """Return what members of a task's workspace see of it, for those with this right to its state."""
+        key = (line.event.id, right, False)
+        if key not in self._variants:
+            data = {**state_of(line.event.data), "may": right.wire} if line.event.data else {}
+            self._variants[key] = EventLine(line.event.model_copy(update={"data": data}))
+        return self._variants[key]
+
     def _told_of_rights(self, line: EventLine) -> EventLine:
         """Return that somebody's rights to something may have changed, and not to what."""
-        key = (line.event.id, Right.READ)
+        key = (line.event.id, Right.READ, True)
         if key not in self._variants:
             told = Event(id=line.event.id, kind="cursor", time=line.event.time, data={"rights": True})
             self._variants[key] = EventLine(told)
@@ -267,6 +279,11 @@ def _holder_of(event: Event) -> int | str | None:
             return model_key(event.data["id"])
         case _:
             return event.experiment_id
+
+
+def state_key(task_id: str | None) -> str:
+    """Return the key among the holders of what members of its workspace see of a user task."""
+    return f"state of {task_id}"
 
 
 def model_key(model_id: int) -> str:

@@ -18,7 +18,15 @@ from detlab.schemas.wire import Event, encode_floats
 from detlab_hub.core.rights import ObjectKind, Thing
 from detlab_hub.services.base.callers import Caller
 from detlab_hub.services.base.unit_of_work import UnitOfWork
-from detlab_hub.services.streams.batches import MEMBERS, EventLine, Holders, StreamBatch, model_key, rights_key
+from detlab_hub.services.streams.batches import (
+    MEMBERS,
+    EventLine,
+    Holders,
+    StreamBatch,
+    model_key,
+    rights_key,
+    state_key,
+)
 from detlab_hub.services.views import budget_views, experiment_views, task_views
 from detlab_hub.store.queries import events, rights
 from detlab_hub.store.queries.rights import NOBODY, USER, Members
@@ -130,7 +138,7 @@ class LogRead:
         news = {event.experiment_id for event in found if event.kind == "experiment"}
         numbers = {event.experiment_id for event in found if event.experiment_id is not None} | set(self.watched)
         ids = {event.task_id for event in found if event.task_id is not None}
-        wanted: list[int | str] = [*sorted(numbers), *sorted(ids)]
+        wanted: list[int | str] = [*sorted(numbers), *sorted(ids), *map(state_key, sorted(ids))]
         holders: Holders = {key: known[key] for key in wanted if key in known and key not in news}
         missing = sorted(numbers - holders.keys())
         holders.update(_experiment_holders(s, missing))
@@ -188,10 +196,20 @@ def _members_in(s: Session, shared: Iterable[tuple[str, str, bool]]) -> Members:
 
 
 def _task_holders(s: Session, ids: Sequence[str]) -> Holders:
+    """Load who may read user tasks, and who sees their state as a member of their workspace; None: nobody else."""
     found: Holders = {}
     for start in range(0, len(ids), experiment_views.CHUNK):
-        query = select(TaskRow.id, TaskRow.owner).where(TaskRow.id.in_(ids[start : start + experiment_views.CHUNK]))
-        found.update((key, Thing(ObjectKind.TASK, owner, task_id=key)) for key, owner in s.execute(query))
+        query = select(TaskRow.id, TaskRow.owner, TaskRow.workspace_id)
+        rows = s.execute(query.where(TaskRow.id.in_(ids[start : start + experiment_views.CHUNK]))).all()
+        members = rights.members_of_each(s, {place for _, _, place in rows if place is not None})
+        for key, owner, place in rows:
+            found[key] = Thing(ObjectKind.TASK, owner, task_id=key)
+            of = members.get(place or 0)
+            found[state_key(key)] = (
+                None
+                if of is None
+                else Thing(ObjectKind.TASK_STATE, members=of.users, member_groups=of.groups, task_id=key)
+            )
     return found
 
 

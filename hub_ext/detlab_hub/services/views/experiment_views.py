@@ -471,8 +471,9 @@ def _checkpoint_view(
 ) -> CheckpointView:
     return CheckpointView(
         uuid=row.uuid,
-        trial_id=row.trial_id,
-        experiment_id=row.experiment_id,
+        trial_id=row.trial_id or 0,
+        experiment_id=row.experiment_id or 0,
+        tracked_run=row.run_id or "",
         run=row.run,
         steps_completed=row.steps_completed,
         state=_CHECKPOINT_STATES.get(row.state, "COMPLETED"),

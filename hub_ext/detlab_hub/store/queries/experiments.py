@@ -29,6 +29,7 @@ from detlab_hub.store.queries import rights
 from detlab_hub.store.queries.logs import lines as logs
 from detlab_hub.store.queries.metrics.lookup import forget
 from detlab_hub.store.queries.statements import chunks
+from detlab_hub.store.queries.tracking import runs
 from detlab_hub.store.tables import (
     AllocationRow,
     BookmarkRow,
@@ -46,6 +47,7 @@ from detlab_hub.store.tables import (
     Rollup,
     SearcherJournal,
     StructuredValue,
+    TrackedRunRow,
     TrialRow,
     clean_text,
 )
@@ -287,6 +289,9 @@ def delete_rows(s: Session, experiment_id: int, limit: int = 50_000) -> bool:
     s.execute(delete(RemovalRow).where(RemovalRow.uuid.in_(saved)))
     s.execute(delete(BookmarkRow).where(BookmarkRow.uuid.in_(saved)))
     s.execute(delete(ReferenceRow).where(ReferenceRow.uuid.in_(saved)))
+    logged = select(TrackedRunRow.id).where(TrackedRunRow.experiment_id == experiment_id)
+    s.execute(delete(CheckpointRow).where(CheckpointRow.run_id.in_(logged)))
+    runs.delete_of_experiment(s, experiment_id)
     for table in (EventRow, CheckpointRow, AllocationRow, SearcherJournal, ExperimentMetric, Idempotency, GrantRow):
         s.execute(delete(table).where(table.experiment_id == experiment_id))
     for part in chunks(trial_ids):

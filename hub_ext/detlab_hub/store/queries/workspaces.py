@@ -6,19 +6,30 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, case, delete, func, or_, select
+from sqlalchemy import ColumnElement, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from detlab.schemas.wire import TrialState
 from detlab_hub.core.rights import ObjectKind, Person
 from detlab_hub.store.prepared import PreparedStatement
 from detlab_hub.store.queries.rights import visible
 from detlab_hub.store.queries.statements import chunks
-from detlab_hub.store.tables import ExperimentRow, MemberRow, ModelRow, ProjectRow, WorkspaceRow, clean_text
+from detlab_hub.store.tables import (
+    ExperimentRow,
+    MemberRow,
+    ModelRow,
+    ProjectRow,
+    SavedViewRow,
+    TaskRow,
+    WorkspaceRow,
+    clean_text,
+)
 
 NOWHERE = "Uncategorized"
 """Name of everybody's personal workspace, and of the project in each where lies what names none."""
 PERSONAL = "personal"
 _ID_DIGITS = 18
+_LIVE_TASKS = tuple(state.value for state in TrialState if not state.terminal)
 _WORKSPACE = PreparedStatement(select(WorkspaceRow.id).where(WorkspaceRow.path == bindparam("path")))
 _PROJECT = PreparedStatement(
     select(ProjectRow.id).where(ProjectRow.workspace_id == bindparam("workspace"), ProjectRow.key == bindparam("key"))
@@ -27,6 +38,13 @@ _LABELS = select(ProjectRow.id, WorkspaceRow.owner, WorkspaceRow.name, ProjectRo
     WorkspaceRow, WorkspaceRow.id == ProjectRow.workspace_id
 )
 _LABEL = PreparedStatement(_LABELS.where(ProjectRow.id == bindparam("project")))
+
+
+_QUOTAS = PreparedStatement(
+    select(WorkspaceRow.id, WorkspaceRow.owner, WorkspaceRow.name, WorkspaceRow.quota).where(
+        WorkspaceRow.quota.is_not(None)
+    )
+)
 
 
 def key_of(name: str) -> str:
@@ -170,6 +188,17 @@ def page(
     return list(s.scalars(query))
 
 
+def quotas(s: Session) -> list[Any]:
+    """Return (id, owner, name, slots) of each workspace with a quota: read in every pass of the scheduler."""
+    return list(_QUOTAS.all(s, {}))
+
+
+def with_quotas(s: Session, viewer: Person) -> list[WorkspaceRow]:
+    """Return the workspaces with a quota of slots that a user may read, the oldest first."""
+    query = select(WorkspaceRow).where(WorkspaceRow.quota.is_not(None), visible_to(viewer))
+    return list(s.scalars(query.order_by(WorkspaceRow.id)))
+
+
 def page_of_projects(
     s: Session, workspace_id: int, *, limit: int, after: int | None = None, archived: bool | None = False
 ) -> list[int]:
@@ -206,10 +235,20 @@ def model_counts(s: Session, workspace_ids: Sequence[int]) -> dict[int, int]:
     return _counts(s, ModelRow.workspace_id, workspace_ids)
 
 
-def _counts(s: Session, column: Any, ids: Sequence[int]) -> dict[int, int]:
+def live_task_counts(s: Session, workspace_ids: Sequence[int]) -> dict[int, int]:
+    """Return how many user tasks that have not ended lie in workspaces."""
+    return _counts(s, TaskRow.workspace_id, workspace_ids, TaskRow.state.in_(_LIVE_TASKS))
+
+
+def live_task_counts_of_projects(s: Session, project_ids: Sequence[int]) -> dict[int, int]:
+    """Return how many user tasks that have not ended lie in projects."""
+    return _counts(s, TaskRow.project_id, project_ids, TaskRow.state.in_(_LIVE_TASKS))
+
+
+def _counts(s: Session, column: Any, ids: Sequence[int], *conditions: ColumnElement[bool]) -> dict[int, int]:
     found: dict[int, int] = {}
     for part in chunks(list(ids)):
-        query = select(column, func.count()).where(column.in_(part)).group_by(column)
+        query = select(column, func.count()).where(column.in_(part), *conditions).group_by(column)
         found.update((key, count) for key, count in s.execute(query))
     return found
 
@@ -220,14 +259,25 @@ def count_of(s: Session, owner: str) -> int:
 
 
 def delete_project(s: Session, row: ProjectRow) -> None:
-    """Delete a project in which nothing lies."""
+    """Delete a project in which nothing lies.
+
+    Views that its members have, and user tasks that have ended in it, become their owners' alone again.
+    """
+    s.execute(update(TaskRow).where(TaskRow.project_id == row.id).values(project_id=None, workspace_id=None))
+    s.execute(update(SavedViewRow).where(SavedViewRow.project_id == row.id).values(project_id=None))
     s.delete(row)
     s.flush()
 
 
 def delete_workspace(s: Session, row: WorkspaceRow) -> None:
-    """Delete a workspace in which nothing lies, with its members and projects."""
+    """Delete a workspace in which nothing lies, with its members and projects.
+
+    Views that its members have, and user tasks that have ended in it, become their owners' alone again.
+    """
+    s.execute(update(TaskRow).where(TaskRow.workspace_id == row.id).values(workspace_id=None, project_id=None))
     s.execute(delete(MemberRow).where(MemberRow.workspace_id == row.id))
+    projects = select(ProjectRow.id).where(ProjectRow.workspace_id == row.id)
+    s.execute(update(SavedViewRow).where(SavedViewRow.project_id.in_(projects)).values(project_id=None))
     s.execute(delete(ProjectRow).where(ProjectRow.workspace_id == row.id))
     s.delete(row)
     s.flush()

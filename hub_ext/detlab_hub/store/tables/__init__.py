@@ -51,4 +51,12 @@ from detlab_hub.store.tables.registry import (
     WebhookRow,
 )
 from detlab_hub.store.tables.tasks import OutputRow, TaskNote, TaskRow
+from detlab_hub.store.tables.tracking import (
+    TrackedFileRow,
+    TrackedModelRow,
+    TrackedPoint,
+    TrackedRunRow,
+    TrackedSeries,
+    TrackedValue,
+)
 from detlab_hub.store.tables.workspaces import MemberRow, ProjectRow, WorkspaceRow

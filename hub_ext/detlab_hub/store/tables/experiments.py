@@ -277,18 +277,25 @@ class SearcherJournal(Base):
 
 
 class CheckpointRow(Base):
-    """A committed checkpoint: its manifest was complete when the row was written."""
+    """A committed checkpoint: its manifest was complete when the row was written.
+
+    That of a model which a run has logged has neither trial nor experiment, but that run, and its files are the
+    master's own: nothing that looks through the checkpoints of trials or experiments comes across it.
+    """
 
     __tablename__ = "checkpoints"
     __table_args__ = (
         Index(None, "trial_id", "steps_completed"),
         Index(None, "experiment_id", "created_at"),
         Index(None, "experiment_id", "state", "size"),
+        Index(None, "run_id"),
     )
 
     uuid: Mapped[str] = mapped_column(CleanText, primary_key=True)
-    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"))
-    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id"))
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"), nullable=True, default=None)
+    """NULL, as is the experiment, where `run_id` is set."""
+    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id"), nullable=True, default=None)
+    run_id: Mapped[str | None] = mapped_column(ForeignKey("tracked_runs.id"), default=None)
     run: Mapped[int] = mapped_column(default=0)
     steps_completed: Mapped[int] = mapped_column(BigInteger, default=0)
     state: Mapped[str] = mapped_column(CleanText, default="COMPLETED")

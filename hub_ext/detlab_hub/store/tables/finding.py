@@ -11,7 +11,7 @@ from detlab_hub.store.tables.base import Base, BigId, CleanText, Json
 
 
 class SavedViewRow(Base):
-    """A filter, an order and columns of a table, under a name; its owner's alone."""
+    """A filter, an order and columns of a table, under a name."""
 
     __tablename__ = "saved_views"
     __table_args__ = (UniqueConstraint("owner", "table_name", "name"), {"sqlite_autoincrement": True})
@@ -19,7 +19,7 @@ class SavedViewRow(Base):
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     owner: Mapped[str] = mapped_column(CleanText)
     project_id: Mapped[int | None] = mapped_column(BigInteger, default=None)
-    """The project whose members have it, too; NULL: none, as all are for now."""
+    """The project whose members have it, too; NULL: it is its owner's alone."""
     table_name: Mapped[str] = mapped_column(CleanText)
     """`core.filters.fields.FilterTable`."""
     name: Mapped[str] = mapped_column(CleanText)

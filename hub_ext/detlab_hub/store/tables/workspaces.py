@@ -14,7 +14,11 @@ class WorkspaceRow(Base):
     """A workspace. Names are unique for an owner: nobody learns from a refusal what others have (I9)."""
 
     __tablename__ = "workspaces"
-    __table_args__ = (UniqueConstraint("path", name="uq_workspaces_name"), {"sqlite_autoincrement": True})
+    __table_args__ = (
+        UniqueConstraint("path", name="uq_workspaces_name"),
+        Index(None, "quota"),
+        {"sqlite_autoincrement": True},
+    )
 
     id: Mapped[int] = mapped_column(BigId, primary_key=True)
     path: Mapped[str] = mapped_column(CleanText)
@@ -27,6 +31,8 @@ class WorkspaceRow(Base):
     description: Mapped[str] = mapped_column(CleanText, default="")
     defaults: Mapped[dict[str, Any]] = mapped_column(Json, default=dict)
     """What it gives to what is submitted into it: keys of a config."""
+    quota: Mapped[int | None] = mapped_column(default=None)
+    """Slots that what lies in it may hold at a time, set by administrators of the cluster; NULL: any number."""
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
     archived_at: Mapped[float | None] = mapped_column(Double, default=None)
     """When it was archived; NULL: it is not."""
@@ -66,5 +72,7 @@ class ProjectRow(Base):
     """Who made it."""
     description: Mapped[str] = mapped_column(CleanText, default="")
     notes: Mapped[str] = mapped_column(CleanText, default="")
+    tags: Mapped[dict[str, str]] = mapped_column(Json, default=dict)
+    """As clients of MLflow set them, for which a project is an experiment."""
     created_at: Mapped[float] = mapped_column(Double, default=0.0)
     archived_at: Mapped[float | None] = mapped_column(Double, default=None)

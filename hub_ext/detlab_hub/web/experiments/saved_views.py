@@ -32,11 +32,11 @@ class SavedViewRemoval(PersonRequest):
 
 @route("saved-views", relayed=True)
 class SavedViews(Guarded):
-    """Filters, orders and columns of tables that the caller keeps under names."""
+    """Filters, orders and columns of tables that the caller, or a project, has under names."""
 
     @needs("read", cross_site="xsrf")
     async def get(self, query: SavedViewsQuery) -> SavedViewList:
-        """List the caller's views, the oldest first."""
+        """List the caller's views and those of projects that they may read, the oldest first."""
         return await self.services[SavedViewsService].list(self.person, **query.model_dump())
 
     @needs("write", cross_site="xsrf", action=Action.VIEW_SAVE)

@@ -31,6 +31,7 @@ export function experiment(over: Partial<ExperimentView> = {}): ExperimentView {
 export function task(over: Partial<TaskView> = {}): TaskView {
   return {
     shortened: [],
+    workspace: '', workspace_id: null, project: '', project_id: null, may: 'own', opens: true,
     id: 'notebook-1a2b', kind: 'notebook', name: 'notes', owner: 'ben', state: 'ACTIVE', allocation_state: 'RUNNING',
     display_state: 'RUNNING', end_reason: null, slots_needed: 0, slots: [], agent_id: 'node-1', resource_pool: 'default',
     runtime: 'process', image: null, priority: 42, server_name: 'nb-1a2b', url: null, server_host: '', created_at: 1e9, started_at: 1e9,

@@ -6,6 +6,11 @@ import { formatNumber, plural } from '../common/format';
 import { xLabel } from './axes';
 import { reportedAt } from './curve';
 import { CurveChart, Hover, ChartData } from './curvechart';
+import { SaveFigure } from './SaveFigure';
+import type { LegendItem } from './svg';
+
+/** With more curves than this a saved figure names no single one. */
+const MOST_NAMED = 20;
 
 export interface CurvePlotProps {
   data: ChartData;
@@ -77,6 +82,10 @@ export function CurvePlot({ data, metric, small, describe, nameOf, onPick }: Cur
     const parts = [nameOf?.(trial) ?? `trial ${trial}`, xLabel(x, data.options.x), `${metric} ${formatNumber(y)}`];
     return [...parts, describe?.(trial)].filter(Boolean).join(' · ');
   };
+  const legend = (): LegendItem[] => {
+    const entries = data.entries.length > MOST_NAMED ? data.entries.filter(entry => entry.best) : [...data.entries].sort((a, b) => a.index - b.index);
+    return entries.map(entry => ({ colour: chart.current!.colourOf(entry.curve.trial), text: `${nameOf?.(entry.curve.trial) ?? `trial ${entry.curve.trial}`}${entry.best && !small ? ', best' : ''}` }));
+  };
   const help = small ? '' : `Point at a curve to see its trial${onPick ? ', click to open it' : ''}; drag to zoom.`;
   const left = outliers ? ` ${plural(outliers, 'outlier')} not shown.` : '';
   const idle = zoomed ? 'Double-click to reset the zoom.' : `${help}${left}`.trim();
@@ -92,7 +101,10 @@ export function CurvePlot({ data, metric, small, describe, nameOf, onPick }: Cur
         onKeyDown={walk}
         onBlur={() => show(null)}
       />
-      <p className="det-curve-hint" role="status">{known ? described() : idle}</p>
+      <div className="det-curve-foot">
+        <p className="det-curve-hint" role="status">{known ? described() : idle}</p>
+        <SaveFigure name={metric} picture={() => chart.current?.picture(metric, legend()) ?? null} />
+      </div>
     </div>
   );
 }

@@ -6,11 +6,13 @@ import { extent, focused, incumbent, padded, smooth, steady } from './axes';
 import { COLORS, FEW } from './colours';
 import { addPoint, curveOf, emptyCurve, finite, noteInfinite, reportedAt, thin } from './curve';
 import type { Entry } from './curvechart';
-import { Drawable, Frame, lowerBound, nearest, projection } from './layer';
+import { Drawable, drawLines, Frame, lowerBound, nearest, projection } from './layer';
 import { coloured } from './LearningCurves';
 import { axesOf, brushText, flatten, Item, moved, place, ticks, valueAt, within } from './parallel';
 import { brushKey } from './ParallelCoordinates';
+import { fileName } from './save';
 import { scalesOf } from './scales';
+import { legendElements, pictureOf, SvgPen, textElement } from './svg';
 
 describe('a curve', () => {
   it('takes reports in order and each once', () => {
@@ -231,5 +233,42 @@ describe('few curves', () => {
     const three = coloured([entry(13, 2), entry(12, 1), entry(11, 0)]);
     expect(three.find(one => one.curve.trial === 12)!.colour).toBe(COLORS[1]);
     expect(new Set(coloured(Array.from({ length: FEW }, (_, i) => entry(i, i))).map(one => one.colour)).size).toBe(FEW);
+  });
+});
+
+describe('a saved figure', () => {
+  const frame: Frame = { width: 100, height: 50, x: [0, 10], y: [0, 1], log: false, ratio: 1 };
+  const line = (ys: number[]): Drawable => ({ key: '1', xs: ys.map((_, i) => 5 * i), ys, style: { stroke: '#4c78a8', width: 1.4, alpha: 1, dots: true }, gaps: [] });
+  const parsed = (svg: string): Document => new DOMParser().parseFromString(svg, 'image/svg+xml');
+
+  it('has the lines of the chart at the same places, and breaks them where there is no number', () => {
+    const pen = new SvgPen();
+    drawLines(pen, [line([0, 1, NaN, 0.5])], frame);
+    const paths = [...parsed(pictureOf(100, 50, pen.elements).svg).querySelectorAll('path')].map(path => path.getAttribute('d'));
+    expect(paths[0]).toBe('M0 50L50 0M150 25');
+    expect(paths.slice(1).map(path => path!.split('a')[0])).toEqual(['M-2 50', 'M48 0', 'M148 25']);
+  });
+
+  it('is XML whatever a metric is called', () => {
+    const hostile = '</text><script>alert(1)</script>&\u0000\u001b"\ud800';
+    const legend = legendElements([{ colour: '"><script/>', text: hostile }], 0, 0, 80);
+    const page = parsed(pictureOf(90, 40, [textElement(1, 2, hostile), ...legend.elements]).svg);
+    expect(page.querySelector('parsererror, script')).toBeNull();
+    expect([...page.querySelectorAll('text')].map(text => text.textContent)).toEqual(Array(2).fill('</text><script>alert(1)</script>&\ufffd\ufffd"\ufffd'));
+    expect(encodeURIComponent(pictureOf(1, 1, [textElement(0, 0, hostile)]).svg)).toContain('svg');
+  });
+
+  it('breaks its legend into rows that fit', () => {
+    const items = Array.from({ length: 6 }, (_, i) => ({ colour: '#000', text: `trial ${i}` }));
+    const [wide, narrow] = [legendElements(items, 10, 0, 1000), legendElements(items, 10, 0, 180)];
+    expect([wide.elements.length, narrow.elements.length]).toEqual([12, 12]);
+    expect(narrow.height).toBeGreaterThan(2 * wide.height);
+  });
+
+  it('gets a file name without a path', () => {
+    expect(fileName('../../etc/pass wd', 'svg')).toBe('etc-pass-wd.svg');
+    expect(fileName('…', 'png')).toBe('figure.png');
+    expect(fileName('Genauigkeit/größe', 'png')).toBe('Genauigkeit-größe.png');
+    expect(fileName('a'.repeat(500), 'svg')).toHaveLength(84);
   });
 });

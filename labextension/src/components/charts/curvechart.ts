@@ -11,7 +11,8 @@ import { tickTexts } from '../common/format';
 import { PlotOptions, Range, X_TITLES, clock, extent, focused, incumbent, padded, steady, wallTexts } from './axes';
 import { COLORS, cssColor } from './colours';
 import { Curve } from './curve';
-import { Band, CurveLayer, Drawable, Frame, Style, nearest } from './layer';
+import { Band, CurveLayer, Drawable, Frame, Style, drawLines, nearest } from './layer';
+import { legendElements, LegendItem, lineElement, PAPER, Picture, pictureOf, short, SvgPen, textElement } from './svg';
 
 /** One trial's curve and how it is told apart. */
 export interface Entry {
@@ -36,6 +37,11 @@ export interface ChartData {
   live: boolean;
   /** Dotted vertical lines at these x values, such as where another attempt took over. */
   marks?: readonly number[];
+}
+
+interface Ticks {
+  at: readonly (number | null)[];
+  texts: readonly string[];
 }
 
 export interface Hover {
@@ -65,6 +71,8 @@ export class CurveChart {
   private top: CurveLayer;
   private data: ChartData | null = null;
   private lit: number | null = null;
+  /** Where the axes have labels, and which. */
+  private ticks: Record<'x' | 'y', Ticks> = { x: { at: [], texts: [] }, y: { at: [], texts: [] } };
   private cut: { total: number; curves: number; range: Range; whole: boolean } | null = null;
 
   constructor(
@@ -259,12 +267,49 @@ export class CurveChart {
       },
       axes: [
         { ...axis, label: X_TITLES[kind], labelSize: 18, size: 32, ...(kind === 'steps' && !logX ? { incrs: WHOLE } : {}),
-          ...(kind === 'wall' ? { space: 90 } : {}), values: (_u, splits) => xTexts(splits, data.options) },
-        { ...axis, size: 58, values: (_u, splits) => tickTexts(splits, !data.options.log) }
+          ...(kind === 'wall' ? { space: 90 } : {}), values: (_u, splits) => this.labelled('x', splits, xTexts(splits, data.options)) },
+        { ...axis, size: 58, values: (_u, splits) => this.labelled('y', splits, tickTexts(splits, !data.options.log)) }
       ],
       series: [{}, { show: false, scale: 'y' }],
       hooks: { setSelect: [plot => this.selected(plot)], draw: [plot => this.drawMarks(plot, ink)] }
     };
+  }
+
+  private labelled(axis: 'x' | 'y', at: readonly (number | null)[], texts: string[]): string[] {
+    this.ticks[axis] = { at, texts };
+    return texts;
+  }
+
+  /** What is shown now, as a picture with its title and legend; null if nothing is. */
+  picture(title: string, legend: readonly LegendItem[]): Picture | null {
+    const { plot, data } = this;
+    if (!plot || !data) return null;
+    const ratio = devicePixelRatio || 1;
+    const [left, right, head] = [plot.bbox.left / ratio, (plot.bbox.left + plot.bbox.width) / ratio, 30];
+    const [width, height] = [right - left, plot.bbox.height / ratio];
+    const top = head + plot.bbox.top / ratio;
+    const elements = [textElement(left, 20, title, { size: 13, fill: PAPER.ink, bold: true })];
+    const along = (axis: 'x' | 'y'): [number, string][] =>
+      this.ticks[axis].at.flatMap((value, i) => (value === null ? [] : [[plot.valToPos(value, axis), this.ticks[axis].texts[i] ?? ''] as [number, string]]));
+    for (const [x, text] of along('x')) elements.push(lineElement(left + x, top, left + x, top + height), textElement(left + x, top + height + 16, text, { anchor: 'middle' }));
+    for (const [y, text] of along('y')) elements.push(lineElement(left, top + y, right, top + y), textElement(left - 8, top + y + 4, text, { anchor: 'end' }));
+    elements.push(textElement(left + width / 2, top + height + 34, X_TITLES[data.options.x], { anchor: 'middle' }));
+    const pen = new SvgPen();
+    drawLines(pen, this.lines, { ...this.frame(), width, height, ratio: 1 });
+    const { min, max } = plot.scales.x!;
+    for (const mark of data.marks ?? []) {
+      if (mark >= min! && mark <= max!) pen.elements.push(lineElement(plot.valToPos(mark, 'x'), 0, plot.valToPos(mark, 'x'), height, true));
+    }
+    const [w, h] = [short(width), short(height)];
+    elements.push(`<svg x="${short(left)}" y="${short(top)}" width="${w}" height="${h}" viewBox="0 0 ${w} ${h}" overflow="hidden">${pen.elements.join('')}</svg>`);
+    const named = legendElements(legend, left, top + height + 42, width);
+    return pictureOf(right + 16, top + height + 48 + named.height, [...elements, ...named.elements]);
+  }
+
+  /** The colour in which an entry is drawn. */
+  colourOf(trial: number): string {
+    const line = this.lines.find(one => one.key.startsWith(`${trial}:`));
+    return line ? line.style.stroke : PAPER.soft;
   }
 
   private drawMarks(plot: uPlot, ink: string): void {

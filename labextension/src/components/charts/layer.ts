@@ -1,6 +1,7 @@
 /** Polylines on a canvas of their own: all of them once, then only the segments that are new. */
 
 import { Line, Range } from './axes';
+import type { Pen } from './svg';
 
 export interface Style {
   stroke: string;
@@ -101,10 +102,18 @@ export class CurveLayer {
   }
 }
 
+/** Draw all lines once. */
+export function drawLines(pen: Pen, lines: readonly Drawable[], frame: Frame): void {
+  const at = projection(frame);
+  pen.lineJoin = 'bevel';
+  for (const line of lines) if (line.band) fill(pen, line, line.band, at);
+  for (const line of lines) stroke(pen, line, 0, at, frame.ratio);
+}
+
 /** Opacity of what is filled around a line. */
 const BAND = 0.15;
 
-function fill(context: CanvasRenderingContext2D, line: Drawable, band: Band, at: ReturnType<typeof projection>): void {
+function fill(context: Pen, line: Drawable, band: Band, at: ReturnType<typeof projection>): void {
   context.fillStyle = line.style.stroke;
   context.globalAlpha = BAND * line.style.alpha;
   context.beginPath();
@@ -126,7 +135,7 @@ function fill(context: CanvasRenderingContext2D, line: Drawable, band: Band, at:
 const DOTTED = 12;
 
 function stroke(
-  context: CanvasRenderingContext2D, line: Drawable, from: number,
+  context: Pen, line: Drawable, from: number,
   at: ReturnType<typeof projection>, ratio: number
 ): void {
   const { xs, ys, style } = line;

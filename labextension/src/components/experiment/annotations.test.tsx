@@ -126,3 +126,60 @@ describe('annotations', () => {
     expect(api.bodies.at(-1)).toEqual({ notes: 'mine', notes_before: 'of ben <b>' });
   });
 });
+
+describe('an experiment that has ended', () => {
+  const ended = (over: Partial<ExperimentView> = {}): ExperimentView => experiment(7, {
+    state: 'COMPLETED', time_metric: 'batches', config: { searcher: { name: 'single', max_length: { epochs: 10 } }, max_restarts: 5 }, ...over
+  });
+  const shown = (e: ExperimentView, answer: unknown): Shown & { saved: ExperimentView[] } => {
+    const saved: ExperimentView[] = [];
+    const made = show(<More experiment={e} me={ME} onEdit={() => undefined} onSaved={view => saved.push(view)} />, {
+      workspaces: { items: [], after: null }, 'POST experiments/7/continue': answer
+    });
+    return { ...made, saved };
+  };
+
+  it('goes on to a greater length in the unit that it has, and not to a smaller one', async () => {
+    const { api, saved, done } = shown(ended(), experiment(7, { state: 'ACTIVE' }));
+    fireEvent.click(choose('Continue'));
+    const length = screen.getByLabelText('Train to (epochs)');
+    fireEvent.change(length, { target: { value: '8' } });
+    expect(length.getAttribute('aria-invalid')).toBe('true');
+    fireEvent.click(screen.getByRole('button', { name: 'Continue' }));
+    expect(api.bodies).toEqual([]);
+    fireEvent.change(length, { target: { value: '20' } });
+    fireEvent.click(screen.getByRole('button', { name: 'Continue' }));
+    await waitFor(() => expect(saved).toHaveLength(1));
+    expect(api.bodies).toMatchObject([{ config: { searcher: { max_length: { epochs: 20 } } }, from_earlier: false }]);
+    expect(done.at(-1)).toContain('Experiment 7 goes on.');
+  });
+
+  it('is told that a checkpoint is gone, and goes on from an earlier one if asked to', async () => {
+    const refused = new ApiError(409, { code: 'conflict', message: 'experiment 7 cannot go on: checkpoint 3f2b of trial 31 was collected or deleted', hint: 'det checkpoint undelete 3f2b' });
+    let tries = 0;
+    const { api } = shown(ended({ state: 'ERROR' }), () => { tries += 1; return tries === 1 ? refused : experiment(7); });
+    fireEvent.click(choose('Continue'));
+    expect(screen.queryByRole('checkbox')).toBeNull();
+    fireEvent.click(screen.getByRole('button', { name: 'Continue' }));
+    expect((await screen.findByRole('alert')).textContent).toContain('det checkpoint undelete 3f2b');
+    fireEvent.click(screen.getByRole('checkbox', { name: /earlier checkpoint/ }));
+    fireEvent.click(screen.getByRole('button', { name: 'Continue' }));
+    await waitFor(() => expect(tries).toBe(2));
+    const [first, second] = api.bodies as { from_earlier: boolean; idempotency_key: string }[];
+    expect([first!.from_earlier, second!.from_earlier]).toEqual([false, true]);
+    expect(first!.idempotency_key).not.toBe(second!.idempotency_key);
+  });
+
+  it('is not continued while it runs, by who may only read it, or where it is evaluated by hand', () => {
+    const { unmount } = shown(ended({ state: 'ACTIVE' }), null);
+    fireEvent.click(screen.getByRole('button', { name: /^More actions/ }));
+    expect(screen.queryByRole('menuitem', { name: /^Continue/ })).toBeNull();
+    unmount();
+    const second = shown(ended({ unmanaged: true }), null);
+    fireEvent.click(screen.getByRole('button', { name: /^More actions/ }));
+    expect(screen.queryByRole('menuitem', { name: /^Continue/ })).toBeNull();
+    second.unmount();
+    shown(ended({ may: 'read', owner: 'ben' }), null);
+    expect(choose('Continue').getAttribute('aria-disabled')).toBe('true');
+  });
+});

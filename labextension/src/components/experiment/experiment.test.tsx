@@ -165,8 +165,10 @@ describe('words', () => {
     expect(why({ state: 'COMPLETED' })).toEqual(Array(4).fill('The experiment has ended (completed).'));
     expect(why({ state: 'STOPPING_CANCELED' })[3]).toBeNull();
     expect(why({ may: 'read' }, { ...ME, name: 'bob' })[3]).toMatch(/alice/);
-    expect(forbidden({ ...ME, scopes: ['custom:detlab:read'] }, 'alice')).toMatch(/custom:detlab:write/);
-    expect(forbidden({ name: 'root', scopes: ['custom:detlab:admin'], admin: true }, 'alice')).toBeNull();
+    expect(forbidden({ ...ME, scopes: ['custom:detlab:read'] }, { owner: 'alice', may: 'own' })).toMatch(/custom:detlab:write/);
+    expect(forbidden({ name: 'root', scopes: ['custom:detlab:admin'], admin: true }, { owner: 'alice', may: 'read' })).toBeNull();
+    expect(forbidden({ ...ME, name: 'bob' }, { owner: 'alice', may: 'read' })).toMatch(/Only its owner, alice/);
+    expect(forbidden({ ...ME, name: 'bob' }, { owner: 'alice', may: 'write' })).toBeNull();
   });
 
   it('let whom the owner lets change an experiment manage it and its trials, not whom they let look', () => {
@@ -309,7 +311,7 @@ describe('the view', () => {
     await screen.findByText('3 of 20 trials');
     expect(asked[asked.length - 1]).toBe('experiments/12/trials?filter=hparams.lr+%3C+0.01&limit=1000');
     apply('loss <');
-    expect((await screen.findByRole('alert')).textContent).toBe(message);
+    expect([...(await screen.findByRole('alert')).children].map(part => part.textContent).join('\n')).toBe(message);
     apply('lss < 1');
     await screen.findByText('nothing has a metric lss');
     await screen.findByText('No trial matches the filter.');

@@ -3,13 +3,15 @@
 import { ReactElement, useState } from 'react';
 
 import { everyItem } from '../../state/api';
-import { useApp } from '../../state/context';
-import type { SavedView } from '../../state/wire';
+import { useApp, useStore } from '../../state/context';
+import type { ProjectList, SavedView } from '../../state/wire';
 import { ActionButton, ErrorBanner, useLoaded, type Loaded } from '../common';
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
+import { useShared } from '../workspaces/load';
+import { workspaceName, workspacePath } from '../workspaces/model';
 import { Popover } from './Popover';
-import { changedSince, keptOf, ofView, PLAIN, type RunTable, type TableRequest } from './request';
+import { changedSince, keptOf, ofView, PLAIN, viewKey, type RunTable, type TableRequest } from './request';
 
 export function useViews(table: RunTable): Loaded<SavedView[]> {
   const { api } = useApp();
@@ -29,8 +31,10 @@ export function ViewsMenu({ table, request, views, why, onRequest }: {
   why: string | null;
   onRequest(request: TableRequest): void;
 }): ReactElement {
-  const mine = views.data ?? [];
-  const current = mine.find(one => one.name === request.view);
+  const me = useStore(s => s.me?.name ?? '');
+  const all = views.data ?? [];
+  const current = all.find(one => viewKey(one, me) === request.view);
+  const mine = all.filter(one => one.owner === me);
   const taken = (name: string): boolean => mine.some(one => sameName(one.name, name));
   const changed = current && changedSince(current, request);
   const label = request.view ? `View: ${nameText(request.view, 30)}${changed ? ' (changed)' : ''}` : 'Views';
@@ -39,19 +43,19 @@ export function ViewsMenu({ table, request, views, why, onRequest }: {
       {close => (
         <>
           {views.error && <ErrorBanner error={views.error} what="Saved views" onRetry={views.reload} />}
-          {views.data && !mine.length && <p className="det-soft">No saved views yet. A view keeps filter, order and columns under a name.</p>}
+          {views.data && !all.length && <p className="det-soft">No saved views yet. A view keeps filter, order and columns under a name.</p>}
           <ul className="det-run-views">
-            {mine.map(view => (
+            {all.map(view => (
               <ViewItem
-                key={view.id} view={view} chosen={view === current} taken={taken} table={table} why={why} reload={views.reload}
-                onPick={() => { onRequest(ofView(view)); close(); }}
+                key={view.id} view={view} me={me} chosen={view === current} taken={taken} table={table} why={why} reload={views.reload}
+                onPick={() => { onRequest(ofView(view, viewKey(view, me))); close(); }}
                 onNamed={name => { if (view === current) onRequest({ ...request, view: name }); }}
               />
             ))}
           </ul>
           {request.view !== '' && <button type="button" className="det-link" onClick={() => { onRequest(PLAIN); close(); }}>Without a view</button>}
           <SaveForm
-            key={request.view} table={table} request={request} current={current} taken={taken} why={why}
+            key={request.view} table={table} request={request} current={current?.owner === me ? current : undefined} taken={taken} why={why}
             onSaved={name => { views.reload(); onRequest({ ...request, view: name }); close(); }}
           />
         </>
@@ -60,8 +64,8 @@ export function ViewsMenu({ table, request, views, why, onRequest }: {
   );
 }
 
-function ViewItem({ view, chosen, taken, table, why, reload, onPick, onNamed }: {
-  view: SavedView; chosen: boolean; taken(name: string): boolean; table: RunTable; why: string | null; reload(): void; onPick(): void; onNamed(name: string): void;
+function ViewItem({ view, me, chosen, taken, table, why, reload, onPick, onNamed }: {
+  view: SavedView; me: string; chosen: boolean; taken(name: string): boolean; table: RunTable; why: string | null; reload(): void; onPick(): void; onNamed(name: string): void;
 }): ReactElement {
   const { api, confirm, notify } = useApp();
   const act = useAct();
@@ -74,7 +78,7 @@ function ViewItem({ view, chosen, taken, table, why, reload, onPick, onNamed }: 
     if (!next || sameName(next, view.name)) return;
     if (taken(next)) return notify(`There is a view “${nameText(next, 60)}” already.`, 'bad');
     const done = await act(async () => {
-      await api.replace('saved-views', keptOf(table, next, ofView(view)));
+      await api.replace('saved-views', keptOf(table, next, ofView(view), projectOf(view)));
       await gone(view.name);
     });
     reload();
@@ -98,12 +102,43 @@ function ViewItem({ view, chosen, taken, table, why, reload, onPick, onNamed }: 
   return (
     <li>
       <button type="button" className="det-link det-ellipsis" aria-current={chosen || undefined} title={nameText(view.filter, 400) || undefined} onClick={onPick}><bdi>{shown}</bdi></button>
-      <span className="det-run-order">
-        <ActionButton compact label={`Rename the view ${shown}`} why={why} onRun={() => setName(view.name)}>✎</ActionButton>
-        <ActionButton compact label={`Delete the view ${shown}`} why={why} onRun={remove}>✕</ActionButton>
-      </span>
+      {view.project_id !== null && <span className="det-soft det-ellipsis" title={nameText(`${view.workspace} / ${view.project}`, 300)}>{view.owner === me ? '' : `${nameText(view.owner, 40)} · `}{nameText(view.project, 40)}</span>}
+      {view.owner === me && (
+        <span className="det-run-order">
+          <ActionButton compact label={`Rename the view ${shown}`} why={why} onRun={() => setName(view.name)}>✎</ActionButton>
+          <ActionButton compact label={`Delete the view ${shown}`} why={why} onRun={remove}>✕</ActionButton>
+        </span>
+      )}
     </li>
   );
+}
+
+/** Most workspaces whose projects are offered. */
+const MOST_PLACES = 20;
+
+/** The project of a view, as a request names it. */
+function projectOf(view: SavedView | undefined): string {
+  return view?.project_id == null ? '' : String(view.project_id);
+}
+
+interface Place {
+  id: string;
+  name: string;
+}
+
+/** The projects into which this user may put something, of workspaces that are shared. */
+function useProjects(): readonly Place[] {
+  const { api } = useApp();
+  const me = useStore(s => s.me?.name ?? '');
+  const open = useShared(null, MOST_PLACES).filter(one => one.may !== 'read');
+  const { data } = useLoaded(open.length ? `projects ${open.map(one => one.id).join()}` : null, async signal => {
+    const lists = await Promise.all(open.map(async one => {
+      const found = await api.get<ProjectList>(`${workspacePath(one.id)}/projects?limit=100`, signal);
+      return found.items.map(project => ({ id: String(project.id), name: `${workspaceName(one, me)} / ${nameText(project.name, 60)}` }));
+    }));
+    return lists.flat();
+  });
+  return data ?? [];
 }
 
 function SaveForm({ table, request, current, taken, why, onSaved }: {
@@ -112,6 +147,8 @@ function SaveForm({ table, request, current, taken, why, onSaved }: {
   const { api, confirm, notify } = useApp();
   const act = useAct();
   const [name, setName] = useState(current?.name ?? '');
+  const [project, setProject] = useState(projectOf(current));
+  const offered = useProjects();
   const wanted = name.trim();
   const none = why ?? (wanted ? null : 'Enter a name.');
   const save = async (): Promise<void> => {
@@ -120,7 +157,7 @@ function SaveForm({ table, request, current, taken, why, onSaved }: {
     const asked = { title: `Replace the view “${shown}”?`, body: 'It gets the filter, order and columns that are shown now.', yes: 'Replace', danger: true };
     if (taken(wanted) && !sameName(wanted, current?.name ?? '') && !(await confirm(asked))) return;
     let kept = wanted;
-    const done = await act(async () => { kept = (await api.replace<SavedView>('saved-views', keptOf(table, wanted, request))).name; });
+    const done = await act(async () => { kept = (await api.replace<SavedView>('saved-views', keptOf(table, wanted, request, project))).name; });
     if (!done) return;
     notify(`Saved the view ${nameText(kept, 60)}`);
     onSaved(kept);
@@ -128,6 +165,13 @@ function SaveForm({ table, request, current, taken, why, onSaved }: {
   return (
     <form className="det-run-save" onSubmit={event => { event.preventDefault(); void save(); }}>
       <input className="det-input" aria-label="Name of the view" placeholder="Name" value={name} maxLength={200} onChange={event => setName(event.target.value)} />
+      {(offered.length > 0 || project !== '') && (
+        <select className="det-input" aria-label="Who has the view" value={project} onChange={event => setProject(event.target.value)}>
+          <option value="">mine alone</option>
+          {offered.map(one => <option key={one.id} value={one.id}>{one.name}</option>)}
+          {project !== '' && !offered.some(one => one.id === project) && <option value={project}>{nameText(current?.project ?? project, 60)}</option>}
+        </select>
+      )}
       <ActionButton label={current && current.name === wanted ? 'Save again' : 'Save view'} primary why={none} onRun={save} />
     </form>
   );

@@ -2,18 +2,14 @@
 
 import { asApiError } from '../../state/api';
 import type { AppContext } from '../../state/context';
+import { download } from '../charts/save';
 import { nameText } from '../common/text';
 
 /** Download a path as a file; a refusal is shown as a notification. */
 export async function saveFile(app: AppContext, path: string, name: string): Promise<void> {
   try {
     const file = await app.api.blob(path);
-    const address = URL.createObjectURL(file);
-    const link = document.createElement('a');
-    link.href = address;
-    link.download = name;
-    link.click();
-    window.setTimeout(() => URL.revokeObjectURL(address), 60_000);
+    download(file, name);
     app.notify(`Saved ${name}`);
   } catch (error) {
     const problem = asApiError(error);

@@ -5,7 +5,9 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { completions, experiments, trials, views } from '../../harness/finding';
 import { HOSTILE, overview } from '../../harness/fixtures';
 import { ApiError } from '../../state/api';
+import type { SavedView } from '../../state/wire';
 import { FakeApi, show, type Shown } from '../../testing/app';
+import { project, workspace } from '../workspaces/fixtures';
 import { labelAction, runBatch, undoBatch } from './batch';
 import { groupsOf, moved } from './ColumnChooser';
 import { columnsOf, emptyColumns, heatOf, heatRange, USUAL } from './columns';
@@ -280,6 +282,25 @@ describe('the table', () => {
     expect(shown.api.bodies).toHaveLength(puts);
     await user.click(screen.getByRole('button', { name: 'Delete the view last week' }));
     await waitFor(() => expect(shown.api.asked).toContain('DELETE saved-views?table=trials&name=last+week'));
+  });
+
+  it('has the views of projects of others, which it does not rename, and puts one of its own into a project', async () => {
+    const user = userEvent.setup();
+    const theirs: SavedView = { ...views()[0]!, id: 9, name: 'sharp', owner: 'ben', project_id: 3, project: 'digits', workspace: 'ada/vision' };
+    const shown = opened('', {
+      'saved-views': { items: [...views(), theirs], next: null }, 'PUT saved-views': (body: unknown) => ({ ...views()[0], ...(body as object) }),
+      workspaces: { items: [workspace(7, { name: 'vision', owner: 'alice' })], after: null }, 'workspaces/7/projects': { items: [project(3, { name: 'digits' })], after: null }
+    });
+    await row(250);
+    await user.click(screen.getByRole('button', { name: 'Views' }));
+    await user.click(await screen.findByRole('button', { name: 'sharp' }));
+    await waitFor(() => expect(settledOf(shown).at(-1)).toContain('view=ben%2Fsharp'));
+    await user.click(screen.getByRole('button', { name: 'View: ben/sharp' }));
+    expect(screen.queryByRole('button', { name: 'Delete the view sharp' })).toBeNull();
+    await user.type(screen.getByRole('textbox', { name: 'Name of the view' }), 'mine');
+    await user.selectOptions(await screen.findByRole('combobox', { name: 'Who has the view' }), 'vision / digits');
+    await user.click(screen.getByRole('button', { name: 'Save view' }));
+    await waitFor(() => expect(shown.api.bodies.at(-1)).toMatchObject({ name: 'mine', project: '3' }));
   });
 
   it('chooses columns, also by a search', async () => {

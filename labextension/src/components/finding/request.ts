@@ -1,6 +1,6 @@
 /** What a table of runs shows, as the query of its address has it: filter, order, columns, how they look. */
 
-import type { SavedView } from '../../state/wire';
+import type { SavedView, SaveView } from '../../state/wire';
 
 export type RunTable = 'experiments' | 'trials';
 
@@ -100,27 +100,30 @@ export function toggled(list: readonly string[], name: string): string[] {
   return list.includes(name) ? list.filter(one => one !== name) : [...list, name];
 }
 
+/** What a view is called by this user: its name, or `OWNER/NAME` where it is somebody else's, of a project. */
+export function viewKey(view: SavedView, me: string): string {
+  return view.owner === me ? view.name : `${view.owner}/${view.name}`;
+}
+
 /** A saved view as a request; its layout may come from any program. */
-export function ofView(view: SavedView): TableRequest {
+export function ofView(view: SavedView, key: string = view.name): TableRequest {
   const list = (name: string): string[] => {
     const found = view.layout[name];
     return Array.isArray(found) ? found.filter((one): one is string => typeof one === 'string').slice(0, MOST_COLUMNS) : [];
   };
   return {
     filter: view.filter, sort: view.sort, columns: view.columns.length ? view.columns : null, archived: view.layout['archived'] === true,
-    view: view.name, pinned: list('pinned'), heat: list('heat')
+    view: key, pinned: list('pinned'), heat: list('heat')
   };
 }
 
 /** What is kept of a request under a name. */
-export function keptOf(table: RunTable, name: string, request: TableRequest): {
-  name: string; table: RunTable; filter: string; sort: string[]; columns: string[]; layout: Record<string, unknown>;
-} {
+export function keptOf(table: RunTable, name: string, request: TableRequest, project = ''): SaveView {
   const { filter, sort, columns, archived, pinned, heat } = request;
-  return { name, table, filter, sort: [...sort], columns: [...(columns ?? [])], layout: { pinned, heat, archived } };
+  return { name, table, filter, sort: [...sort], columns: [...(columns ?? [])], layout: { pinned, heat, archived }, project };
 }
 
 /** Whether a request differs from the view that it began with. */
 export function changedSince(view: SavedView, request: TableRequest): boolean {
-  return writeRequest(ofView(view)) !== writeRequest(request);
+  return writeRequest(ofView(view, request.view)) !== writeRequest(request);
 }

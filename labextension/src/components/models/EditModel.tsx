@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { EditModel as ModelEdit, EditVersion as VersionEdit, ModelView, VersionView } from '../../state/wire';
 import { nameText } from '../common/text';
 import { words } from './dialogs/NewModel';
-import { FieldsForm, metadataChange, metadataOf, metadataText, type FormField } from './fields';
+import { FieldsForm, metadataChange, metadataOf, metadataText, type FormField } from '../admin/fields';
 import { modelOf, nameProblem, referenceTo } from './model';
 import { modelPath, versionPath } from './paths';
 

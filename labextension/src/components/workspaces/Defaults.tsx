@@ -7,7 +7,7 @@ import { useApp, useStore } from '../../state/context';
 import type { DefaultsView, EditWorkspace, WorkspaceView } from '../../state/wire';
 import { ActionButton } from '../common';
 import { nameText, visible } from '../common/text';
-import { FieldsForm, metadataOf, metadataText, type FormField } from '../models/fields';
+import { FieldsForm, metadataOf, metadataText, type FormField } from '../admin/fields';
 import { notAdmin, workspacePath } from './model';
 
 const PARTS: readonly { key: keyof DefaultsView; label: string; who: string }[] = [

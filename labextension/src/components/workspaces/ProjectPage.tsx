@@ -93,7 +93,7 @@ function More({ project, path, own, reload }: { project: ProjectView; path: stri
     if (await act(() => api.post(`${path}/edit`, { archived: !project.archived_at }))) reload();
   };
   const remove = async (): Promise<void> => {
-    if (!(await confirm({ title: `Delete project ${name}?`, body: 'Its notes go with it. One in which experiments lie is not deleted.', yes: 'Delete', danger: true }))) return;
+    if (!(await confirm({ title: `Delete project ${name}?`, body: 'Its notes go with it. One in which something lies is not deleted.', yes: 'Delete', danger: true }))) return;
     if (!(await act(() => api.del(path)))) return;
     notify(`Project ${name} was deleted.`, 'good');
     navigate({ kind: 'workspace', workspace: String(project.workspace_id) });

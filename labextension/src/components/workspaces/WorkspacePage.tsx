@@ -8,7 +8,6 @@ import { Ago, Go, Sheet } from '../admin/parts';
 import { ActionButton, EmptyState, ErrorBanner, formatAgo, formatTime, Loading, Menu, Notice, plural, Toggle, useLoaded, useNow } from '../common';
 import { useAct } from '../common/load';
 import { nameText } from '../common/text';
-import { referenceTo } from '../models/model';
 import { useRechecked } from '../common/rights';
 import { Gone } from '../view/Gone';
 import { Missing } from '../view/Missing';
@@ -18,6 +17,7 @@ import { ExperimentRows } from './ExperimentRows';
 import { EditWorkspaceForm, NewProject } from './forms';
 import { usePaged } from './load';
 import { Members } from './Members';
+import { TaskRows } from './TaskRows';
 import { notAdmin, notEditor, roleWord, workspaceName, workspacePath } from './model';
 
 export function WorkspacePage({ workspace, tab: first = 'projects' }: { workspace: string; tab?: WorkspaceTab }): ReactElement {
@@ -50,7 +50,8 @@ function Shown({ workspace, tab, onTab, reload }: {
   const name = workspaceName(workspace, me?.name ?? '');
   const tabs = [
     { key: 'projects', label: 'Projects', note: workspace.projects || null }, { key: 'experiments', label: 'Experiments', note: workspace.experiments || null },
-    { key: 'models', label: 'Models', note: workspace.models || null }, ...(workspace.personal ? [] : [{ key: 'members', label: 'Members' }]),
+    { key: 'models', label: 'Models', note: workspace.models || null }, { key: 'tasks', label: 'Tasks', note: workspace.tasks || null },
+    ...(workspace.personal ? [] : [{ key: 'members', label: 'Members' }]),
     { key: 'defaults', label: 'Defaults' }
   ];
   return (
@@ -68,6 +69,7 @@ function Shown({ workspace, tab, onTab, reload }: {
         </div>
         <p className="det-head-facts">
           {[`Workspace ${workspace.id}`, `made by ${nameText(workspace.owner, 60)}`, `your role: ${roleWord(workspace)}`].map(fact => <span key={fact}>{fact}</span>)}
+          {workspace.quota !== null && <span title="An administrator of the cluster sets it">at most {plural(workspace.quota, 'slot')} at a time</span>}
           <span title={formatTime(workspace.created_at)}>{formatAgo(workspace.created_at, now)}</span>
         </p>
       </header>
@@ -89,6 +91,7 @@ function Shown({ workspace, tab, onTab, reload }: {
           />
         )}
         {tab === 'models' && <Models workspace={workspace} />}
+        {tab === 'tasks' && <TaskRows workspace={workspace.id} named={commandName(workspace, me?.name ?? '')} />}
         {tab === 'members' && !workspace.personal && <Members workspace={workspace} onLeft={() => navigate({ kind: 'workspaces' })} onChanged={reload} />}
         {tab === 'defaults' && <Defaults workspace={workspace} onSaved={reload} />}
       </Tabs>
@@ -104,9 +107,15 @@ function Shown({ workspace, tab, onTab, reload }: {
 
 /** How something comes to lie in it. */
 export function Submit({ workspace, me, project }: { workspace: Pick<WorkspaceView, 'name' | 'owner' | 'personal' | 'id'>; me: string; project?: string }): ReactElement {
-  const named = /^[\w./-]+$/.test(workspaceName(workspace, me)) ? workspaceName(workspace, me) : String(workspace.id);
+  const named = commandName(workspace, me);
   const inside = project === undefined ? '' : ` --project ${/^[\w.-]+$/.test(project) ? project : `'${nameText(project, 120).replaceAll("'", "'\\''")}'`}`;
   return <>Submit with <code>det experiment create search.yaml code/ -w {named}{inside}</code>, or move one here from its page.</>;
+}
+
+/** What names it in a command: its id where its name would have to be quoted. */
+function commandName(workspace: Pick<WorkspaceView, 'name' | 'owner' | 'personal' | 'id'>, me: string): string {
+  const name = workspaceName(workspace, me);
+  return /^[\w./-]+$/.test(name) ? name : String(workspace.id);
 }
 
 function More({ workspace, own, reload }: { workspace: WorkspaceView; own: string | null; reload: () => void }): ReactElement {
@@ -122,7 +131,11 @@ function More({ workspace, own, reload }: { workspace: WorkspaceView; own: strin
     notify(`Workspace ${name} was deleted.`, 'good');
     navigate({ kind: 'workspaces' });
   };
-  const full = workspace.experiments || workspace.models ? `It holds ${[workspace.experiments && plural(workspace.experiments, 'experiment'), workspace.models && plural(workspace.models, 'model')].filter(Boolean).join(' and ')}: move or delete first what lies in it.` : null;
+  const within = [
+    workspace.experiments && plural(workspace.experiments, 'experiment'), workspace.models && plural(workspace.models, 'model'),
+    workspace.tasks && plural(workspace.tasks, 'task')
+  ].filter(Boolean);
+  const full = within.length ? `It holds ${within.join(' and ')}: move, delete or end first what lies in it.` : null;
   return (
     <Menu
       label={`More actions of workspace ${name}`}
@@ -190,7 +203,7 @@ export function ModelRows({ items }: { items: readonly ModelView[] }): ReactElem
     <Sheet label="Models" head={<><th>Model</th><th className="det-right">Versions</th><th>Owner</th><th>Updated</th></>}>
       {items.map(model => (
         <tr key={model.id}>
-          <td><Go to={{ kind: 'model', name: referenceTo(model) }}><span className="det-adm-name"><bdi>{nameText(model.name)}</bdi></span></Go></td>
+          <td><Go to={{ kind: 'model', name: model.reference || model.name }}><span className="det-adm-name"><bdi>{nameText(model.name)}</bdi></span></Go></td>
           <td className="det-right det-num">{model.versions}</td>
           <td><span className="det-adm-name">{nameText(model.owner, 60)}</span></td>
           <td><Ago time={model.updated_at} /></td>

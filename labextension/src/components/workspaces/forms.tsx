@@ -6,7 +6,7 @@ import { useApp } from '../../state/context';
 import type { CreateProject, CreateWorkspace, EditProject, EditWorkspace, ProjectView, WorkspaceView } from '../../state/wire';
 import { Dialog } from '../admin/Dialog';
 import { nameText } from '../common/text';
-import { FieldsForm, type FormField } from '../models/fields';
+import { FieldsForm, type FormField } from '../admin/fields';
 import { folderProblem, projectPath, workspacePath } from './model';
 
 const SAME = 'Names are the same if they differ only in case or in how Unicode writes them.';

@@ -19,26 +19,26 @@ export interface Paged<T> {
 interface Page<T> {
   items: T[];
   after?: number | null;
-  next?: number | null;
+  next?: number | string | null;
 }
 
 /** A list by pages: the first one, kept while it is loaded anew, and those that were asked for. `cursor` takes where to go on. */
 export function usePaged<T>(path: string, cursor: 'after' | 'before'): Paged<T> {
   const { api } = useApp();
   const { data, error, reload } = useLoaded(path, signal => api.get<Page<T>>(path, signal));
-  const [rest, setRest] = useState<{ of: Page<T>; items: T[]; edge: number | null } | null>(null);
+  const [rest, setRest] = useState<{ of: Page<T>; items: T[]; edge: number | string | null } | null>(null);
   const added = rest !== null && rest.of === data ? rest : null;
   const items = useMemo(() => (data ? [...data.items, ...(added?.items ?? [])] : null), [data, added]);
   const edge = added ? added.edge : data ? edgeOf(data) : null;
   const showMore = async (): Promise<void> => {
     if (!data || edge === null) return;
-    const next = await api.get<Page<T>>(`${path}${path.includes('?') ? '&' : '?'}${cursor}=${edge}`);
+    const next = await api.get<Page<T>>(`${path}${path.includes('?') ? '&' : '?'}${cursor}=${encodeURIComponent(edge)}`);
     setRest({ of: data, items: [...(added?.items ?? []), ...next.items], edge: edgeOf(next) });
   };
   return { items, error, more: edge !== null, reload, showMore };
 }
 
-function edgeOf(page: Page<unknown>): number | null {
+function edgeOf(page: Page<unknown>): number | string | null {
   return page.after ?? page.next ?? null;
 }
 

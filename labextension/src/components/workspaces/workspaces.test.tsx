@@ -6,7 +6,8 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { ApiError } from '../../state/api';
 import { show, type Shown } from '../../testing/app';
-import { experiment, overview } from '../../testing/fixtures';
+import { experiment, overview, task } from '../../testing/fixtures';
+import type { TaskView } from '../../state/wire';
 import { ExperimentView } from '../experiment';
 import { Panel } from '../panel';
 import { SettingsPage } from '../settings/SettingsPage';
@@ -18,6 +19,7 @@ import { ProjectPage } from './ProjectPage';
 import { SharedPage } from './SharedPage';
 import { WorkspacePage } from './WorkspacePage';
 import { WorkspacesPage } from './WorkspacesPage';
+import { TaskView as TaskPage } from '../trial';
 
 const HOSTILE = '# Plan\n<script>window.hurt=1</script> <svg onload="window.hurt=1"> [x](javascript:window.hurt=1) ![i](https://evil.example/p.png)';
 const conflict = (message: string, hint = ''): ApiError => new ApiError(409, { code: 'conflict', message, hint });
@@ -90,6 +92,41 @@ describe('who works alone', () => {
     const { done } = show(<Panel />, { ...OVERVIEW, workspaces: { items: [PERSONAL, VISION], after: null } });
     fireEvent.click(await screen.findByRole('button', { name: 'vision' }));
     expect(done).toEqual(['navigate {"kind":"workspace","workspace":"7"}']);
+  });
+});
+
+describe('tasks', () => {
+  const others = { owner: 'ben', may: 'read', opens: false, url: null, workspace: 'ada/vision', workspace_id: 7, project: 'digits', project_id: 3 } as const;
+  const open = (items: TaskView[], more = {}): Shown =>
+    show(<WorkspacePage workspace="7" tab="tasks" />, { ...OVERVIEW, 'workspaces/7': { ...VISION, tasks: items.length }, 'tasks?limit=50&workspace=7': { items, next: null }, ...more });
+
+  it('are those of all members, with their state, and only the owner\'s and an admin\'s to end', async () => {
+    const items = [task('sh-1', { ...others, kind: 'shell', name: HOSTILE }), task('nb-2', { ...others, owner: 'cleo', may: 'write', pending_reason: 'needs 4 slots' })];
+    const { api } = open(items, { 'POST tasks/nb-2/kill': items[1] });
+    const rows = within(await screen.findByRole('region', { name: 'Tasks' })).getAllByRole('row').slice(1);
+    expect(rows.map(row => row.textContent)).toEqual([expect.stringMatching(/shell.*ben.*digits.*default/), expect.stringMatching(/notebook.*cleo/)]);
+    expect(document.querySelector('script, svg[onload]')).toBeNull();
+    fireEvent.click(within(rows[0]!).getByRole('button', { name: /^Actions of/ }));
+    const barred = await screen.findByRole('menuitem', { name: /^Kill/ });
+    expect(barred.getAttribute('aria-disabled')).toBe('true');
+    fireEvent.keyDown(barred, { key: 'Escape' });
+    fireEvent.click(within(rows[1]!).getByRole('button', { name: /^Actions of/ }));
+    fireEvent.click(await screen.findByRole('menuitem', { name: /^Kill/ }));
+    await waitFor(() => expect(api.asked).toContain('POST tasks/nb-2/kill'));
+  });
+
+  it('of others have a page with their state, and neither logs nor outputs nor a way in', async () => {
+    const shell = task('sh-1', { ...others, kind: 'shell', config: { resources: { slots: 1 } } });
+    const { api } = show(<TaskPage id="sh-1" />, { ...OVERVIEW, 'tasks/sh-1': shell });
+    expect(await screen.findByText(/Only ben opens it/)).toBeTruthy();
+    expect(screen.getAllByRole('tab').map(tab => tab.textContent)).toEqual(['Config']);
+    expect(screen.queryByRole('button', { name: 'Open' })).toBeNull();
+    expect(api.asked.filter(one => /logs|outputs/.test(one))).toEqual([]);
+  });
+
+  it('are taught where there are none', async () => {
+    open([]);
+    expect(await screen.findByText('det notebook start -w vision')).toBeTruthy();
   });
 });
 

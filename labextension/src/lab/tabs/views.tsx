@@ -3,16 +3,16 @@
 import { MainAreaWidget, ReactWidget } from '@jupyterlab/apputils';
 import { Fragment, lazy, ReactElement, Suspense } from 'react';
 
-import { ExperimentView } from '../../components/experiment/ExperimentView';
-import { TaskView } from '../../components/trial/TaskView';
-import { TrialView } from '../../components/trial/TrialView';
 import { Loading } from '../../components/common';
 import { nameText } from '../../components/common/text';
 import { useZone } from '../../components/common/zone';
 import { AppContext, AppProvider, Place } from '../../state/context';
 import { detlabIcon } from '../icon';
 
+const ExperimentTab = lazy(async () => ({ default: (await import('./ExperimentTab')).ExperimentTab }));
 const RegistryTab = lazy(async () => ({ default: (await import('./RegistryTab')).RegistryTab }));
+const RunsTab = lazy(async () => ({ default: (await import('./RunsTab')).RunsTab }));
+const WorkspaceTab = lazy(async () => ({ default: (await import('./WorkspaceTab')).WorkspaceTab }));
 
 /** A view in its context. */
 export class View extends ReactWidget {
@@ -91,20 +91,20 @@ export function makeTab(
 ): MainAreaWidget<View> {
   const element = (): ReactElement => {
     switch (place.kind) {
-      case 'experiment': return <ExperimentView id={place.id} tab={place.tab} />;
-      case 'trial': return <TrialView id={place.id} tab={place.tab} />;
-      case 'task': return <TaskView id={place.id} />;
+      case 'experiment':
+      case 'trial':
+      case 'task': return <Suspense fallback={<Loading />}><ExperimentTab place={place} /></Suspense>;
       case 'runs':
-      case 'models':
-      case 'storage':
+      case 'comparison': return <Suspense fallback={<Loading />}><RunsTab place={place} /></Suspense>;
       case 'workspaces':
       case 'workspace':
       case 'project':
-      case 'shared':
+      case 'shared': return <Suspense fallback={<Loading />}><WorkspaceTab place={place} /></Suspense>;
+      case 'models':
+      case 'storage':
       case 'settings':
       case 'model':
       case 'version':
-      case 'comparison':
       case 'compare': return <Suspense fallback={<Loading />}><RegistryTab place={place} /></Suspense>;
       case 'new': return form(place);
     }

@@ -118,18 +118,26 @@ def filter_hints(invocation: Invocation, text: str) -> list[str]:
 
 
 def named_view(invocation: Invocation, name: str, of: Literal["trials", "experiments"] = "trials") -> SavedView:
-    """Return a saved view of trials, or of experiments.
+    """Return a saved view of trials, or of experiments: your own of this name, one of a project, or `OWNER/NAME`.
 
     Raises:
-        click.UsageError: There is none of this name.
+        click.UsageError: There is none of this name, or several projects have one.
     """
     views = invocation.client.list_saved_views(of)
     wanted = normal(name).strip()
-    view = next((one for one in views if one.name == wanted), None)
-    if view is None:
-        known = ", ".join(clean(one.name) for one in views[:10]) or "none"
-        raise click.UsageError(f"there is no saved view {clean(name)!r} of {of}; yours are: {known}")
-    return view
+    found = [one for one in views if one.name == wanted] or [one for one in views if _with_owner(one) == wanted]
+    if len(found) > 1:
+        me = invocation.client.whoami().name
+        found = [one for one in found if one.owner == me] or found
+    if len(found) != 1:
+        known = ", ".join(clean(_with_owner(one) if one.project else one.name) for one in (found or views)[:10])
+        problem = "several people have a" if found else "there is no"
+        raise click.UsageError(f"{problem} saved view {clean(name)!r} of {of}; you have: {known or 'none'}")
+    return found[0]
+
+
+def _with_owner(view: SavedView) -> str:
+    return f"{view.owner}/{view.name}"
 
 
 def _tell(invocation: Invocation, found: FoundTrials, parquet: Path | None, view_name: str | None) -> None:

@@ -7,6 +7,7 @@ from typing import get_args
 import click
 
 from detlab.cli.commands.finding.finding import column_option, sort_option
+from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
 from detlab.cli.completion import view_names
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
@@ -22,12 +23,13 @@ _table_option = click.option(
 
 @click.group(cls=LazyGroup, short={"ls": "list", "rm": "remove"})
 def view() -> None:
-    """Tables under a name: a filter, an order and columns. Only you see your views.
+    """Tables under a name: a filter, an order and columns. Only you see yours, but for those in a project.
 
     \b
     Examples:
       det view save good 'accuracy > 0.9' --sort -accuracy -c accuracy
       det trial search --view good
+      det view save good 'accuracy > 0.9' -w vision --project digits   # its members have it, too
     """
 
 
@@ -37,7 +39,7 @@ def view() -> None:
 @json_option
 @pass_invocation
 def list_command(invocation: Invocation, table_: FilteredTable | None) -> None:
-    """List your saved views.
+    """List your saved views, and those of projects that you may read.
 
     \b
     Example:
@@ -51,10 +53,13 @@ def list_command(invocation: Invocation, table_: FilteredTable | None) -> None:
         say("No saved views yet. Try: det view save NAME FILTER")
         return
     rows = [
-        (one.name, one.table, one.filter, " ".join(one.sort), " ".join(one.columns), moment(one.updated_at))
+        (
+            *(one.name, one.table, one.filter, " ".join(one.sort), " ".join(one.columns)),
+            *(one.owner, f"{one.workspace}/{one.project}" if one.project else "", moment(one.updated_at)),
+        )
         for one in found
     ]
-    table(("Name", "Table", "Filter", "Sort", "Columns", "Changed"), rows)
+    table(("Name", "Table", "Filter", "Sort", "Columns", "Owner", "Project", "Changed"), rows)
 
 
 @view.command()
@@ -63,6 +68,8 @@ def list_command(invocation: Invocation, table_: FilteredTable | None) -> None:
 @_table_option
 @sort_option
 @column_option
+@workspace_option("The workspace of whose project the members have it, too.")
+@project_option("The project of it, or of your personal one.")
 @json_option
 @pass_invocation
 def save(
@@ -72,6 +79,9 @@ def save(
     table_: FilteredTable,
     sort: tuple[str, ...],
     columns: tuple[str, ...],
+    workspace: str | None,
+    project: str | None,
+    project_id: int | None,
 ) -> None:
     """Keep a filter, an order and columns under a name; a view of yours that has it is replaced.
 
@@ -79,8 +89,12 @@ def save(
     Example:
       det view save good 'accuracy > 0.9 and label = paper' --sort -accuracy -c accuracy -c loss.min
     """
-    made = invocation.client.save_view(name, text, table=table_, sort=sort, columns=columns)
-    invocation.tell(made, f"Saved view {clean(made.name)} of {made.table}.")
+    place = project_of(project, project_id)
+    made = invocation.client.save_view(
+        name, text, table=table_, sort=sort, columns=columns, workspace=workspace, project=place
+    )
+    where = f" in {clean(made.workspace)}, project {clean(made.project)}" if made.project else ""
+    invocation.tell(made, f"Saved view {clean(made.name)} of {made.table}{where}.")
 
 
 @view.command()

@@ -15,8 +15,16 @@ from detlab.schemas.wire.workspaces import MemberView, WorkspaceView
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 View = TypeVar("View", WorkspaceView, ProjectView)
+NOWHERE = "Uncategorized"
+"""The name of everybody's personal workspace, and of the project for what names none."""
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 _ALL = click.option("-a", "--all", "everything", is_flag=True, help="Archived ones, too.")
+
+
+def place_words(workspace: str, project: str) -> str:
+    """Return workspace and project; nothing where it names none: who works alone never meets them."""
+    named = [part for part in (workspace, project) if part]
+    return "" if set(named) <= {NOWHERE} else " / ".join(named)
 
 
 def all_option(function: Function) -> Function:
@@ -110,6 +118,8 @@ def print_workspace(one: WorkspaceView) -> None:
             ("projects", one.projects),
             ("experiments", one.experiments),
             ("models", one.models),
+            ("tasks", one.tasks),
+            ("quota", None if one.quota is None else f"{one.quota} slots"),
             ("created", moment(one.created_at)),
             ("archived", moment(one.archived_at)),
             *((f"gives {key}", one_line(value)) for key, value in given.items()),

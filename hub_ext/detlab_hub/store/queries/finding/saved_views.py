@@ -1,16 +1,21 @@
-"""Saved views, each under its owner's name: nobody asks for those of somebody else."""
+"""Saved views: a user's own, and those of projects that they may read."""
 
 from __future__ import annotations
 
-from sqlalchemy import delete, func, select
+from collections.abc import Collection
+from dataclasses import replace
+
+from sqlalchemy import ColumnElement, Select, delete, func, or_, select
 from sqlalchemy.orm import Session
 
-from detlab_hub.store.tables import SavedViewRow, clean_text
+from detlab_hub.core.rights import Person
+from detlab_hub.store.queries.workspaces import visible_to
+from detlab_hub.store.tables import ProjectRow, SavedViewRow, WorkspaceRow, clean_text
 
 
-def page(s: Session, owner: str, table: str | None, limit: int, after: int | None) -> list[int]:
-    """Return the ids of a user's views, the oldest first."""
-    query = select(SavedViewRow.id).where(SavedViewRow.owner == owner).order_by(SavedViewRow.id).limit(limit)
+def page(s: Session, owner: str, viewer: Person, table: str | None, limit: int, after: int | None) -> list[int]:
+    """Return the ids of the views of a user and of the projects that a person may read, the oldest first."""
+    query = select(SavedViewRow.id).where(_had_by(owner, viewer)).order_by(SavedViewRow.id).limit(limit)
     if table is not None:
         query = query.where(SavedViewRow.table_name == table)
     return list(s.scalars(query if after is None else query.where(SavedViewRow.id > after)))
@@ -22,6 +27,21 @@ def named(s: Session, owner: str, table: str, name: str) -> SavedViewRow | None:
         SavedViewRow.owner == owner, SavedViewRow.table_name == table, SavedViewRow.name == clean_text(name)
     )
     return s.scalar(query)
+
+
+def readable_projects(s: Session, viewer: Person, ids: Collection[int]) -> set[int]:
+    """Return those of some projects whose views a user has."""
+    return set(s.scalars(_projects(viewer).where(ProjectRow.id.in_(sorted(ids))))) if ids else set()
+
+
+def _had_by(owner: str, viewer: Person) -> ColumnElement[bool]:
+    return or_(SavedViewRow.owner == owner, SavedViewRow.project_id.in_(_projects(viewer)))
+
+
+def _projects(viewer: Person) -> Select[int]:
+    """Return the query of projects in workspaces where a user has a role: an administrator is not offered all views."""
+    query = select(ProjectRow.id).join(WorkspaceRow, WorkspaceRow.id == ProjectRow.workspace_id)
+    return query.where(visible_to(replace(viewer, admin=False)))
 
 
 def count(s: Session, owner: str) -> int:

@@ -5,7 +5,7 @@ import type { ReactElement } from 'react';
 import { useApp } from '../../../state/context';
 import type { CreateModel, ModelView } from '../../../state/wire';
 import { Dialog } from '../../admin/Dialog';
-import { FieldsForm, type FormField } from '../fields';
+import { FieldsForm, type FormField } from '../../admin/fields';
 import { nameProblem } from '../model';
 
 const FIELDS: readonly FormField[] = [
