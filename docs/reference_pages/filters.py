@@ -31,7 +31,11 @@ def filters() -> str:
         ),
         (FieldKind.USER.value, "as a text", "`ada`; `me` is who asks, `'me'` a user of that name"),
         (FieldKind.LABELS.value, "as a text", "one of the labels is it, or contains it"),
-        (FieldKind.STATE.value, "`=` `!=` `in`", ", ".join(f"`{state}`" for state in STATES[FilterTable.TRIALS])),
+        (
+            FieldKind.STATE.value,
+            "`=` `!=` `in`",
+            ", ".join(f"`{state}`" for state in STATES[FilterTable.TRIALS]) + "; `failed` is `ERROR`",
+        ),
         (
             FieldKind.TIME.value,
             "as a number",

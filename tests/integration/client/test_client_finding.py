@@ -6,13 +6,16 @@ import csv
 import io
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
+from detlab.cli.root import det as command_of_det
 from detlab.client.client import Client
 from detlab.errors import ConfigError
 from testbed.cluster import Cluster
@@ -76,10 +79,11 @@ def test_det_prints_writes_and_keeps(det: Det, experiment_id: int, tmp_path: Pat
     table = det("trial", "search", "label = found-label", "--sort", "loss", "-c", "loss.max", "-c", "label")
     assert table.returncode == 0, table.stderr
     assert [line.split()[7:9] for line in table.stdout.splitlines()[2:]] == [[f"{n}", "found-label"] for n in (1, 2, 3)]
+    parquet_of = pytest.importorskip("pyarrow.parquet")  # without it det says how to install it, and prints no table
     text = det("trial", "search", "label = found-label", "-c", "loss", "--csv", "--parquet", "found.parquet").stdout
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [float(row["loss"]) for row in rows] == [3.0, 2.0, 1.0]
-    parquet = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "found.parquet").to_pylist()
+    parquet = parquet_of.read_table(tmp_path / "found.parquet").to_pylist()
     assert [row["loss"] for row in parquet] == [3.0, 2.0, 1.0]
     assert [math.isclose(row["hparams.x"], float(other["hparams.x"])) for row, other in zip(parquet, rows, strict=True)]
     saved = det("view", "save", "losses", "label = found-label and loss < 3", "--sort", "-loss", "-c", "loss")
@@ -95,7 +99,7 @@ def test_det_prints_writes_and_keeps(det: Det, experiment_id: int, tmp_path: Pat
     columns = det("experiment", "list", "--filter", "label = found-label", "-c", "loss", "-c", "trials", "--csv").stdout
     assert columns.splitlines()[1].endswith(",1.0,3")
     det("e", "list", "--filter", "label = found-label", "-c", "loss", "--parquet", "experiments.parquet")
-    kept = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "experiments.parquet").to_pylist()
+    kept = parquet_of.read_table(tmp_path / "experiments.parquet").to_pylist()
     assert [(row["experiment_id"], row["loss"], row["best"]) for row in kept] == [(experiment_id, 1.0, 1.0)]
     nothing = det("experiment", "list", "--filter", "label = no-such-label")
     assert (nothing.returncode, nothing.stdout) == (0, "No experiments match.\n")
@@ -125,6 +129,23 @@ def test_a_list_of_experiments_begins_with_a_saved_view(det: Det, experiment_id:
     assert det("view", "remove", "good", "--table", "experiments").returncode == 0
 
 
+def test_times_are_times_and_columns_of_a_view_of_the_page_are_shown_once(det: Det, experiment_id: int) -> None:
+    """`-c created` printed 1.79599e+09, and a view saved on the page repeated each usual column."""
+    del experiment_id
+    listed = det(
+        "experiment", "list", "--filter", "label = found-label", "-c", "created", "-c", "progress", "-c", "best"
+    )
+    title, _, row = listed.stdout.splitlines()[:3]
+    assert title.split()[-3:] == ["created", "progress", "best"]
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+% +1 *$", row), row
+    for table, command in (("experiments", ("experiment", "list")), ("trials", ("trial", "search"))):
+        columns = [word for name in ("id", "name", "state", "best", "created", "hp.opt") for word in ("-c", name)]
+        assert det("view", "save", "page", "label = found-label", "--table", table, *columns).returncode == 0
+        titles = det(*command, "--view", "page").stdout.splitlines()[0].split()
+        assert [title for title in titles if title.islower()] == ["created", "hp.opt"], titles
+        assert det("view", "remove", "page", "--table", table).returncode == 0
+
+
 def test_a_workspace_is_not_deleted_unasked(det: Det) -> None:
     """Without a terminal to ask at, it said `Interrupted.` and no more."""
     assert det("workspace", "create", "unasked").returncode == 0
@@ -132,3 +153,30 @@ def test_a_workspace_is_not_deleted_unasked(det: Det) -> None:
     assert refused.returncode == 2
     assert "add --yes" in refused.stderr
     assert det("workspace", "delete", "unasked", "--yes").returncode == 0
+
+
+def test_the_tab_key_offers_experiments_views_and_workspaces(
+    det: Det, cluster: Cluster, experiment_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It offered options alone, but for searches, tasks, agents and models."""
+
+    monkeypatch.setenv("DET_URL", cluster.url)
+    monkeypatch.setenv("DET_TOKEN", cluster.token)
+    completion = ShellComplete(command_of_det, {}, "det", "_DET_COMPLETE")
+
+    def offered(*words: str) -> list[str]:
+        return [item.value for item in completion.get_completions(list(words[:-1]), words[-1])]
+
+    assert det("workspace", "create", "for-tab").returncode == 0
+    assert det("view", "save", "two words", "label = x", "--table", "experiments").returncode == 0
+    mine = str(experiment_id)
+    for name in ("describe", "fork", "continue", "archive", "compare", "move"):
+        assert mine in offered("experiment", name, ""), name
+    assert offered("experiment", "describe", "no") == []
+    assert "for-tab" in offered("experiment", "list", "-w", "for")
+    assert "for-tab" in offered("workspace", "describe", "for")
+    assert "for-tab" in offered("experiment", "move", mine, "for")
+    assert offered("experiment", "list", "--view", "tw") == ["'two words'"]
+    assert offered("trial", "search", "--view", "tw") == []
+    assert offered("view", "remove", "tw") == ["'two words'"]
+    assert det("view", "remove", "two words", "--table", "experiments").returncode == 0

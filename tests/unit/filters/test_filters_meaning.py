@@ -124,6 +124,8 @@ def test_what_no_name_means(name):
             "hp.a = true",
             AnyOf((Truth(A, True), TextIn(A, ("true",)))),
         ),
+        ("state = failed", TextIn(column("state"), ("ERROR",))),
+        ("state in (Failed, 'being killed')", TextIn(column("state"), ("ERROR", "STOPPING_KILLED"))),
         ("duration > 1h30m", Number(column("duration"), ">", 5400.0)),
         ("duration > 90", Number(column("duration"), ">", 90.0)),
         ("duration <= 1.5d", Number(column("duration"), "<=", 1.5 * DAY)),

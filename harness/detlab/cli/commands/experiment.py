@@ -19,6 +19,8 @@ from detlab.cli.commands.experiments.batches import IDS, act_on_many, chosen, ma
 from detlab.cli.commands.experiments.forking import continue_command, fork, retry
 from detlab.cli.commands.finding.comparison import compare
 from detlab.cli.commands.finding.finding import (
+    USUAL,
+    beside,
     column_option,
     filter_hints,
     filter_option,
@@ -32,6 +34,7 @@ from detlab.cli.commands.log_retention import kept_for, set_group
 from detlab.cli.commands.projects.options import place_words, project_of, project_option, workspace_option
 from detlab.cli.commands.shared.queue_settings import add_to
 from detlab.cli.commands.storage.collection import gc
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.experiment_progress import (
@@ -195,10 +198,11 @@ def list_command(
         filtered = state or owner or name or labels or archived or filter_ or workspace or project or project_id
         say("No experiments match." if filtered else "No experiments yet. Try: det experiment create CONFIG DIR")
         return
-    titles = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took", *columns)
+    places = beside(columns, USUAL if view_name and not invocation.as_csv else ())
+    titles = ("ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Took")
     table(
-        titles,
-        [(*_row(item.view), *shown_values(item.view.values)) for item in found],
+        (*titles, *(columns[at] for at in places)),
+        [(*_row(item.view), *shown_values(columns, item.view.values, places)) for item in found],
         right=("ID", "Progress", "Best"),
     )
 
@@ -234,7 +238,7 @@ def _row(view: ExperimentView) -> tuple[object, ...]:
 
 
 @experiment.command()
-@click.argument("experiment_ids", metavar="ID...", type=IDS, nargs=-1, required=True)
+@click.argument("experiment_ids", metavar="ID...", type=IDS, nargs=-1, required=True, shell_complete=experiment_ids)
 @json_option
 @pass_invocation
 def describe(invocation: Invocation, experiment_ids: tuple[Sequence[int], ...]) -> None:
@@ -465,7 +469,7 @@ def tell_trials(
 
 
 @experiment.command(name="list-trials")
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @trial_order
 @metric_option
 @csv_option
@@ -488,7 +492,7 @@ def list_trials(
 
 
 @experiment.command(name="list-checkpoints")
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--best", "most", type=click.IntRange(1), metavar="N", help="Only the N best.")
 @csv_option
 @json_option
@@ -534,7 +538,7 @@ def _files_of(item: Checkpoint) -> object:
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--trial", "trial_id", type=int, metavar="ID", help="Only this trial's output.")
 @log_options
 @json_option
@@ -555,7 +559,7 @@ def logs(invocation: Invocation, experiment_id: int, trial_id: int | None, optio
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--timeout", type=float, metavar="SECONDS", help="Seconds until it gives up waiting (exit status 5).")
 @click.option(
     "--polling-interval", type=float, hidden=True, expose_value=False, help="Accepted for old scripts; unused."
@@ -627,7 +631,7 @@ _steering("kill", "Kill experiments immediately.", Experiment.kill)
 
 
 @experiment.command()
-@click.argument("ids", metavar="[IDS...]", type=IDS, nargs=-1)
+@click.argument("ids", metavar="[IDS...]", type=IDS, nargs=-1, shell_complete=experiment_ids)
 @many_options
 @click.option(
     "--forget-files",
@@ -677,7 +681,7 @@ def delete(
 
 
 @experiment.command(name="delete-tb-files")
-@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.argument("experiment_ids", metavar="ID...", type=int, nargs=-1, required=True, shell_complete=experiment_ids)
 @yes_option
 @json_option
 @pass_invocation
@@ -702,7 +706,7 @@ def delete_tb_files(invocation: Invocation, experiment_ids: tuple[int, ...], yes
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option(
     "-o",
     "--output-dir",
@@ -747,7 +751,7 @@ def download(
 
 
 @experiment.command(name="download-model-def")
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("-o", "--output-dir", type=click.Path(path_type=Path), default=Path(), help="Folder to write to.")
 @json_option
 @pass_invocation
@@ -763,7 +767,7 @@ def download_model_def(invocation: Invocation, experiment_id: int, output_dir: P
 
 
 @experiment.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @json_option
 @pass_invocation
 def config(invocation: Invocation, experiment_id: int) -> None:

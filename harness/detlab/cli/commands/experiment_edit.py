@@ -10,6 +10,7 @@ import click
 
 from detlab.cli.commands.experiments.batches import IDS, act_on_many, chosen, many_options, spec_of
 from detlab.cli.commands.log_retention import set_group
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, note, say, say_json
@@ -29,7 +30,7 @@ _FIELDS = {
 
 def _setting(field: str, help_text: str, example: str) -> None:
     @set_group.command(name=field, help=f"{help_text}\n\n\b\nExample:\n  det experiment set {field} 7 '{example}'")
-    @click.argument("experiment_id", metavar="ID", type=int)
+    @click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
     @click.argument("text", metavar=field.upper())
     @json_option
     @pass_invocation
@@ -116,7 +117,7 @@ def acting(
         help=f"{help_text}\n\n\b\nExamples:\n  det experiment {name} 7 8\n  det experiment {name} 1-5,7\n"
         f"  det experiment {name} --filter 'label = old and created < -30d'",
     )
-    @click.argument("experiment_ids", metavar="[IDS...]", type=IDS, nargs=-1)
+    @click.argument("experiment_ids", metavar="[IDS...]", type=IDS, nargs=-1, shell_complete=experiment_ids)
     @many_options
     @json_option
     @pass_invocation

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import CompletionItem
 
 from detlab.cli.commands.experiments.batches import IDS, act_on_many, chosen, many_options, tell_undo
+from detlab.cli.completion import experiment_ids, workspace_names
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.printing import clean, say, say_json
 from detlab.client.transport.calls import valid_request
 from detlab.schemas.wire.batches import BatchRequest
 
 
+def _words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer experiments first, then workspaces."""
+    before = len(ctx.params.get("words") or ()) + bool(ctx.params.get("filter_"))
+    offer = {0: experiment_ids, 1: workspace_names}.get(before)
+    return offer(ctx, param, incomplete) if offer else []
+
+
 @click.command()
-@click.argument("words", metavar="[IDS] [WORKSPACE] [PROJECT]", nargs=-1)
+@click.argument("words", metavar="[IDS] [WORKSPACE] [PROJECT]", nargs=-1, shell_complete=_words)
 @click.option("--keep-storage", is_flag=True, help="Leave its checkpoints where they are, if the workspace's differ.")
 @many_options
 @json_option

@@ -10,6 +10,7 @@ from detlab.cli.commands.download import check_metric, fetch, metric_options
 from detlab.cli.commands.experiment import tell_trials, trial_order
 from detlab.cli.commands.finding.finding import filter_option, search
 from detlab.cli.commands.trial_bundle import support_bundle
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.failures import failure_card
@@ -42,7 +43,7 @@ trial.add_command(support_bundle)
 
 
 @trial.command(name="list")
-@click.argument("experiment_id", metavar="EXPERIMENT", type=int)
+@click.argument("experiment_id", metavar="EXPERIMENT", type=int, shell_complete=experiment_ids)
 @filter_option
 @trial_order
 @metric_option

@@ -94,7 +94,11 @@ _SHARED = (
     ("label", FieldKind.LABELS, "a label of the experiment"),
     ("name", FieldKind.TEXT, "name of the experiment"),
     ("description", FieldKind.TEXT, "description of the experiment"),
-    ("workspace", FieldKind.TEXT, "name of its workspace, or OWNER/NAME"),
+    (
+        "workspace",
+        FieldKind.TEXT,
+        "its workspace: OWNER/NAME, or a name alone, which is yours if you have made one of that name",
+    ),
     ("project", FieldKind.TEXT, "name of its project"),
     ("searcher", FieldKind.TEXT, "name of the search method"),
     ("pool", FieldKind.TEXT, "resource pool"),

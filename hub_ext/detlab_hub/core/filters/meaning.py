@@ -34,6 +34,14 @@ _DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?[smhdw])+")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _SHOWN = 40
+_SAID = {
+    "failed": "ERROR",
+    "failing": "STOPPING_ERROR",
+    "finishing": "STOPPING_COMPLETED",
+    "canceling": "STOPPING_CANCELED",
+    "being killed": "STOPPING_KILLED",
+}
+"""States in the words of the pages, where these are others."""
 _ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
 
 
@@ -283,7 +291,7 @@ def _float(value: ValueText) -> float | None:
 
 
 def _state(value: ValueText, field: Field, table: FilterTable) -> Meaning:
-    state = value.text.upper()
+    state = _SAID.get(value.text.lower(), value.text.upper())
     if state not in STATES[table]:
         names = ", ".join(STATES[table])
         raise FilterError(f"{value.text[:_SHOWN]!r} is no state; they are {names}", value.column)

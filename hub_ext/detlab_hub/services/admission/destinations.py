@@ -60,7 +60,7 @@ def destination_of(s: Session, caller: Caller, config: dict[str, Any]) -> Destin
         ConfigError: There is no such workspace for the caller, no such project in it, or it is archived.
         Forbidden: The caller may read it, and put nothing into it.
     """
-    return destination(s, caller, config.get("workspace") or "", config.get("project") or "", person(caller).name)
+    return _found(s, caller, config.get("workspace") or "", config.get("project") or "", person(caller).name)
 
 
 def destination(s: Session, caller: Caller, workspace: str, project: str, owner: str) -> Destination:
@@ -77,6 +77,14 @@ def destination(s: Session, caller: Caller, workspace: str, project: str, owner:
         ConfigError: There is no such workspace for the caller, no such project in it, or it is archived.
         Forbidden: The caller may read it, and put nothing into it.
     """
+    try:
+        return _found(s, caller, workspace, project, owner)
+    except ConfigError as error:
+        # No config names it, but a move or a model that is made.
+        raise ConfigError(error.problems, "this cannot be the destination", hint=error.hint) from None
+
+
+def _found(s: Session, caller: Caller, workspace: str, project: str, owner: str) -> Destination:
     if not workspace and (by_id := _project_by_id(s, caller, project)) is not None:
         workspace = str(by_id.workspace_id)
     row = _workspace(s, caller, workspace, owner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, TypeVar
 
 from sqlalchemy.orm import Session
@@ -14,7 +15,7 @@ from detlab_hub.core.filters import completion
 from detlab_hub.core.filters.completion import AtCursor, Place
 from detlab_hub.core.filters.fields import COLUMNS, ColumnField, Field, FilterTable, MetricField
 from detlab_hub.core.filters.grammar import FilterError, pointed
-from detlab_hub.core.filters.meaning import Asker, fields, is_about_archived, read
+from detlab_hub.core.filters.meaning import Asker, TextIn, fields, is_about_archived, leaves, read
 from detlab_hub.core.rights import Person
 from detlab_hub.services.admission.destinations import searched
 from detlab_hub.services.base.access import person
@@ -29,6 +30,10 @@ from detlab_hub.store.tables import ExperimentRow, TrialRow
 
 V = TypeVar("V", FoundTrial, ExperimentView)
 CANDIDATES, CANDIDATE_CHARS = 50, 600
+FEW = {"workspace", "project", "label", "owner", "searcher", "pool"}
+"""Fields with few values, of which one that nothing has may be a mistake."""
+LEAVES = 8
+"""Comparisons of which that is asked."""
 LOOKED_AT = 2_000
 """Names of metrics among which one that is misspelt is looked for."""
 
@@ -73,7 +78,11 @@ class RunFinder(Service):
                 items, last = pages.of_rows(
                     s, TrialRow, ids, limit, lambda rows: self._valued(s, asked, _found_trials(s, rows))
                 )
-                notes = [] if after is not None else notes_of(s, person(caller), asked, found=bool(ids))
+                notes = (
+                    []
+                    if after is not None
+                    else notes_of(s, person(caller), asked, self._context.clock(), found=bool(ids))
+                )
             following = None if last is None else last.id
             return FoundTrials(items=items, columns=asked.columns, notes=notes, next=following)
 
@@ -81,6 +90,9 @@ class RunFinder(Service):
 
     def _asker(self, caller: Caller) -> Asker:
         return Asker(person(caller).name, self._context.clock())
+
+    def _notes(self, s: Session, caller: Caller, asked: ReadRequest, *, found: bool) -> list[str]:
+        return notes_of(s, person(caller), asked, self._context.clock(), found=found)
 
     def _valued(self, s: Session, asked: ReadRequest, views: Sequence[V]) -> list[V]:
         """Return views with the values of the columns that were asked for."""
@@ -139,7 +151,11 @@ class RunFinder(Service):
             with bounded(s, SECONDS, "the filter", TOO_SLOW):
                 ids = search.page(s, person(caller), wanted, limit + 1, before, self._context.clock())
                 items, last = pages.of_rows(s, ExperimentRow, ids, limit, views)
-                notes = [] if before is not None else notes_of(s, person(caller), asked, found=bool(ids))
+                notes = (
+                    []
+                    if before is not None
+                    else notes_of(s, person(caller), asked, self._context.clock(), found=bool(ids))
+                )
             following = None if last is None else last.id
             return ExperimentPage(items=items, columns=asked.columns, notes=notes, next=following)
 
@@ -209,16 +225,32 @@ def _found_trial(row: TrialRow, parent: search.TrialParent) -> FoundTrial:
 # --- notes
 
 
-def notes_of(s: Session, viewer: Person, asked: ReadRequest, *, found: bool) -> list[str]:
-    """Say which metrics nothing has that the viewer may see: of a filter only if nothing was found by it."""
+def notes_of(s: Session, viewer: Person, asked: ReadRequest, now: float, *, found: bool) -> list[str]:
+    """Say which names nothing has that the viewer may see: those of a filter only if nothing was found by it."""
     named: list[Field] = [*asked.fields, *(key.field for key in asked.sort)]
     named += [] if found else fields(asked.meaning)
     metrics = list(dict.fromkeys(field for field in named if isinstance(field, MetricField)))
     unknown = names.unknown_metrics(s, viewer, metrics)
+    said = [] if found else _of_nothing(s, viewer, asked, now)
     if not unknown:
-        return []
+        return said
     known = {name for _, name in names.metrics(s, viewer, "", LOOKED_AT)}
-    return [_note(asked.table, field, known) for field in unknown]
+    return [*(_note(asked.table, field, known) for field in unknown), *said]
+
+
+def _of_nothing(s: Session, viewer: Person, asked: ReadRequest, now: float) -> list[str]:
+    """Say which workspaces, labels and so on of a filter nothing has that the viewer may see, archived or not."""
+    more = experiments.narrowed(archived="any")
+    said = []
+    for leaf in islice(leaves(asked.meaning), LEAVES):
+        if not isinstance(leaf, TextIn) or not isinstance(leaf.field, ColumnField) or leaf.field.name not in FEW:
+            continue
+        if not search.page(s, viewer, search.WantedRows(asked.table, leaf, (), more), 1, None, now):
+            known = names.labels(s, viewer) if leaf.field.name == "label" else names.texts(s, viewer, leaf.field.name)
+            alike = get_close_matches(leaf.texts[0], known, n=1, cutoff=0.75)
+            meant = f"; did you mean {alike[0]}?" if alike else ""
+            said.append(f"nothing that you may see has the {leaf.field.name} {leaf.texts[0][:200]!r}{meant}")
+    return said
 
 
 def _note(table: FilterTable, field: MetricField, known: set[str]) -> str:

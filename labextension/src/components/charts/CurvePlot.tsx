@@ -4,6 +4,7 @@ import { KeyboardEvent, ReactElement, useEffect, useRef, useState } from 'react'
 
 import { formatNumber, plural } from '../common/format';
 import { xLabel } from './axes';
+import { reportedAt } from './curve';
 import { CurveChart, Hover, ChartData } from './curvechart';
 import { SaveFigure } from './SaveFigure';
 import type { LegendItem } from './svg';
@@ -73,13 +74,12 @@ export function CurvePlot({ data, metric, small, describe, nameOf, onPick }: Cur
     chart.current?.highlight(curve ? curve.trial : null);
     const last = curve ? curve.steps.length - 1 : 0;
     const x = curve && (data.options.x === 'steps' ? curve.steps[last]! : curve.times[last]! - data.origin);
-    setHover(curve ? { trial: curve.trial, x: x!, y: curve.values[last]! } : null);
+    setHover(curve ? { trial: curve.trial, x: x!, y: reportedAt(curve, last) } : null);
   };
 
   const described = (): string => {
     const { trial, x, y } = hover!;
-    const value = Number.isNaN(y) ? 'NaN' : formatNumber(y);
-    const parts = [nameOf?.(trial) ?? `trial ${trial}`, xLabel(x, data.options.x), `${metric} ${value}`];
+    const parts = [nameOf?.(trial) ?? `trial ${trial}`, xLabel(x, data.options.x), `${metric} ${formatNumber(y)}`];
     return [...parts, describe?.(trial)].filter(Boolean).join(' · ');
   };
   const legend = (): LegendItem[] => {

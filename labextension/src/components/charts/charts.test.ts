@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 
 import { extent, focused, incumbent, padded, smooth, steady } from './axes';
 import { COLORS, FEW } from './colours';
-import { addPoint, curveOf, emptyCurve, finite, thin } from './curve';
+import { addPoint, curveOf, emptyCurve, finite, noteInfinite, reportedAt, thin } from './curve';
 import type { Entry } from './curvechart';
 import { Drawable, drawLines, Frame, lowerBound, nearest, projection } from './layer';
 import { coloured } from './LearningCurves';
@@ -34,6 +34,17 @@ describe('a curve', () => {
     expect(curve.values).toEqual([0.1, 0.2, 0.7, 0.6]);
     expect(curve.gaps).toEqual([2]);
     expect(addPoint(curve, 50, 9, 70, 1)).toBe(false);
+  });
+
+  it('tells infinity from NaN, though neither has a place in a chart', () => {
+    const curve = curveOf(1, [10, 20, 30], [3, 'Infinity', 'NaN']);
+    expect(curve.values.slice(1)).toEqual([NaN, NaN]);
+    expect([0, 1, 2].map(at => reportedAt(curve, at))).toEqual([3, Infinity, NaN]);
+    noteInfinite(curve, 20, 'NaN');
+    expect(reportedAt(curve, 1)).toBeNaN();
+    addPoint(curve, 40, finite('-Infinity'), 4, 3);
+    noteInfinite(curve, 40, '-Infinity');
+    expect(reportedAt(curve, 3)).toBe(-Infinity);
   });
 
   it('goes on from a snapshot, which does not say its run', () => {

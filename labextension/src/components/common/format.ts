@@ -87,6 +87,12 @@ export function formatAge(time: number | null | undefined, now: number = Date.no
   return `${Math.floor(s / 86_400)} d`;
 }
 
+/** How long something has lasted in words: for a few seconds, for 3 min; `time` is when it began. */
+export function formatLasting(time: number, now: number = Date.now() / 1000): string {
+  const age = formatAge(time, now);
+  return age === 'now' ? 'for a few seconds' : `for ${age}`;
+}
+
 /** How long ago in words: just now, 3 min ago. */
 export function formatAgo(time: number | null | undefined, now: number = Date.now() / 1000): string {
   const age = formatAge(time, now);

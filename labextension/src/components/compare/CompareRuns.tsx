@@ -13,7 +13,7 @@ import { Tabs } from '../view/Tabs';
 import { CompareCurves } from './CompareCurves';
 import { CodePane, ConfigPane } from './CompareFiles';
 import { ComparePlots } from './ComparePlots';
-import { HyperparametersTable, MetricsTable } from './CompareTables';
+import { configRows, HyperparametersTable, MetricsTable } from './CompareTables';
 import { CompareOptions, compareLink, CompareTab, idsOf, MOST_RUNS, pathOfComparison, read, written } from './link';
 import { useComparison } from './load';
 import { Side, sidesOf } from './model';
@@ -100,7 +100,7 @@ function Panes(props: PaneProps): ReactElement {
     { key: 'curves', label: 'Curves' },
     { key: 'metrics', label: 'Metrics', note: data.metrics.length + data.metrics_left_out },
     { key: 'hyperparameters', label: 'Hyperparameters', note: differing(data.hyperparameters) },
-    { key: 'config', label: 'Config', note: differing(data.config) },
+    { key: 'config', label: 'Config', note: differing(configRows(data.config)) },
     { key: 'code', label: 'Code' },
     ...(machine ? [{ key: 'system', label: 'System' } as const] : []),
     { key: 'plots', label: 'Plots' }
@@ -120,7 +120,7 @@ function Panes(props: PaneProps): ReactElement {
 }
 
 function AddRuns({ chosen, onAdd }: { chosen: Chosen; onAdd: (to: Chosen) => void }): ReactElement {
-  const [kind, setKind] = useState<'trials' | 'experiments'>('trials');
+  const [kind, setKind] = useState<'trials' | 'experiments'>(chosen.experiments.length > chosen.trials.length ? 'experiments' : 'trials');
   const [text, setText] = useState('');
   const ids = idsOf(text);
   const count = chosen.trials.length + chosen.experiments.length;

@@ -55,8 +55,13 @@ export function HyperparametersTable(props: PaneProps): ReactElement {
   return <Settings {...props} label="Hyperparameters" rows={props.data.hyperparameters} none="There are no hyperparameters." />;
 }
 
+/** Hyperparameters have a table of their own. */
+export function configRows(config: readonly Difference[]): Difference[] {
+  return config.filter(row => !row.name.startsWith('hyperparameters.'));
+}
+
 export function ConfigTable(props: PaneProps): ReactElement {
-  const rows = props.data.config.filter(row => !row.name.startsWith('hyperparameters.'));
+  const rows = configRows(props.data.config);
   return <Settings {...props} label="Config" rows={rows} none="There is no config." />;
 }
 
@@ -78,12 +83,17 @@ function Settings({ rows, label, none, ...props }: PaneProps & { rows: readonly 
   );
 }
 
+/** A setting is chosen, not measured: all digits of whole numbers (a seed, a number of samples) are shown. */
+function settingText(value: unknown): string {
+  return Number.isInteger(value) ? String(value) : valueText(value, 200);
+}
+
 function SettingCells({ row }: { row: Difference }): ReactElement {
   const first = JSON.stringify(row.values[0] ?? null);
   return (
     <>
       {row.values.map((value, i) => (
-        <td key={i} className={`det-num det-compare-value${i > 0 && !row.same && JSON.stringify(value ?? null) !== first ? ' det-compare-other' : ''}`}>{valueText(value, 200)}</td>
+        <td key={i} className={`det-num det-compare-value${i > 0 && !row.same && JSON.stringify(value ?? null) !== first ? ' det-compare-other' : ''}`} title={typeof value === 'number' ? String(value) : undefined}>{settingText(value)}</td>
       ))}
     </>
   );

@@ -102,6 +102,23 @@ describe('the page', () => {
     expect(await screen.findByRole('rowheader', { name: 'batch_size' })).toBeTruthy();
   });
 
+  it('shows all digits of settings that are whole numbers, and counts on the tab what its table counts', async () => {
+    const data = await new FixtureApi(CASE).get<RunComparison>('comparison?trials=100,101,102');
+    const seeds = { name: 'reproducibility.experiment_seed', values: [2045827699, 2045827700, 2045827699], same: false };
+    const config = [seeds, { name: 'hyperparameters.lr.val', values: [1, 2, 3], same: false }, { name: 'searcher.name', values: ['a', 'a', 'a'], same: true }];
+    const api = { get: async (path: string) => (path.startsWith('comparison?') ? { ...data, config } : new FixtureApi(CASE).get(path)) };
+    show(<CompareRuns trials={[100, 101, 102]} experiments={[]} view="tab=config" />, {}, { api: api as unknown as Api });
+    const row = (await screen.findByRole('rowheader', { name: /experiment_seed/ })).closest('tr')!;
+    expect(within(row).getAllByRole('cell').map(cell => cell.textContent)).toEqual(['2045827699', '2045827700', '2045827699']);
+    expect(screen.getByText('1 of 2 differ')).toBeTruthy();
+    expect(screen.getByRole('tab', { name: /Config/ }).textContent).toBe('Config1');
+  });
+
+  it('adds to experiments experiments', async () => {
+    opened('', { trials: [], experiments: [4, 5] });
+    expect((await screen.findByRole<HTMLSelectElement>('combobox', { name: 'Kind' })).value).toBe('experiments');
+  });
+
   it('leaves a run out and adds others', async () => {
     const { done } = opened('tab=hyperparameters&all=1');
     fireEvent.click(await screen.findByRole('button', { name: 'Leave out trial 101' }));

@@ -44,6 +44,8 @@ export function Annotations({ experiment: e, editing, onClose, onSaved }: {
       {from !== null && (
         <p className="det-about">
           Forked from <button type="button" className="det-link" onClick={() => navigate({ kind: 'experiment', id: from })}>experiment {from}</button>
+          {' · '}
+          <button type="button" className="det-link" onClick={() => navigate({ kind: 'comparison', trials: [], experiments: [from, e.id], view: 'tab=config' })}>What differs</button>
         </p>
       )}
       {e.description && <p className="det-description">{nameText(e.description, DESCRIPTION)}</p>}

@@ -47,6 +47,12 @@ describe('annotations', () => {
     expect(done).toEqual(['navigate {"kind":"experiment","id":3}']);
   });
 
+  it('lead to what differs from what it is a fork of', async () => {
+    const { done } = open({ forked_from: 3 });
+    fireEvent.click(await screen.findByRole('button', { name: 'What differs' }));
+    expect(done).toEqual(['navigate {"kind":"comparison","trials":[],"experiments":[3,7],"view":"tab=config"}']);
+  });
+
   it('show the description as text, and the notes as Markdown that runs nothing', async () => {
     open({ notes: `# one\n${HOSTILE} [x](javascript:alert(1)) <svg onload=alert(1)>`, description: HOSTILE });
     const notes = await screen.findByRole('note', { name: 'Notes' });

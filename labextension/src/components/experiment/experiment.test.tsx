@@ -311,7 +311,7 @@ describe('the view', () => {
     await screen.findByText('3 of 20 trials');
     expect(asked[asked.length - 1]).toBe('experiments/12/trials?filter=hparams.lr+%3C+0.01&limit=1000');
     apply('loss <');
-    expect((await screen.findByRole('alert')).textContent).toBe(message);
+    expect([...(await screen.findByRole('alert')).children].map(part => part.textContent).join('\n')).toBe(message);
     apply('lss < 1');
     await screen.findByText('nothing has a metric lss');
     await screen.findByText('No trial matches the filter.');

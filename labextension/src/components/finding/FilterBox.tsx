@@ -117,7 +117,18 @@ export function FilterBox({ table, value, problem, onApply, inputRef }: {
           </li>
         ))}
       </ul>
-      {said !== null && <pre id={`${id}-problem`} className="det-run-problem" role="alert">{visible(said)}</pre>}
+      {said !== null && <Problem id={`${id}-problem`} text={said} />}
+    </div>
+  );
+}
+
+/** A mistake: the message is wrapped, the filter with the mark below its place is not. */
+function Problem({ id, text }: { id: string; text: string }): ReactElement {
+  const [message, ...marked] = visible(text).split('\n');
+  return (
+    <div id={id} className="det-run-problem" role="alert">
+      <p>{message}</p>
+      {marked.length > 0 && <pre>{marked.join('\n')}</pre>}
     </div>
   );
 }

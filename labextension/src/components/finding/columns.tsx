@@ -50,9 +50,10 @@ const NATIVE: Record<string, Native> = {
   trials: { kind: 'number', width: 80, experiments: row => Object.values(row.trials).reduce((sum, count) => sum + count, 0) }
 };
 
+/** What a run has come to stands where a window of 1,280 pixels shows it. */
 export const USUAL: Record<RunTable, readonly string[]> = {
-  experiments: ['id', 'name', 'state', 'progress', 'label', 'owner', 'searcher', 'trials', 'best', 'created'],
-  trials: ['id', 'experiment', 'name', 'state', 'label', 'owner', 'steps', 'best', 'created']
+  experiments: ['id', 'name', 'state', 'best', 'trials', 'progress', 'label', 'owner', 'created', 'searcher'],
+  trials: ['id', 'experiment', 'name', 'state', 'best', 'steps', 'label', 'owner', 'created']
 };
 /** Columns for which a row is known: they cannot be hidden. */
 export const ALWAYS = 'id';

@@ -10,7 +10,7 @@ import { FakeApi, show, type Shown } from '../../testing/app';
 import { project, workspace } from '../workspaces/fixtures';
 import { labelAction, runBatch, undoBatch } from './batch';
 import { groupsOf, moved } from './ColumnChooser';
-import { columnsOf, emptyColumns, heatOf, heatRange } from './columns';
+import { columnsOf, emptyColumns, heatOf, heatRange, USUAL } from './columns';
 import { pagePath, PLAIN, readRequest, sorted, writeRequest, ofView } from './request';
 import { RunsPage } from './RunsPage';
 
@@ -90,6 +90,14 @@ describe('a request', () => {
 });
 
 describe('columns', () => {
+  it('show what a run has come to within a window of 1,280 pixels', () => {
+    for (const table of ['experiments', 'trials'] as const) {
+      const columns = columnsOf(table, USUAL[table], []);
+      const right = columns.slice(0, columns.findIndex(column => column.name === 'best') + 1).reduce((sum, column) => sum + column.width, 0);
+      expect(right, table).toBeLessThan(900);
+    }
+  });
+
   it('are coloured by what lies between the least and the greatest number', () => {
     const page = trials(100, new URLSearchParams({ column: '["accuracy"]' }));
     const [column] = columnsOf('trials', ['accuracy'], page.columns);
@@ -197,7 +205,9 @@ describe('the table', () => {
     const box = screen.getByRole('combobox', { name: 'Filter trials' });
     await user.type(box, 'lable = paper{Enter}');
     const said = await screen.findByRole('alert');
-    expect(said.textContent).toBe(message);
+    // The message is wrapped; what has the mark below its place keeps its lines.
+    expect(said.querySelector('p')!.textContent).toBe(message.split('\n')[0]);
+    expect(said.querySelector('pre')!.textContent).toBe(message.split('\n').slice(1).join('\n'));
     expect(box.getAttribute('aria-invalid')).toBe('true');
     expect(await row(250)).toBeTruthy();
     await user.type(box, ' and');

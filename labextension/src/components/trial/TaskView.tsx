@@ -106,7 +106,7 @@ function factsOf(task: Task, now: number): (string | false | null)[] {
     `${task.slots_needed} ${task.slots_needed === 1 ? 'slot' : 'slots'}`,
     task.runtime === 'docker' ? `container ${nameText(task.image ?? '', 80)}` : 'process',
     task.agent_id !== null && `on ${nameText(task.agent_id, 60)}`,
-    took !== null && (task.ended_at ? `took ${formatDuration(took)}` : `for ${formatDuration(took)}`),
+    took !== null && (task.ended_at ? `took ${formatDuration(took)}` : took < 1 ? 'just started' : `for ${formatDuration(took)}`),
     task.exit_code !== null && `exit code ${task.exit_code}`,
     !isOver(task.state) && task.last_activity !== null && `used ${formatAgo(task.last_activity, now)}`
   ];

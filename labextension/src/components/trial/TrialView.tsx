@@ -107,7 +107,7 @@ function factsOf(trial: Trial, e: Experiment | null, now: number): (string | fal
     `step ${trial.steps_completed}`,
     trial.best_validation !== null && `best ${nameText(metric, 40)} ${formatNumber(trial.best_validation)}`,
     latest && `latest ${formatNumber(trial.latest_validation)}`,
-    took !== null && (trial.ended_at ? `took ${formatDuration(took)}` : `for ${formatDuration(took)}`),
+    took !== null && (trial.ended_at ? `took ${formatDuration(took)}` : took < 1 ? 'just started' : `for ${formatDuration(took)}`),
     trial.run > 1 && `attempt ${trial.run}`,
     trial.restarts > 0 && `${trial.restarts} ${trial.restarts === 1 ? 'restart' : 'restarts'}`,
     trial.agent_id !== null && `on ${nameText(trial.agent_id, 60)}${trial.slots.length ? ` (${trial.slots.map(slot => nameText(slot, 20)).join(', ')})` : ''}`,

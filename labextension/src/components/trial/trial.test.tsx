@@ -53,9 +53,10 @@ describe('the view of a trial', () => {
     expect(cards).toEqual(['validation_errorsearch metric', 'accuracy', 'loss', 'lr']);
     const follow = encodeURIComponent(JSON.stringify([{ experiment: 12, trial: 116 }]));
     await waitFor(() => expect(fixtures.streams).toEqual([`stream?after=1&follow=${follow}`]));
-    act(() => fixtures.say('stream', { ...metricsEvent(11, 116, 5000, 0.0042), data: { group: 'validation', steps_completed: 5000, run: 2, metrics: { validation_error: 0.0042, novel: 7 } } }));
+    act(() => fixtures.say('stream', { ...metricsEvent(11, 116, 5000, 0.0042), data: { group: 'validation', steps_completed: 5000, run: 2, metrics: { validation_error: 0.0042, novel: 'Infinity' } } }));
     await screen.findByText('0.004200');
     expect(screen.getAllByRole('heading', { level: 2 }).map(h => h.textContent)).toContain('novel');
+    await screen.findByText('∞');
     act(() => fixtures.say('stream', { ...metricsEvent(12, 116, 5000, 0), data: { group: 'cpu', steps_completed: 5000, run: 2, metrics: { cpu_util_simple: 7 } } }));
     await screen.findByText('cpu_util_simple');
     expect(screen.getAllByRole('heading', { level: 2 }).map(h => h.textContent).slice(-2)).toEqual(['novel', 'cpu_util_simple']);

@@ -59,6 +59,7 @@ describe('the list', () => {
     await waitFor(() => expect(screen.getByRole('button', { name: 'New workspace …' }).getAttribute('aria-disabled')).toBeNull());
     fireEvent.click(screen.getByRole('button', { name: 'New workspace …' }));
     const name = screen.getByLabelText('Name');
+    expect(document.activeElement).toBe(name); // what is typed at once is a name, and Enter does not close
     fireEvent.change(name, { target: { value: '12' } });
     fireEvent.click(screen.getByRole('button', { name: 'Create' }));
     expect((await screen.findByRole('alert')).textContent).toContain('digits only');

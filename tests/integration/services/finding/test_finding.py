@@ -240,3 +240,39 @@ async def test_a_workspace_is_named_with_its_owner_too(world):
         assert await found(world, text, BOB) == ["shared"]
     assert await found(world, "workspace = bob/lab", BOB) == []
     assert "shared" not in await found(world, "workspace != alice/lab", BOB)
+
+
+async def test_a_name_alone_is_the_askers_own_workspace(world):
+    """It was all workspaces of that name, so that a batch by a filter reached what lay in another's, too."""
+    await world.workspace("lab", bob="viewer")
+    made = await world.submit(config(name="of-alice", workspace="lab", hyperparameters={"lr": 0.5}))
+    await world.finish(made.id)
+    assert await found(world, "workspace = lab", BOB) == ["of-alice"]  # bob has made none of that name
+    await world.workspace("Lab", caller=BOB)
+    other = await world.submit(config(name="of-bob", workspace="Lab", hyperparameters={"lr": 0.5}), caller=BOB)
+    await world.finish(other.id)
+    for text in ("workspace = Lab", "workspace = lab", "workspace = bob/Lab"):
+        assert await found(world, text, BOB) == ["of-bob"], text
+    assert await found(world, "workspace = alice/lab", BOB) == ["of-alice"]
+    assert await found(world, "workspace in (lab, alice/lab)", BOB) == ["of-bob", "of-alice"]
+    assert await found(world, "workspace = lab") == ["of-alice"]
+    offered = await world.services[RunFinder].complete(BOB, FilterTable.TRIALS, "workspace = ")
+    assert [one.text for one in offered.items] == ["Lab", "Uncategorized", "alice/lab"]
+
+
+async def test_a_value_that_nothing_has_is_said(world):
+    """`workspace = nowhere` found nothing, and nothing said why; what one may not see is said in the same words."""
+    await world.workspace("lab")
+    made = await world.submit(config(name="hidden", workspace="lab", hyperparameters={"lr": 0.5}))
+    await world.finish(made.id)
+    await world.services[Edits].edit(ALICE, made.id, EditExperiment(labels=["secrets"]))
+    finder = world.services[RunFinder]
+    for text, said in (
+        ("workspace = nowhere", ["nothing that you may see has the workspace 'nowhere'"]),
+        ("label = papr and loss < 1", ["nothing that you may see has the label 'papr'; did you mean paper?"]),
+        ("label = paper and loss > 1e9", []),
+        ("loss < 1e9", []),
+    ):
+        assert (await finder.trials(ALICE, filter=text)).notes == said, text
+    told = await finder.experiments(BOB, filter="label = secrets")
+    assert told.notes == ["nothing that you may see has the label 'secrets'; did you mean secret?"]

@@ -9,6 +9,7 @@ import click
 
 from detlab.cli.commands.experiment_create import follow
 from detlab.cli.commands.projects.options import one_line, project_of, project_option, workspace_option
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.cli.output.failures import problem_line
 from detlab.cli.output.printing import clean, note, say
@@ -22,7 +23,7 @@ _CONFIG = click.option(
 
 
 @click.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("-e", "--edit", is_flag=True, help="Open the config in your editor first.")
 @_CONFIG
 @click.option("--config-file", metavar="FILE", help="A config whose keys take precedence over the earlier ones.")
@@ -132,7 +133,7 @@ def _edited(config: dict[str, Any]) -> dict[str, Any]:
 
 
 @click.command(name="continue")
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.option("--max-length", metavar="LENGTH", help="The new searcher.max_length: 40, or '{epochs: 40}'.")
 @_CONFIG
 @click.option("--config-file", metavar="FILE", help="The changed keys in a file.")
@@ -184,7 +185,7 @@ def continue_command(
 
 
 @click.command()
-@click.argument("experiment_id", metavar="ID", type=int)
+@click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
 @click.argument("trial_ids", metavar="[TRIAL...]", type=int, nargs=-1)
 @json_option
 @pass_invocation

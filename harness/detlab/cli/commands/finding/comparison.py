@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.output.printing import clean, counted, note, plain, say, say_json, show, table, wants_csv
 from detlab.client.operations.runs import comparison
@@ -19,7 +20,7 @@ _STATISTICS = ("best", "last", "min", "max")
 
 
 @click.command()
-@click.argument("ids", metavar="ID...", type=click.IntRange(0), nargs=-1, required=True)
+@click.argument("ids", metavar="ID...", type=click.IntRange(0), nargs=-1, required=True, shell_complete=experiment_ids)
 @click.option("--trials", is_flag=True, help="The ids are those of trials, not of experiments.")
 @click.option("--metric", "metrics", metavar="NAME", multiple=True, help="Only this metric (repeatable).")
 @click.option("--all", "every", is_flag=True, help="Also settings that are the same in all of them, and all metrics.")
@@ -103,7 +104,7 @@ def _facts(runs: Sequence[ComparedRun]) -> list[tuple[object, ...]]:
         ("name", *(run.name for run in runs)),
         ("owner", *(run.owner for run in runs)),
         ("state", *(run.state for run in runs)),
-        ("trials", *(", ".join(map(str, run.trial_ids)) for run in runs)),
+        ("trial ids", *(", ".join(map(str, run.trial_ids)) for run in runs)),
         ("steps", *(run.steps_completed for run in runs)),
     ]
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import click
 
+from detlab.cli.completion import view_names
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
-from detlab.cli.output.printing import clean, counted, duration, moment, note, say, say_json, settings, table
+from detlab.cli.output.printing import Shown, clean, counted, duration, moment, note, say, say_json, settings, table
 from detlab.client.operations import finding
 from detlab.client.tabular import FOUND_COLUMNS, csv_text, found_rows, write_parquet
 from detlab.schemas.script_names import normal
@@ -31,13 +32,31 @@ parquet_option = click.option(
 )
 
 view_option = click.option(
-    "--view", "view_name", metavar="NAME", help="Begin with a saved view: its filter, order and columns."
+    "--view",
+    "view_name",
+    metavar="NAME",
+    shell_complete=view_names,
+    help="Begin with a saved view: its filter, order and columns.",
 )
 
 
-def shown_values(values: Iterable[object]) -> list[object]:
-    """Return values of columns for a table: texts for lists, nothing where there is none."""
-    return [", ".join(map(str, one)) if isinstance(one, list) else "" if one is None else one for one in values]
+_KINDS = {"created": "time", "started": "time", "ended": "time", "duration": "duration", "progress": "share"}
+"""Fields whose values are shown otherwise than as they are; a metric of such a name is `metric.NAME`."""
+
+
+USUAL = {"id", "experiment", "name", "owner", "state", "progress", "trials", "best", "started", "duration"}
+"""Columns that a list of experiments has anyway."""
+_USUAL_OF_TRIALS = {"id", "trial", "experiment", "name", "owner", "state", "steps", "best", "started"}
+
+
+def shown_values(columns: Sequence[str], values: Sequence[object], places: Iterable[int]) -> list[object]:
+    """Return the values of some columns for a table: times as times, texts for lists, nothing where there is none."""
+    return [_shown(_KINDS.get(columns[at].lower(), ""), values[at]) for at in places if at < len(values)]
+
+
+def beside(columns: Sequence[str], usual: Collection[str]) -> list[int]:
+    """Return the places of the columns that are not the usual ones: a view saved on the page names these, too."""
+    return [at for at, name in enumerate(columns) if name.lower() not in usual]
 
 
 @click.command(name="search")
@@ -87,7 +106,7 @@ def search(
         text or filter_, sort=sort, columns=columns, archived=archived, limit=None if every else limit
     )
     found: FoundTrials = invocation.client.session.run(wanted)
-    _tell(invocation, found, parquet)
+    _tell(invocation, found, parquet, view_name)
 
 
 def filter_hints(invocation: Invocation, text: str) -> list[str]:
@@ -121,7 +140,7 @@ def _with_owner(view: SavedView) -> str:
     return f"{view.owner}/{view.name}"
 
 
-def _tell(invocation: Invocation, found: FoundTrials, parquet: Path | None) -> None:
+def _tell(invocation: Invocation, found: FoundTrials, parquet: Path | None, view_name: str | None) -> None:
     for said in found.notes:
         note(clean(said))
     names = tuple(column.name for column in found.columns)
@@ -135,21 +154,22 @@ def _tell(invocation: Invocation, found: FoundTrials, parquet: Path | None) -> N
     elif not found.items:
         say("No trials match.")
     elif parquet is None:
-        _print(found, names)
+        _print(found, beside(names, _USUAL_OF_TRIALS if view_name else ()))
     if found.next is not None and not invocation.as_json:
         note(f"There are more: --limit {10 * len(found.items)}, or --all")
 
 
-def _print(found: FoundTrials, names: tuple[str, ...]) -> None:
+def _print(found: FoundTrials, places: Sequence[int]) -> None:
+    names = [found.columns[at].name for at in places]
     titles = ("Trial", "Experiment", "Name", "Owner", "State", "Steps", "Best", *names, "Started", "Hyperparameters")
-    kinds = [column.kind for column in found.columns]
+    kinds = {at: _KINDS.get(found.columns[at].name.lower(), found.columns[at].kind) for at in places}
     rows = [_row(one, kinds) for one in found.items]
     choose = "--csv has all of them"
     table(titles, rows, right=("Trial", "Experiment", "Steps", "Best", *names), choose=choose)
 
 
-def _row(one: FoundTrial, kinds: list[str]) -> tuple[object, ...]:
-    values = [_shown(kind, value) for kind, value in zip(kinds, one.values, strict=False)]
+def _row(one: FoundTrial, kinds: Mapping[int, str]) -> tuple[object, ...]:
+    values = [_shown(kind, one.values[at]) for at, kind in kinds.items()]
     best = "" if one.best_validation is None else one.best_validation
     head = one.id, one.experiment_id, one.name, one.owner, one.state.value, one.steps_completed, best
     return (*head, *values, moment(one.started_at), settings(one.hparams))
@@ -164,6 +184,8 @@ def _shown(kind: str, value: object) -> object:
         return moment(float(value))
     if kind == "duration" and isinstance(value, int | float):
         return duration(float(value))
+    if kind == "share" and isinstance(value, int | float):
+        return Shown(f"{value:.0%}", value)
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return value

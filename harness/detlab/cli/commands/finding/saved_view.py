@@ -8,6 +8,7 @@ import click
 
 from detlab.cli.commands.finding.finding import column_option, sort_option
 from detlab.cli.commands.projects.options import project_of, project_option, workspace_option
+from detlab.cli.completion import view_names
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
@@ -62,7 +63,7 @@ def list_command(invocation: Invocation, table_: FilteredTable | None) -> None:
 
 
 @view.command()
-@click.argument("name")
+@click.argument("name", shell_complete=view_names)
 @click.argument("text", metavar="[FILTER]", default="")
 @_table_option
 @sort_option
@@ -97,7 +98,7 @@ def save(
 
 
 @view.command()
-@click.argument("name")
+@click.argument("name", shell_complete=view_names)
 @_table_option
 @json_option
 @pass_invocation

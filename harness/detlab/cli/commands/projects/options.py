@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from detlab.cli.completion import workspace_names
 from detlab.cli.output.printing import clean, facts, moment, say, table
 from detlab.schemas.wire.projects import ProjectView
 from detlab.schemas.wire.workspaces import MemberView, WorkspaceView
@@ -55,7 +56,9 @@ def workspace_option(what: str) -> Callable[[Function], Function]:
     Args:
         what: The help.
     """
-    return click.option("-w", "--workspace", "--workspace-name", "workspace", metavar="NAME", help=what)
+    return click.option(
+        "-w", "--workspace", "--workspace-name", "workspace", metavar="NAME", help=what, shell_complete=workspace_names
+    )
 
 
 def project_option(what: str) -> Callable[[Function], Function]:

@@ -6,6 +6,7 @@ import click
 
 from detlab.cli.commands.projects.options import all_option, print_project, sort_options, yes_option
 from detlab.cli.commands.projects.workspace import show_projects
+from detlab.cli.completion import workspace_names
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, say_json
@@ -13,7 +14,7 @@ from detlab.client.operations import projects
 
 COMMANDS = {"project": "Projects of a workspace: create, list, describe, …"}
 
-_workspace = click.argument("workspace", metavar="WORKSPACE")
+_workspace = click.argument("workspace", metavar="WORKSPACE", shell_complete=workspace_names)
 _project = click.argument("name", metavar="PROJECT")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from detlab.cli.commands.projects.options import print_members
+from detlab.cli.completion import workspace_names
 from detlab.cli.invocation import Invocation, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import say, say_json, table
@@ -25,7 +26,14 @@ ROLES: dict[RoleName, str] = {
     "admin": "that, and deletes, archives, shares and moves what lies in it; decides who is a member",
 }
 _workspace = click.option(
-    "-w", "--workspace-name", "--workspace", "workspace", metavar="NAME", required=True, help="In which workspace."
+    "-w",
+    "--workspace-name",
+    "--workspace",
+    "workspace",
+    metavar="NAME",
+    required=True,
+    help="In which workspace.",
+    shell_complete=workspace_names,
 )
 _user = click.option("-u", "--username-to-assign", "--user", "user", metavar="U", help="A user of the Hub.")
 _group = click.option("-g", "--group-name-to-assign", "--group", "group", metavar="G", help="A group of the Hub.")

@@ -16,6 +16,7 @@ from detlab.cli.commands.projects.options import (
     sort_options,
     yes_option,
 )
+from detlab.cli.completion import workspace_names
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation
 from detlab.cli.loading import LazyGroup
 from detlab.cli.output.printing import clean, say, say_json
@@ -24,7 +25,7 @@ from detlab.schemas.wire.workspaces import RoleName
 
 COMMANDS = {"workspace": "Workspaces: what their members see together, and who they are."}
 
-_workspace = click.argument("name", metavar="WORKSPACE")
+_workspace = click.argument("name", metavar="WORKSPACE", shell_complete=workspace_names)
 _user = click.option("--user", metavar="U", help="A user of the Hub.")
 _group = click.option("--group", metavar="G", help="A group of the Hub: all its members.")
 

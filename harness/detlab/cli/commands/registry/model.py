@@ -9,6 +9,7 @@ import click
 from detlab.cli.commands.projects.options import workspace_option
 from detlab.cli.commands.registry import printing
 from detlab.cli.commands.registry.printing import force_option, model_argument
+from detlab.cli.completion import workspace_names
 from detlab.cli.invocation import Invocation, confirmed, csv_option, json_option, pass_invocation, yes_option
 from detlab.cli.loading import Lazy, LazyGroup
 from detlab.cli.output.printing import clean, moment, say, say_json, table
@@ -95,7 +96,13 @@ def create(
 @click.option("--owner", metavar="USER", help="Only this user's.")
 @click.option("--label", "labels", multiple=True, metavar="WORD", help="Only those with this label; repeat it.")
 @click.option(
-    "-w", "--workspace", "--workspace-names", "workspace", metavar="NAME", help="Only those that lie in this workspace."
+    "-w",
+    "--workspace",
+    "--workspace-names",
+    "workspace",
+    metavar="NAME",
+    help="Only those that lie in this workspace.",
+    shell_complete=workspace_names,
 )
 @click.option("-a", "--all", "everything", is_flag=True, help="Archived ones, too.")
 @click.option(
@@ -240,7 +247,7 @@ def _edit(invocation: Invocation, model: str, done: str, **changes: Any) -> None
 
 @model.command()
 @model_argument
-@click.argument("workspace", metavar="[WORKSPACE]", default="")
+@click.argument("workspace", metavar="[WORKSPACE]", default="", shell_complete=workspace_names)
 @json_option
 @pass_invocation
 def move(invocation: Invocation, model: str, workspace: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from detlab.cli.completion import experiment_ids
 from detlab.cli.invocation import Invocation, json_option, pass_invocation
 from detlab.client.operations import jobs
 from detlab.client.transport.calls import valid_request
@@ -25,7 +26,7 @@ def add_to(group: click.Group) -> None:
 
 def _add(group: click.Group, field: str, kind: Any, help_text: str, example: str) -> None:
     @group.command(name=field, help=f"{help_text}\n\n\b\nExample:\n  det experiment set {field} 7 {example}")
-    @click.argument("experiment_id", metavar="ID", type=int)
+    @click.argument("experiment_id", metavar="ID", type=int, shell_complete=experiment_ids)
     @click.argument("value", metavar=field.upper(), type=kind)
     @json_option
     @pass_invocation

@@ -26,6 +26,7 @@ from detlab_hub.store.queries.finding.expressions import (
     workspace_reference,
 )
 from detlab_hub.store.queries.statements import text_holds
+from detlab_hub.store.queries.workspaces import key_of
 from detlab_hub.store.tables import ExperimentRow, clean_text
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
@@ -100,14 +101,27 @@ def _text_in(source: FilterSource, field: Field, texts: tuple[str, ...]) -> Colu
     match field:
         case ColumnField(kind=FieldKind.LABELS):
             return or_(*(has_label(label) for label in wanted))
-        case ColumnField(name="workspace") if any("/" in text for text in wanted):
-            return _sure(or_(column_of(source, field).in_(wanted), workspace_reference().in_(wanted)))
+        case ColumnField(name="workspace"):
+            return _sure(_in_workspace(source, column_of(source, field), wanted))
         case ColumnField():
             return _sure(column_of(source, field).in_(wanted))
         case HyperparameterField():
             return _sure(hyperparameter_of(source, field).text.in_(wanted))
         case MetricField():
             return false()
+
+
+def _in_workspace(source: FilterSource, name: ColumnElement[Any], wanted: list[str]) -> ColumnElement[bool]:
+    """Return that a workspace is meant by some texts: as in commands a name alone is the asker's own one.
+
+    Of who has made none of that name it is all of that name that they may see.
+    """
+    keys = {path.partition("/")[2]: place_id for path, place_id in source.own_workspaces.items()}
+    mine = [keys[key_of(text)] for text in wanted if key_of(text) in keys]
+    others = [text for text in wanted if key_of(text) not in keys]
+    ways = [ExperimentRow.workspace_id.in_(mine)] if mine else []
+    ways += [name.in_(others)] if others else []
+    return or_(*ways, workspace_reference().in_([text for text in wanted if "/" in text]))
 
 
 def _text_with(source: FilterSource, field: Field, text: str) -> ColumnElement[bool]:

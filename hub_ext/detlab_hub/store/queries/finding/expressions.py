@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import (
@@ -68,6 +68,7 @@ class FilterSource:
         names: Ids of metric names that were looked up before.
         postgres: Which database it is.
         now: Seconds since the epoch.
+        own_workspaces: Ids of workspaces that the asker has made, by `OWNER/KEY`.
     """
 
     table: FilterTable
@@ -75,6 +76,7 @@ class FilterSource:
     names: Mapping[str, int]
     postgres: bool
     now: float
+    own_workspaces: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> Any:
@@ -82,7 +84,7 @@ class FilterSource:
         return self.trial.id if self.table is FilterTable.TRIALS else ExperimentRow.id
 
 
-def source_of(s: Session, table: FilterTable, fields: Sequence[Field], now: float) -> FilterSource:
+def source_of(s: Session, table: FilterTable, fields: Sequence[Field], now: float, asker: str = "") -> FilterSource:
     """Return what a query selects from that names some fields."""
     wanted = {clean_text(name) for field in fields if isinstance(field, MetricField) for _, name in field.readings}
     names: dict[str, int] = {}
@@ -90,7 +92,11 @@ def source_of(s: Session, table: FilterTable, fields: Sequence[Field], now: floa
         found = s.execute(select(MetricName.name, MetricName.id).where(MetricName.name.in_(part)))
         names.update((name, name_id) for name, name_id in found)
     trial: Any = TrialRow if table is FilterTable.TRIALS else aliased(TrialRow)
-    return FilterSource(table, trial, names, s.get_bind().dialect.name == "postgresql", now)
+    own: dict[str, int] = {}
+    if any(isinstance(one, ColumnField) and one.name == "workspace" for one in fields):
+        made = select(WorkspaceRow.path, WorkspaceRow.id).where(WorkspaceRow.owner == clean_text(asker))
+        own.update((path, place_id) for path, place_id in s.execute(made))
+    return FilterSource(table, trial, names, s.get_bind().dialect.name == "postgresql", now, own)
 
 
 def selected(source: FilterSource, *columns: Any, of_trial: bool) -> Select[Any]:

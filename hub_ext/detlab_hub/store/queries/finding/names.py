@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Text, func, select, tuple_, type_coerce
+from sqlalchemy import Text, case, func, select, tuple_, type_coerce
 from sqlalchemy.orm import Session
 
 from detlab_hub.core.filters.fields import MetricField
@@ -79,10 +79,10 @@ def texts(s: Session, viewer: Person, column: str) -> list[str]:
     mine = ExperimentRow.id.in_(newest_experiments(s, viewer))
     query: Any
     match column:
-        case "workspace":
-            query = (
-                select(WorkspaceRow.name).distinct().join(ExperimentRow, ExperimentRow.workspace_id == WorkspaceRow.id)
-            )
+        case "workspace":  # of others it is named with its owner
+            mine_own = WorkspaceRow.owner == clean_text(viewer.name)
+            shown = case((mine_own, WorkspaceRow.name), else_=WorkspaceRow.owner + "/" + WorkspaceRow.name)
+            query = select(shown).distinct().join(ExperimentRow, ExperimentRow.workspace_id == WorkspaceRow.id)
         case "project":
             query = select(ProjectRow.name).distinct().join(ExperimentRow, ExperimentRow.project_id == ProjectRow.id)
         case "owner" | "name":

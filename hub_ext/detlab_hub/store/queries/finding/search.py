@@ -97,7 +97,7 @@ def page(s: Session, viewer: Person, wanted: WantedRows, limit: int, after: int 
         NotFound: The viewer sees no row `after`.
     """
     named = [*fields(wanted.meaning), *(key.field for key in wanted.sort)]
-    source = source_of(s, wanted.table, named, now)
+    source = source_of(s, wanted.table, named, now, viewer.name)
     orders = [order for key in wanted.sort for order in _orders(source, key)]
     shown = ways_to_experiments(viewer)
     mine = or_(false(), *shown)
