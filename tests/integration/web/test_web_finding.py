@@ -24,7 +24,7 @@ SAID = {
     "GET saved-views": {"who": ["read"], "query": ["after", "limit", "table"]},
     "PUT saved-views": {
         "who": ["write"],
-        "body": ["columns", "filter", "layout.*", "name", "sort", "table"],
+        "body": ["columns", "filter", "layout.*", "name", "project", "sort", "table", "workspace"],
     },
     "DELETE saved-views": {"who": ["write"], "query": ["name", "table"]},
 }
