@@ -106,7 +106,7 @@ def test_tasks_of_a_team_by_commands_and_in_python(cluster: Cluster, ben: Client
         assert "workspace" in cluster.det("cmd", "describe", task, check=True).stdout
         (seen,) = ben.list_tasks(workspace=place, project="digits")
         assert (seen.id, seen.view.opens, seen.view.may, seen.url) == (task, False, "read", None)
-        assert ben.list_tasks() == []
+        assert task not in [one.id for one in ben.list_tasks()], "what is not asked for by its place is his own"
         with pytest.raises(Forbidden, match="see its state"):
             seen.logs()
         with pytest.raises(Forbidden, match="admins of its workspace"):
