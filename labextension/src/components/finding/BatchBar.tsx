@@ -18,7 +18,7 @@ export const MOST_COMPARED = 50;
 
 export function BatchBar({ table, ids, onClear, onDone }: {
   table: RunTable; ids: readonly number[]; onClear(): void; onDone(): void;
-}): ReactElement {
+}): ReactElement | null {
   const { api, confirm, notify } = useApp();
   const act = useAct();
   const me = useStore(s => s.me);
@@ -38,6 +38,8 @@ export function BatchBar({ table, ids, onClear, onDone }: {
     const found = await runBatch(api, table, action, ids, count => setRunning({ action, count, of: ids.length }), control.current.signal);
     setRunning(null);
     setEnd({ action, end: found });
+    // What is not listed any more is not selected any more: nobody sees that the next action would reach it.
+    if (action.leaves) onClear();
     onDone();
   };
   const undo = async (): Promise<void> => {
@@ -46,6 +48,7 @@ export function BatchBar({ table, ids, onClear, onDone }: {
     if (await act(() => undoBatch(api, taken))) notify('Undone');
     onDone();
   };
+  if (!ids.length && !running && !end) return null;
   const compared = ids.slice(0, MOST_COMPARED);
   return (
     <div className="det-run-batch" role="region" aria-label="Selected rows">

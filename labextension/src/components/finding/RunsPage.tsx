@@ -134,7 +134,7 @@ function Runs({ root, table, request, onRequest }: RunsProps): ReactElement {
         <Count rows={rows} table={table} />
       </div>
       <Said rows={rows} names={names} extra={extra} request={request} empty={empty} hasFilterProblem={problem !== null} onRequest={onRequest} />
-      {ids.length > 0 && <BatchBar table={table} ids={ids} onClear={() => setSelected(NONE)} onDone={rows.reload} />}
+      <BatchBar table={table} ids={ids} onClear={() => setSelected(NONE)} onDone={rows.reload} />
       {rows.first && !rows.error && <Loading what={`Loading the ${table}`} />}
       {!rows.first && (
         <RunsGrid

@@ -9,6 +9,8 @@ export interface BatchAction {
   /** What has happened, such as `paused`. */
   done: string;
   danger?: boolean;
+  /** What it was done with is listed no more. */
+  leaves?: boolean;
   /** Asked before it, where work is lost. */
   question?: string;
   /** The request for one row. */
@@ -48,7 +50,7 @@ export const ACTIONS: Record<RunTable, readonly BatchAction[]> = {
     { key: 'activate', label: 'Activate', done: 'activated', path: verb('activate') },
     { key: 'cancel', label: 'Cancel', done: 'canceled', danger: true, question: 'Their trials save a checkpoint and end.', path: verb('cancel') },
     { key: 'kill', label: 'Kill', done: 'killed', danger: true, question: 'Their trials end now. Work since their last checkpoints is lost.', path: verb('kill') },
-    { key: 'archive', label: 'Archive', done: 'archived', path: edit, body: { archived: true } },
+    { key: 'archive', label: 'Archive', done: 'archived', leaves: true, path: edit, body: { archived: true } },
     { key: 'unarchive', label: 'Unarchive', done: 'unarchived', path: edit, body: { archived: false } }
   ],
   trials: [

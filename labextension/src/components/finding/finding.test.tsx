@@ -1,13 +1,16 @@
 import { act, fireEvent, screen, waitFor, within } from '@testing-library/react';
 import userEvent from '@testing-library/user-event';
+import type { ReactElement } from 'react';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 
 import { completions, experiments, trials, views } from '../../harness/finding';
 import { HOSTILE, overview } from '../../harness/fixtures';
 import { ApiError } from '../../state/api';
+import { AppProvider } from '../../state/context';
 import type { SavedView } from '../../state/wire';
 import { FakeApi, show, type Shown } from '../../testing/app';
 import { project, workspace } from '../workspaces/fixtures';
+import { BatchBar } from './BatchBar';
 import { labelAction, runBatch, undoBatch } from './batch';
 import { groupsOf, moved } from './ColumnChooser';
 import { columnsOf, emptyColumns, heatOf, heatRange, USUAL } from './columns';
@@ -195,6 +198,21 @@ describe('the table', () => {
     expect(screen.getByText('5 trials selected')).toBeTruthy();
     await user.type(screen.getByRole('combobox', { name: 'Filter trials' }), 'loss > 1{Enter}');
     await waitFor(() => expect(screen.queryByText('5 trials selected')).toBeNull());
+  });
+
+  it('lets go of archived rows, which nobody sees any more, and still undoes that', async () => {
+    const user = userEvent.setup();
+    const cleared = vi.fn();
+    const answer = { items: [{ id: 4, result: 'done', reason: '' }], left: [], undo: [{ act: 'unarchive', ids: [4] }] };
+    const bar = (ids: readonly number[]): ReactElement => <BatchBar table="experiments" ids={ids} onClear={cleared} onDone={() => undefined} />;
+    const shown = show(bar([4]), { overview: overview(0), 'POST experiments/batch': answer });
+    await user.click(await screen.findByRole('button', { name: 'Archive' }));
+    await waitFor(() => expect(cleared).toHaveBeenCalledOnce());
+    shown.rerender(<AppProvider value={shown.app}><div className="det-app">{bar([])}</div></AppProvider>);
+    expect(screen.queryByRole('button', { name: 'Kill' })).toBeNull();
+    await user.click(screen.getByRole('button', { name: 'Undo' }));
+    await waitFor(() => expect(shown.api.bodies.at(-1)).toMatchObject({ act: 'unarchive' }));
+    expect(screen.queryByRole('region', { name: 'Selected rows' })).toBeNull();
   });
 
   it('says where a filter has a mistake, and keeps the rows', async () => {

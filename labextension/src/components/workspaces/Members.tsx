@@ -74,6 +74,7 @@ function Add({ onAdd }: { onAdd: (to: MemberRequest) => Promise<boolean> }): Rea
       <RoleChoice label="Role" role={role} onChange={setRole} />
       <ActionButton label="Add" primary why={why} onRun={add} />
       <button type="submit" hidden />
+      <small className="det-soft">Names are not looked up: whoever signs in to the Hub by this one has the role.</small>
     </form>
   );
 }

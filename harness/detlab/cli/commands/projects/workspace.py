@@ -294,6 +294,8 @@ def list_members(invocation: Invocation, name: str) -> None:
 def add_member(invocation: Invocation, name: str, user: str | None, group: str | None, role: RoleName) -> None:
     """Give a user or a group of the Hub a role in a workspace; one that they had is replaced (its admins).
 
+    Names are not looked up in the Hub: whoever signs in by this one has the role.
+
     \b
     Examples:
       det workspace add-member vision --user bob
