@@ -304,8 +304,8 @@ VOLATILE = re.compile(rf'"({_NAMES})": ?[^,}}\]]+')
 def plain(reply: tuple[int, str], query: Mapping[str, str], other: Mapping[str, str]) -> tuple[int, str]:
     """A reply without what was asked, here or in the other question, and without what changes by itself.
 
-    Both, as a small number of the one stands in texts of both: `should be at least 2`. Of a filter also what it compares
-    with: a note names it where nothing has it.
+    Both, as a small number of the one stands in texts of both: `should be at least 2`. Of a filter also what it
+    compares with: a note names it where nothing has it.
     """
     status, text = reply
     compared = [asked["filter"].split()[-1] for asked in (query, other) if asked.get("filter", "").strip()]
